@@ -1,0 +1,41 @@
+# `make run` and `make test` do all the set-up on a machine that has Python 3.11 (or later) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two cores: one worker each.
+JOBS ?= 2
+
+.PHONY: run test test-all lint bench format clean
+
+run: $(VENV)/ready
+	@$(BIN)/python examples/first_run.py
+
+test: lint
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/ready
+	@bench/run.sh
+
+$(VENV)/ready: pyproject.toml tools/venv.sh
+	@sh tools/venv.sh "$(PYTHON)" "$(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

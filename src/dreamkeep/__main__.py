@@ -1,0 +1,5 @@
+import sys
+
+from dreamkeep.surfaces.cli import main
+
+sys.exit(main())

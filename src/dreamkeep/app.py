@@ -1,0 +1,296 @@
+"""Keep: opens the parts, wires them, the few verbs. No rules live here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dreamkeep import config as settings
+from dreamkeep.errors import BadUsage, Deleted, NoSpace, NotFound, ReadOnly
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, RealHost, read_file
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.python import Owners, Session
+    from dreamkeep.index.build import Built, Progress
+    from dreamkeep.index.store import Hit, Store
+    from dreamkeep.journal.pool import Journals
+    from dreamkeep.recovery.delete import Deleting
+    from dreamkeep.session.summary import Summary
+
+T = TypeVar("T")
+
+_INDEX_WAIT_S = 10.0
+
+
+class Keep:
+    """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
+
+    def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
+        self.root = root
+        self._host = host
+        toml = f"{root}/keep.toml"
+        text = read_file(host, toml) if host.stat(toml) else None
+        self.config = settings.load(text, environment, where=toml)
+        self._ids = Ids(host.now, host.random)
+        self._off = settings.switched_off(environment)
+        #: Surfaces may hang themselves in here, to show that something takes time or is not as it should be.
+        self.progress: Progress | None = None
+        self.warn: Callable[[str], None] = lambda text: None
+        self._journals_made: Journals | None = None
+        self._owners_made: Owners | None = None
+
+    @classmethod
+    def open(
+        cls,
+        where: str | os.PathLike[str] | None = None,
+        *,
+        host: Host | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Keep:
+        """`where`: a folder; else DREAMKEEP_KEEP; else the user's data folder."""
+        environment = os.environ if environment is None else environment
+        root = settings.keep_path(os.fspath(where) if where is not None else None, environment, sys.platform)
+        return cls(root, host or RealHost(), environment)
+
+    def __enter__(self) -> Keep:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Turns that were not settled are interrupted from now on."""
+        if self._journals_made:
+            self._journals_made.close()
+        if self._owners_made:
+            self._owners_made.close()
+
+    def exists(self) -> bool:
+        return self._host.stat(f"{self.root}/journal") is not None
+
+    # -- recording
+
+    def session(
+        self, native_id: str, *, agent: str = "python", cwd: str | os.PathLike[str] | None = None, title: str = ""
+    ) -> Session:
+        """Opens or resumes a session; what it records is durable when the call returns."""
+        from dreamkeep.capture.project import project_of
+        from dreamkeep.journal.places import session_id
+
+        handle = self._handle(session_id(agent, native_id))
+        folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
+        about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
+        handle.open({**about, "title": title} if title else about)
+        return handle
+
+    def _handle(self, session: str) -> Session:
+        from dreamkeep.capture.python import Session
+        from dreamkeep.journal.tombs import Tombstones
+
+        journals = self._journals()
+        if Tombstones(self._host, self.root).has(session):
+            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+        return Session(session, self._host, journals, self._ids, self._owners())
+
+    def end(self, session: str) -> Summary:
+        return self._change(session, lambda handle: handle.end())
+
+    def suspend(self, session: str) -> Summary:
+        return self._change(session, lambda handle: handle.suspend())
+
+    def resume(self, session: str) -> Summary:
+        return self._change(session, lambda handle: handle.resume())
+
+    def _change(self, text: str, act: Callable[[Session], None]) -> Summary:
+        session = self.resolve(text)
+        act(self._handle(session))
+        return self.summary(session)
+
+    def delete(self, session: str) -> Summary:
+        """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
+        found = self.summary(self.resolve(session))
+        self._deleting().delete(found.id)
+        return found
+
+    def undelete(self, session: str) -> str:
+        """A later capture of the same session is accepted again; what was deleted stays deleted."""
+        dead = self._ask(lambda store: store.tombstones())
+        matches = [d for d in dead if session in (d, d.partition(":")[2])] or [d for d in dead if d.startswith(session)]
+        found = _one(matches, session, "deleted session")
+        self._deleting().undelete(found)
+        return found
+
+    # -- asking
+
+    def resolve(self, text: str) -> str:
+        """A session's full id, from itself, a bare native id or a unique prefix."""
+        return _one(self._ask(lambda store: store.matching(text)), text, "session")
+
+    def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
+        _positive(limit, "limit")
+        return self._ask(lambda store: store.sessions(project=project, agent=agent, limit=limit))
+
+    def summary(self, session: str) -> Summary:
+        found = self._ask(lambda store: store.session(session))
+        if found is None:
+            raise NotFound("there is no such session", where=session, next="`dreamkeep sessions` lists them.")
+        return found
+
+    @staticmethod
+    def as_json(summary: Summary) -> dict[str, Any]:
+        """A session as the contract's JSON has it."""
+        from dreamkeep import views
+
+        return views.session(summary)
+
+    def show(self, text: str) -> dict[str, Any]:
+        """One session whole, as the contract's JSON."""
+        from dreamkeep import views
+
+        def whole(store: Store) -> dict[str, Any]:
+            return views.session_whole(store, _one(store.matching(text), text, "session"), self._alive)
+
+        return self._ask(whole)
+
+    def search(
+        self,
+        query: str,
+        *,
+        project: str | None = None,
+        session: str | None = None,
+        since: str | None = None,
+        limit: int = 10,
+    ) -> list[Hit]:
+        """Messages that hold the words of `query`, best first. Any text is legal."""
+        _positive(limit, "limit")
+        return self._ask(lambda store: store.search(query, project=project, session=session, since=since, limit=limit))
+
+    def status(self) -> dict[str, Any]:
+        from dreamkeep import views
+
+        off = self._off or self._host.stat(f"{self.root}/OFF") is not None
+        return self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive))
+
+    def doctor(self) -> list[dict[str, Any]]:
+        from dreamkeep.recovery import doctor
+
+        return doctor.examine(self._host, self.root, self._ask)
+
+    # -- care
+
+    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
+        from dreamkeep.index import build
+
+        if from_zero:
+            self._ask(_clear, follow=False)
+        return self._ask(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
+
+    def compress(self) -> int:
+        """Finished parts that nobody will write again, as zstd; how many there were."""
+        from dreamkeep.index.build import journals
+        from dreamkeep.journal import parts
+
+        done = 0
+        for name in [*journals(self._host, self.root), "journal/keep"]:
+            folder = f"{self.root}/{name}"
+            done += sum(parts.compress(self._host, folder, part) for part in parts.numbers(self._host, folder)[:-1])
+        return done
+
+    # -- wiring
+
+    def _journals(self) -> Journals:
+        """The way to write; makes the keep when there is none, and refuses one of a newer format."""
+        if self._journals_made is None:
+            from dreamkeep.journal.pool import Journals
+
+            journals = Journals(self._host, self.root, self._ids)
+            born = Event(self._ids.new(), Kind.KEEP_CREATED, rfc3339(self._host.now()), {"keep": self._ids.new()}, {"created": 1})
+            if journals.writer("").carried("created") is None:
+                journals.append("", (born,))
+            self._journals_made = journals
+            self._deleting().finish_all()
+        return self._journals_made
+
+    def _owners(self) -> Owners:
+        if self._owners_made is None:
+            from dreamkeep.capture.python import Owners
+
+            self._owners_made = Owners(self._host, self.root, self._ids.new)
+        return self._owners_made
+
+    def _alive(self, owner: str) -> bool:
+        return self._owners().alive(owner)
+
+    def _deleting(self) -> Deleting:
+        from dreamkeep.recovery.delete import Deleting
+
+        return Deleting(self._host, self.root, self._journals(), self._ids, self._forget)
+
+    def _forget(self, name: str) -> None:
+        def forget(store: Store) -> None:
+            with store.writing():
+                store.forget(name)
+            store.shred()
+
+        self._ask(forget)
+
+    def _ask(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
+        """Let `act` ask the index, up to date with the journal. One that is damaged or of another version is rebuilt first."""
+        from dreamkeep.index import open as index
+        from dreamkeep.index.sqlite import Unusable
+
+        if not self.exists():
+            return self._ask_memory(act)
+        try:
+            try:
+                return self._ask_file(act, follow)
+            except Unusable:
+                index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
+                return self._ask_file(act, follow)
+        except (ReadOnly, NoSpace) as problem:
+            self.warn(f"The index can't be written, so everything is read again for this answer: {problem}")
+            return self._ask_memory(act)
+
+    def _ask_file(self, act: Callable[[Store], T], follow: bool) -> T:
+        from dreamkeep.index import build
+        from dreamkeep.index import open as index
+
+        with index.opened(self._host, self.root, wait_s=_INDEX_WAIT_S) as store:
+            if follow and not build.current(self._host, self.root, store.places()):
+                build.follow(self._host, self.root, store, self.progress)
+            return act(store)
+
+    def _ask_memory(self, act: Callable[[Store], T]) -> T:
+        """A keep that is not there yet, or that we may only read: nothing is written for an answer."""
+        from dreamkeep.index import build
+        from dreamkeep.index.sqlite import SqliteStore
+
+        store = SqliteStore.in_memory()
+        try:
+            build.follow(self._host, self.root, store, self.progress)
+            return act(store)
+        finally:
+            store.close()
+
+
+def _clear(store: Store) -> None:
+    with store.writing():
+        store.clear()
+
+
+def _one(matches: list[str], text: str, what: str) -> str:
+    if not matches:
+        raise NotFound(f"there is no {what} {text!r}", where="", next="`dreamkeep sessions` lists them.")
+    if len(matches) > 1:
+        some = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
+        raise NotFound(f"{text!r} is not one {what} but {len(matches)}", where=some, next="Give more of the id.")
+    return matches[0]
+
+
+def _positive(value: int | None, name: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")

@@ -1,0 +1,1 @@
+"""Agents' words become events in the journal. Nothing here touches the index."""

@@ -1,0 +1,196 @@
+"""One's own Python agent: sessions and turns recorded as they happen. What returns is durable.
+
+A turn is owned by the process that submitted it: a lock file held for as long as the process lives. Nothing is written when an
+owner dies; whoever looks sees that the lock is free. An owner that is merely stopped still holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from dreamkeep.errors import Refused
+from dreamkeep.event import Body, Carry, Event, Ids, Kind, rfc3339
+from dreamkeep.host import Held, Host, hold, is_held, make_folders, sweep
+from dreamkeep.journal.pool import Journals
+from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
+from dreamkeep.session.turns import SETTLED
+
+OWNERS = "state/owners"
+
+
+class Owners:
+    """The lock by which this process owns its turns, taken when the first one is submitted; and whether others hold theirs."""
+
+    def __init__(self, host: Host, root: str, new_id: Callable[[], str]) -> None:
+        self._host = host
+        self._folder = f"{root}/{OWNERS}"
+        self._new_id = new_id
+        self._mutex = threading.Lock()
+        self._held: Held | None = None
+        self._pid = os.getpid()
+
+    def mine(self) -> str:
+        with self._mutex:
+            if self._held and self._pid != os.getpid():
+                # A fork copied the handle. The parent's turns must not look alive because a child of it lives.
+                self._held.forget()
+                self._held = None
+            if self._held is None:
+                make_folders(self._host, self._folder)
+                sweep(self._host, self._folder)
+                self._held = hold(self._host, lambda: f"{self._folder}/{self._new_id()}")
+                self._pid = os.getpid()
+            return os.path.basename(self._held.path)
+
+    def alive(self, owner: str) -> bool:
+        return "/" not in owner and is_held(self._host, f"{self._folder}/{owner}")
+
+    def forget(self) -> None:
+        """In a forked child."""
+        self._mutex = threading.Lock()
+        if self._held:
+            self._held.forget()
+            self._held = None
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._held:
+                self._held.release()
+                self._held = None
+
+
+class Session:
+    """One conversation. Threads and processes may share it."""
+
+    def __init__(self, session: str, host: Host, journals: Journals, ids: Ids, owners: Owners) -> None:
+        self.id = session
+        self._host = host
+        self._journals = journals
+        self._ids = ids
+        self._owners = owners
+
+    def open(self, about: Body) -> None:
+        """Journal that the session began, or goes on after it had ended or was suspended."""
+        state = self._state()
+        if state is None:
+            # The cursor makes it once only, also when two processes begin the same session at the same time.
+            self._append(Kind.SESSION_OPENED, about, {"state": ACTIVE, "opened": 1})
+        elif state != ACTIVE:
+            self.resume()
+
+    def submit(self, prompt: str) -> Turn:
+        """A new turn. When this returns, the prompt is on disk: start the work then."""
+        turn = self._ids.new()
+        self._append(Kind.TURN_SUBMITTED, {"turn": turn, "prompt": _text(prompt), "owner": self._owners.mine()})
+        return Turn(self, turn)
+
+    def record(
+        self,
+        prompt: str,
+        *messages: tuple[str, str] | Mapping[str, Any],
+        state: str = "completed",
+        reason: str | None = None,
+    ) -> str:
+        """A whole turn that is over, in one write and one sync: `record("why?", ("assistant", "Because."))`. Returns its id."""
+        turn = self._ids.new()
+        said = [_message(m) for m in messages]
+        body = {"turn": turn, "prompt": _text(prompt), "messages": said, "state": _settled(state)}
+        self._append(Kind.TURN_RECORDED, {**body, "reason": reason} if reason else body)
+        return turn
+
+    def title(self, title: str) -> None:
+        self._append(Kind.SESSION_TITLED, {"title": _text(title)})
+
+    def end(self, reason: str | None = None) -> None:
+        """Finished: a dream may read it. Ending twice is ending once."""
+        self._become(Kind.SESSION_ENDED, reason)
+
+    def suspend(self, reason: str | None = None) -> None:
+        """Set aside by intent: nothing closes it for being stale."""
+        if self._state() == ENDED:
+            raise Refused("an ended session can't be suspended", where=self.id, next="Resume it first, if it goes on.")
+        self._become(Kind.SESSION_SUSPENDED, reason)
+
+    def resume(self, reason: str | None = None) -> None:
+        self._become(Kind.SESSION_RESUMED, reason)
+
+    def _become(self, kind: str, reason: str | None) -> None:
+        if self._state() != STATE_AFTER[kind]:
+            self._append(kind, {"reason": reason} if reason else {}, {"state": STATE_AFTER[kind]})
+
+    def _state(self) -> int | str | None:
+        return self._journals.writer(self.id).carried("state")
+
+    def _append(self, kind: str, body: Body, carry: Carry | None = None) -> None:
+        event = Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
+        self._journals.append(self.id, (event,))
+
+
+class Turn:
+    """Prompt → settle. As a context manager it starts, and settles by how the block ends."""
+
+    def __init__(self, session: Session, turn: str) -> None:
+        self.id = turn
+        self._session = session
+        self._state: str | None = None
+
+    def start(self) -> None:
+        self._session._append(Kind.TURN_STARTED, {"turn": self.id})
+
+    def add(self, role: str, text: str, *, tool: Mapping[str, Any] | None = None) -> None:
+        """One message; `tool` is what is known of a tool call or its result (name, input, output, exit code, …)."""
+        if type(role) is str and role and type(text) is str and tool is None:
+            message = {"role": role, "text": text}
+        else:
+            message = _message({"role": role, "text": text, "tool": tool})
+        self._session._append(Kind.MESSAGE_ADDED, {"turn": self.id, **message})
+
+    def settle(self, state: str = "completed", reason: str | None = None) -> None:
+        """How it ended. Saying the same again changes nothing; saying something else is refused."""
+        if self._state == _settled(state):
+            return
+        if self._state is not None:
+            raise Refused(f"the turn is {self._state} already", where=self.id, next="Submit a new turn.")
+        body = {"turn": self.id, "state": state}
+        self._session._append(Kind.TURN_SETTLED, {**body, "reason": reason} if reason else body)
+        self._state = state
+
+    def __enter__(self) -> Turn:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        if self._state is None:
+            interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+            self.settle(
+                "completed" if kind is None else "cancelled" if interrupted else "failed", repr(problem) if problem else None
+            )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Refused(f"text is needed, not {type(value).__name__}", where="a prompt or message", next="Pass a str.")
+    return value
+
+
+def _settled(state: str) -> str:
+    if state not in SETTLED:
+        raise Refused(f"a turn can't be settled as {state!r}", where="state", next=f"Use one of {', '.join(SETTLED)}.")
+    return state
+
+
+def _message(given: tuple[str, str] | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    fields = dict(given) if isinstance(given, Mapping) else dict(zip(("role", "text"), given, strict=True))
+    role, text, tool = fields.pop("role", None), fields.pop("text", ""), fields.pop("tool", None)
+    if fields or not isinstance(role, str) or not role or not (tool is None or isinstance(tool, Mapping)):
+        raise Refused(
+            "a message has a role, a text and perhaps a tool",
+            where=repr(given)[:80],
+            next='Pass ("assistant", "…") or {"role": …, "text": …, "tool": {…}}.',
+        )
+    message = {"role": role, "text": _text(text)}
+    return message if tool is None else {**message, "tool": dict(tool)}

@@ -1,0 +1,177 @@
+"""One frozen Config, read once: defaults, then `keep.toml` in the keep, then `DREAMKEEP_*` variables, then flags.
+
+An unknown key or a value out of range is an error that names it: a setting that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.errors import BadConfig, Unsupported
+
+PREFIX = "DREAMKEEP_"
+#: Variables that are not settings of a keep.
+_OTHER_VARIABLES = frozenset(("DREAMKEEP_KEEP", "DREAMKEEP_OFF"))
+BACKENDS = ("rules", "openai", "anthropic", "command")
+
+Check = Callable[[Any], Any]
+
+
+def _number(kind: type[int] | type[float], low: float, high: float) -> Check:
+    def check(value: Any) -> Any:
+        if isinstance(value, str):
+            value = kind(value)
+        if isinstance(value, bool) or not isinstance(value, (int, kind)) or not low <= value <= high:
+            raise ValueError(f"must be a number from {low:g} to {high:g}")
+        return kind(value)
+
+    return check
+
+
+def _flag(value: Any) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be text")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.split(os.pathsep) if part]
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of texts")
+    return tuple(value)
+
+
+def _backend(value: Any) -> str:
+    if value not in BACKENDS:
+        raise ValueError(f"must be one of {', '.join(BACKENDS)}")
+    return str(value)
+
+
+class Setting(NamedTuple):
+    default: Any
+    check: Check
+
+
+_MANY = 10**9
+SETTINGS: Mapping[str, Setting] = {
+    "dream.session_count": Setting(5, _number(int, 1, 10_000)),
+    "dream.time_hours": Setting(24.0, _number(float, 0.01, 24 * 365)),
+    "dream.backend": Setting("rules", _backend),
+    "dream.max_attempts": Setting(5, _number(int, 1, 1000)),
+    "dream.max_calls": Setting(None, _number(int, 1, _MANY)),
+    "dream.max_tokens": Setting(None, _number(int, 1, _MANY)),
+    "dream.max_usd": Setting(None, _number(float, 0.0, 1e6)),
+    "dream.loss_guard": Setting(0.25, _number(float, 0.0, 1.0)),
+    "hygiene.stale_hours": Setting(24.0, _number(float, 0.01, 24 * 365)),
+    "page.max_lines": Setting(200, _number(int, 1, 1_000_000)),
+    "page.max_bytes": Setting(25_600, _number(int, 256, 1 << 30)),
+    "page.max_tokens": Setting(None, _number(int, 1, _MANY)),
+    "page.target": Setting("MEMORY.md", _text),
+    "capture.exclude": Setting((), _texts),
+    "capture.scrape": Setting(True, _flag),
+    "capture.redact_raw": Setting(False, _flag),
+    "recall.redact": Setting(True, _flag),
+    "retention.compress_days": Setting(7.0, _number(float, 0.0, 36_500)),
+}
+
+
+class Config(NamedTuple):
+    """`config["dream.session_count"]`; what is not set has its default."""
+
+    values: Mapping[str, Any]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.values[key]
+
+
+def load(
+    toml: bytes | None, environment: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, where: str = ""
+) -> Config:
+    """`toml`: the bytes of keep.toml, None when there is none."""
+    values = {key: setting.default for key, setting in SETTINGS.items()}
+    for key, value in _from_toml(toml, where).items():
+        values[key] = _checked(key, value, where)
+    for key, (variable, value) in _from_environment(environment).items():
+        values[key] = _checked(key, value, variable)
+    for key, value in (flags or {}).items():
+        values[key] = _checked(key, value, "the command line")
+    return Config(values)
+
+
+def _checked(key: str, value: Any, where: str) -> Any:
+    setting = SETTINGS.get(key)
+    if setting is None:
+        raise BadConfig(f"there is no setting `{key}`", where=where, next=f"Known are: {', '.join(SETTINGS)}.")
+    try:
+        return setting.check(value)
+    except (ValueError, TypeError) as problem:
+        raise BadConfig(f"`{key}` {problem}, not {value!r}", where=where, next="Correct it or take it out.") from problem
+
+
+def _from_toml(toml: bytes | None, where: str) -> dict[str, Any]:
+    if toml is None:
+        return {}
+    import tomllib
+
+    try:
+        tables = tomllib.loads(toml.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise BadConfig(f"not readable as TOML ({problem})", where=where, next="Correct it; it was not touched.") from problem
+    found = {}
+    for section, entries in tables.items():
+        if not isinstance(entries, dict):
+            raise BadConfig(f"`{section}` must be a table", where=where, next=f"Write [{section}] above its keys.")
+        for key, value in entries.items():
+            found[f"{section}.{key}"] = value
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    names = {PREFIX + key.upper().replace(".", "_"): key for key in SETTINGS}
+    found = {}
+    for variable, value in environment.items():
+        if variable in names:
+            found[names[variable]] = (variable, value)
+        elif variable.startswith(PREFIX) and variable not in _OTHER_VARIABLES:
+            raise BadConfig(f"there is no setting for `{variable}`", where="environment", next="Unset it, or correct its name.")
+    return found
+
+
+def keep_path(given: str | None, environment: Mapping[str, str], platform: str) -> str:
+    """Where the keep is: the flag, else DREAMKEEP_KEEP, else the user's data folder."""
+    where = given or environment.get("DREAMKEEP_KEEP") or _data_folder(environment, platform)
+    scheme, found, rest = where.partition("://")
+    if found and scheme == "file":
+        where = rest
+    elif found and scheme in ("postgresql", "postgres"):
+        raise Unsupported("keeps on PostgreSQL are not built yet", where=f"{scheme}://…", next="Name a folder instead.")
+    elif found:
+        raise BadConfig(f"no keep can be at `{scheme}://…`", where="--keep", next="Name a folder.")
+    if "\0" in where:
+        raise BadConfig("a path can't hold a NUL character", where="--keep", next="Name a folder.")
+    return os.path.abspath(os.path.expanduser(where))
+
+
+def _data_folder(environment: Mapping[str, str], platform: str) -> str:
+    """As `platformdirs` says (a test compares), without its 27 ms of import at every start."""
+    home = environment.get("HOME") or os.path.expanduser("~")
+    if platform == "darwin":
+        return f"{home}/Library/Application Support/dreamkeep"
+    base = environment.get("XDG_DATA_HOME", "").strip()
+    return f"{base or home + '/.local/share'}/dreamkeep"
+
+
+def switched_off(environment: Mapping[str, str]) -> bool:
+    return environment.get("DREAMKEEP_OFF", "") not in ("", "0")

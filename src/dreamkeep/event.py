@@ -1,0 +1,182 @@
+"""What happened: events, their kinds and ids, to and from JSON.
+
+An event is plain and frozen. Its body is JSON data; what strict JSON can't hold (lone surrogates, integers
+beyond 64 bits, NaN) is *armoured*: replaced by a small marked object, so that every line stays acceptable to strict parsers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.errors import Refused
+
+Body = Mapping[str, Any]
+Carry = Mapping[str, "int | str"]
+
+
+class Kind:
+    """The names of what can happen. `part.*`, `journal.*` and `chunk` are the journal's own book-keeping."""
+
+    PART_OPENED = "part.opened"
+    JOURNAL_SETTLED = "journal.settled"
+    JOURNAL_HOLE = "journal.hole"
+    CHUNK = "chunk"
+    KEEP_CREATED = "keep.created"
+    SESSION_DELETED = "session.deleted"
+    SESSION_UNDELETED = "session.undeleted"
+    SESSION_OPENED = "session.opened"
+    SESSION_ENDED = "session.ended"
+    SESSION_SUSPENDED = "session.suspended"
+    SESSION_RESUMED = "session.resumed"
+    SESSION_TITLED = "session.titled"
+    TURN_SUBMITTED = "turn.submitted"
+    TURN_STARTED = "turn.started"
+    TURN_SETTLED = "turn.settled"
+    TURN_RECORDED = "turn.recorded"
+    MESSAGE_ADDED = "message.added"
+
+
+class Event(NamedTuple):
+    """`carry` holds what the head of every later part must repeat: cursors (ints, which only grow) and last-wins words."""
+
+    id: str
+    kind: str
+    at: str
+    body: Body
+    carry: Carry | None = None
+
+
+class Ids:
+    """UUIDv7: sorted by time, and within a process strictly increasing even when the clock steps back."""
+
+    def __init__(self, now: Callable[[], int], random: Callable[[int], bytes]) -> None:
+        self._now = now
+        self._random = random
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """A child must not go on with its parent's chance."""
+        self._lock = threading.Lock()
+        self._tick = 0
+        self._tails: list[str] = []
+
+    def new(self) -> str:
+        # 48 bits of milliseconds and 12 bits within the millisecond make one clock that never goes back.
+        tick = self._now() * 512 // 125_000
+        with self._lock:
+            self._tick = tick = tick if tick > self._tick else self._tick + 1
+            if not self._tails:
+                chance = self._random(15 * 64).hex()
+                self._tails = [chance[n : n + 15] for n in range(0, len(chance), 15)]
+            tail = self._tails.pop()
+        head = f"{tick:015x}"
+        # The variant leaves two of the four bits of its digit to chance; a constant there costs nothing that matters.
+        return f"{head[:8]}-{head[8:12]}-7{head[12:]}-8{tail[:3]}-{tail[3:]}"
+
+
+_second: tuple[int, str] = (-1, "")
+
+
+def rfc3339(ns: int) -> str:
+    """UTC with microseconds: fixed width, so that text order is time order."""
+    global _second
+    second, rest = divmod(ns, 1_000_000_000)
+    known, text = _second
+    if known != second:
+        t = time.gmtime(second)
+        text = f"{t.tm_year:04d}-{t.tm_mon:02d}-{t.tm_mday:02d}T{t.tm_hour:02d}:{t.tm_min:02d}:{t.tm_sec:02d}"
+        _second = (second, text)
+    return f"{text}.{rest // 1000:06d}Z"
+
+
+def encode_body(body: Body) -> tuple[bytes, bool]:
+    """JSON bytes without a line feed, and whether they are armoured."""
+    try:
+        raw = _dumps(body)
+    except TypeError:  # a lone surrogate, a huge integer, or something that is no JSON data at all (armour refuses that)
+        return _dumps(armour(body)), True
+    # orjson writes NaN and infinities as null: only a body with a null in it can hide one.
+    if b"null" in raw and _hides_nan(body):
+        return _dumps(armour(body)), True
+    return raw, False
+
+
+def _dumps(value: object) -> bytes:
+    """orjson's, loaded when first needed, and from then on without this detour."""
+    global _dumps
+    from orjson import dumps as _dumps
+
+    return _dumps(value)
+
+
+def _hides_nan(value: object) -> bool:
+    if isinstance(value, float):
+        return value != value or value in (float("inf"), float("-inf"))
+    if isinstance(value, Mapping):
+        return any(_hides_nan(v) for v in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_hides_nan(v) for v in value)
+    return False
+
+
+def armour(value: object) -> object:
+    """`{"$s": base64}` for text, `{"$n": digits}` for numbers, `{"$d": [[key, value]…]}` for objects whose keys need it."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _armour_text(value)
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else {"$n": str(value)}
+    if isinstance(value, float):
+        return {"$n": repr(value)} if _hides_nan(value) else value
+    if isinstance(value, (list, tuple)):
+        return [armour(v) for v in value]
+    if isinstance(value, Mapping):
+        return _armour_object(value)
+    raise Refused(
+        f"{type(value).__name__} is not JSON data",
+        where="an event's body",
+        next="Pass text, numbers, booleans, None, lists and dicts only.",
+    )
+
+
+def _armour_text(text: str) -> object:
+    import base64
+
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {"$s": base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")}
+    return text
+
+
+def _armour_object(value: Mapping[Any, Any]) -> object:
+    for key in value:
+        if not isinstance(key, str):
+            raise Refused(
+                f"an object's key must be text, not {type(key).__name__}", where="an event's body", next="Use text keys."
+            )
+    if all(not key.startswith("$") and isinstance(_armour_text(key), str) for key in value):
+        return {key: armour(v) for key, v in value.items()}
+    return {"$d": [[armour(key), armour(v)] for key, v in value.items()]}
+
+
+def disarm(value: object) -> Any:
+    """The inverse of `armour`."""
+    import base64
+
+    if isinstance(value, list):
+        return [disarm(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "$s" in value:
+        return base64.b64decode(value["$s"]).decode("utf-8", "surrogatepass")
+    if "$n" in value:
+        digits = value["$n"]
+        return int(digits) if digits.lstrip("-").isdigit() else float(digits)
+    if "$d" in value:
+        return {disarm(key): disarm(v) for key, v in value["$d"]}
+    return {key: disarm(v) for key, v in value.items()}

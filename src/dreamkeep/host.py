@@ -1,0 +1,413 @@
+"""The only door to disk, clock and processes.
+
+Everything above takes a `Host` as an argument, so that tests can hand in one that fails, tears, forgets and reboots
+(`tests/faults.py`). The methods are what storage code must think about, one system call each where possible:
+a write may be short, a sync may fail, a name is durable only after its folder was synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from dreamkeep.errors import Busy, Unsupported
+
+if os.name == "nt":
+    raise Unsupported(
+        "dreamkeep needs POSIX file locks, which Windows does not have",
+        where=sys.platform,
+        next="Run it inside WSL.",
+    )
+
+import fcntl
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+class Stat(NamedTuple):
+    size: int
+    mtime_ns: int
+    inode: int
+    links: int
+    is_folder: bool
+    mode: int
+
+
+class Host(Protocol):
+    """A handle is a small integer, as the operating system gives it."""
+
+    def now(self) -> int:
+        """Nanoseconds since 1970. Data, never order or identity."""
+
+    def random(self, count: int) -> bytes: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    # names
+    def stat(self, path: str) -> Stat | None:
+        """None when there is no such name; every other problem raises."""
+
+    def names(self, folder: str) -> list[str]: ...
+
+    def make_folder(self, path: str) -> bool:
+        """False when it was there already."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_folder(self, path: str) -> None: ...
+
+    def replace(self, old: str, new: str) -> None: ...
+
+    def link(self, old: str, new: str) -> None:
+        """Create-or-fail: FileExistsError when `new` is there."""
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def file_system(self, path: str) -> str:
+        """The kind of file system a folder is on; "" where that can't be told."""
+
+    def free_space(self, path: str) -> int: ...
+
+    # open files
+    def open_read(self, path: str) -> int: ...
+
+    def open_append(self, path: str) -> int:
+        """Readable, and every write goes to the end."""
+
+    def create(self, path: str) -> int:
+        """As `open_append`, but create-or-fail."""
+
+    def open_lock(self, path: str) -> int:
+        """Opens or creates a file that is only there to be locked."""
+
+    def close(self, handle: int) -> None: ...
+
+    def read(self, handle: int, size: int, offset: int) -> bytes: ...
+
+    def write(self, handle: int, data: bytes) -> int:
+        """How many bytes were taken: may be fewer than given."""
+
+    def sync(self, handle: int) -> None:
+        """Returns when the file's bytes and length are on disk."""
+
+    def write_through(self, handle: int, data: bytes) -> int:
+        """As `write`, and what was taken is on disk (what lay before it need not be)."""
+
+    def cut(self, handle: int, size: int) -> None: ...
+
+    def end(self, handle: int) -> int:
+        """The file's length."""
+
+    def handle_stat(self, handle: int) -> Stat: ...
+
+    def hasten(self) -> None:
+        """Told once by who is about to append often, perhaps from many threads."""
+
+    # locks that die with their process
+    def try_lock(self, handle: int, *, shared: bool = False) -> bool: ...
+
+    def unlock(self, handle: int) -> None: ...
+
+
+def _stat(s: os.stat_result) -> Stat:
+    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, (s.st_mode & 0o170000) == 0o040000, s.st_mode & 0o7777)
+
+
+class RealHost:
+    """The machine we run on."""
+
+    now = staticmethod(time.time_ns)
+    random = staticmethod(os.urandom)
+    sleep = staticmethod(time.sleep)
+    close = staticmethod(os.close)
+    read = staticmethod(os.pread)
+    write = staticmethod(os.write)
+    cut = staticmethod(os.ftruncate)
+    remove = staticmethod(os.unlink)
+    remove_folder = staticmethod(os.rmdir)
+    replace = staticmethod(os.replace)
+    link = staticmethod(os.link)
+    names = staticmethod(os.listdir)
+
+    def stat(self, path: str) -> Stat | None:
+        try:
+            return _stat(os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def handle_stat(self, handle: int) -> Stat:
+        return _stat(os.fstat(handle))
+
+    def make_folder(self, path: str) -> bool:
+        try:
+            os.mkdir(path, FOLDER_MODE)
+        except FileExistsError:
+            return False
+        return True
+
+    def sync_folder(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # A folder's entries are metadata: fdatasync need not flush them.
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def file_system(self, path: str) -> str:
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+                return file_system_of(os.path.realpath(path), mounts.read())
+        except FileNotFoundError:
+            return ""
+
+    def free_space(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def open_read(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def open_append(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+
+    def open_lock(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+    def end(self, handle: int) -> int:
+        return os.lseek(handle, 0, os.SEEK_END)
+
+    if sys.platform == "darwin":
+
+        def sync(self, handle: int) -> None:
+            # fsync on macOS leaves the bytes in the drive's own cache; F_FULLFSYNC empties that too.
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+
+        def write_through(self, handle: int, data: bytes) -> int:
+            taken = os.write(handle, data)
+            self.sync(handle)
+            return taken
+
+    else:
+        sync = staticmethod(os.fdatasync)
+
+        def write_through(self, handle: int, data: bytes) -> int:
+            # One system call for two: with many threads the way back into Python is what costs. (The file appends: no offset.)
+            return os.pwritev(handle, (data,), 0, os.RWF_DSYNC)
+
+    def try_lock(self, handle: int, *, shared: bool = False) -> bool:
+        # flock, not lockf: POSIX record locks vanish when *any* handle of the file is closed in the process.
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def hasten(self) -> None:
+        # Python gives up its global lock around every system call. With many threads each of these takes less than a microsecond,
+        # getting the global lock back takes twenty: so the ones that can't block are called without giving it up.
+        import ctypes
+
+        libc = ctypes.PyDLL(None, use_errno=True)
+        flock, lseek = libc.flock, libc.lseek
+        flock.argtypes = (ctypes.c_int, ctypes.c_int)
+        lseek.argtypes = (ctypes.c_int, ctypes.c_longlong, ctypes.c_int)
+        lseek.restype = ctypes.c_longlong
+
+        def failed() -> OSError:
+            number = ctypes.get_errno()
+            return OSError(number, os.strerror(number))
+
+        def try_lock(handle: int, *, shared: bool = False) -> bool:
+            if flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB) == 0:
+                return True
+            problem = failed()
+            if problem.errno != errno.EWOULDBLOCK:
+                raise problem
+            return False
+
+        def unlock(handle: int) -> None:
+            if flock(handle, fcntl.LOCK_UN):
+                raise failed()
+
+        def end(handle: int) -> int:
+            at: int = lseek(handle, 0, os.SEEK_END)
+            if at < 0:
+                raise failed()
+            return at
+
+        setattr(self, "try_lock", try_lock)  # noqa: B010  (mypy has no word for replacing a method on one object)
+        setattr(self, "unlock", unlock)  # noqa: B010
+        setattr(self, "end", end)  # noqa: B010
+
+
+def file_system_of(path: str, mountinfo: str) -> str:
+    """By the longest mount point above `path`; of two mounts on one point the later one counts."""
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        fields = line.split(" ")
+        if " - " not in line or len(fields) < 5:
+            continue
+        point = fields[4].replace("\\040", " ").rstrip("/")
+        if (path == point or path.startswith(point + "/")) and len(point) >= best:
+            best, kind = len(point), line.partition(" - ")[2].split(" ")[0]
+    return kind
+
+
+_FIRST_PAUSE_S = 0.000_05
+_LONGEST_PAUSE_S = 0.02
+
+
+def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = False) -> None:
+    """Wait for a lock, but not for ever: its holder may have been stopped in the middle."""
+    if host.try_lock(handle, shared=shared):
+        return
+    pause = _FIRST_PAUSE_S
+    waited = 0.0
+    while not host.try_lock(handle, shared=shared):
+        if waited >= wait_s:
+            raise Busy(
+                f"another process has held the lock for {wait_s:g} s",
+                where=where,
+                next="Wait for it, or continue or end that process; its lock goes with it.",
+            )
+        host.sleep(pause)
+        waited += pause
+        pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def make_folders(host: Host, path: str) -> None:
+    """Every folder down to `path`, each made durable by syncing the one above it."""
+    if host.stat(path) is not None:
+        return
+    above = os.path.dirname(path)
+    if above and above != path:
+        make_folders(host, above)
+    if host.make_folder(path):
+        host.sync_folder(above or ".")
+
+
+def write_all(host: Host, handle: int, data: bytes) -> None:
+    """For new files, where a short write is followed by another: nobody reads them before they are published."""
+    view = memoryview(data)
+    while view:
+        taken = host.write(handle, bytes(view))
+        if taken <= 0:
+            raise OSError(5, "the disk took no bytes")
+        view = view[taken:]
+
+
+def _staged(host: Host, path: str, data: bytes) -> str:
+    """A durable file under a name nobody else has, beside where it will go."""
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    handle = host.create(temp)
+    try:
+        write_all(host, handle, data)
+        host.sync(handle)
+    except BaseException:
+        host.close(handle)
+        host.remove(temp)
+        raise
+    host.close(handle)
+    return temp
+
+
+def replace_file(host: Host, path: str, data: bytes) -> None:
+    """The old bytes or the new ones, never a mixture, whenever the power goes."""
+    temp = _staged(host, path, data)
+    host.replace(temp, path)
+    host.sync_folder(os.path.dirname(path) or ".")
+
+
+def publish_file(host: Host, path: str, data: bytes) -> bool:
+    """Create-or-fail: False when something `appeared` there meanwhile, which is left alone."""
+    temp = _staged(host, path, data)
+    try:
+        host.link(temp, path)
+        appeared = False
+    except FileExistsError:
+        appeared = True
+    finally:
+        host.remove(temp)
+    host.sync_folder(os.path.dirname(path) or ".")
+    return not appeared
+
+
+def read_file(host: Host, path: str) -> bytes:
+    """All of a small file of ours."""
+    handle = host.open_read(path)
+    try:
+        return host.read(handle, host.end(handle), 0)
+    finally:
+        host.close(handle)
+
+
+class Held:
+    """A lock file held by this process until `release`: proof of life that needs no clock and no pid."""
+
+    def __init__(self, host: Host, path: str, handle: int) -> None:
+        self._host = host
+        self.path = path
+        self._handle = handle
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            self._host.remove(self.path)
+            self._host.close(handle)
+
+    def forget(self) -> None:
+        """In a forked child: let go of the copy without ending the parent's ownership."""
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            self._host.close(handle)
+
+
+def hold(host: Host, name: Callable[[], str]) -> Held:
+    """Create a lock file under a fresh name and lock it; a sweeper that got in between only costs a retry."""
+    while True:
+        path = name()
+        handle = host.create(path)
+        if host.try_lock(handle) and host.handle_stat(handle).links > 0:
+            return Held(host, path, handle)
+        host.close(handle)
+
+
+def is_held(host: Host, path: str) -> bool:
+    """Whether some process holds that lock file now. Changes nothing on disk."""
+    try:
+        handle = host.open_read(path)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that two who ask at the same time don't take each other for the owner.
+        return not host.try_lock(handle, shared=True)
+    finally:
+        host.close(handle)
+
+
+def sweep(host: Host, folder: str) -> None:
+    """Remove lock files whose holders are gone."""
+    for name in host.names(folder):
+        path = f"{folder}/{name}"
+        try:
+            handle = host.open_read(path)
+        except FileNotFoundError:
+            continue  # another sweeper was faster
+        try:
+            if host.try_lock(handle):
+                host.remove(path)
+        except FileNotFoundError:
+            pass  # likewise
+        finally:
+            host.close(handle)

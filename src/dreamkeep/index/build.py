@@ -1,0 +1,253 @@
+"""Follow the journal: read what is new, and only that; or everything, from zero. Knows files and a store, nothing else.
+
+Which journals changed is told by two stats each. A journal that is not simply longer than before (its last indexed frame is gone,
+or something odd lies in the new part) is read again from zero: the answers must not depend on how they were come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.host import Host
+from dreamkeep.index.rows import Rows
+from dreamkeep.index.store import Batch, Mark, Place, Store
+from dreamkeep.journal import parts
+from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
+from dreamkeep.journal.reader import Fault, Position, Reading, Span, events
+from dreamkeep.journal.settle import read_head
+from dreamkeep.session import summary as life
+from dreamkeep.session.turns import Turn
+
+_BATCH_EVENTS = 2_000
+_BATCH_BYTES = 8 << 20
+
+Progress = Callable[[int, int], None]
+
+
+class Built(NamedTuple):
+    """What one round of following did. `strays`: folders that no head claims; nothing is known of what they hold."""
+
+    journals: int
+    events: int
+    removed: int
+    strays: tuple[str, ...] = ()
+
+
+def follow(host: Host, root: str, store: Store, progress: Progress | None = None) -> Built:
+    known = store.places()
+    _follow_keep(host, root, store)
+    changed = list(_changed(host, root, known))
+    buried = store.tombstones()
+    total = sum(_new_bytes(host, root, name, known.get(name)) for name in changed)
+    done = found = 0
+    strays = []
+    for name in changed:
+        session = _session_of(host, root, name, known.get(name))
+        if not session:
+            strays.append(name)
+        if not session or session in buried:
+            continue
+        for events_read, bytes_read in _follow_session(host, root, store, name, session):
+            found += events_read
+            done += bytes_read
+            if progress:
+                progress(min(done, total), total)
+    gone = _vanished(host, root, known)
+    for name in gone:
+        _forget(store, name)
+    return Built(len(changed), found, len(gone), tuple(strays))
+
+
+def current(host: Host, root: str, known: dict[str, Place]) -> bool:
+    """Whether there is nothing to follow."""
+    keep = known.get(KEEP)
+    if (keep.mark if keep else None) != mark_of(host, f"{root}/{KEEP}", keep.mark if keep else None):
+        return False
+    return not _vanished(host, root, known) and next(_changed(host, root, known), None) is None
+
+
+def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
+    """How the folder looks now; None when no part is there. Taken before reading, so that what comes later is noticed later."""
+    at = host.stat(folder)
+    if at is None:
+        return None
+    if known and known.folder_mtime_ns == at.mtime_ns:
+        part = known.part
+    else:
+        numbers = parts.numbers(host, folder)
+        part = numbers[-1] if numbers else 0
+    if not part:
+        return None
+    hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
+    return Mark(part, hot.size, hot.mtime_ns, at.mtime_ns) if hot else None
+
+
+def journals(host: Host, root: str) -> Iterator[str]:
+    """The folders of all sessions, relative to the keep."""
+    top = f"{root}/{SESSIONS}"
+    for agent in sorted(_folders(host, top)):
+        for name in sorted(_folders(host, f"{top}/{agent}")):
+            yield f"{SESSIONS}/{agent}/{name}"
+
+
+def _folders(host: Host, path: str) -> list[str]:
+    try:
+        return host.names(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _changed(host: Host, root: str, known: dict[str, Place]) -> Iterator[str]:
+    for name in journals(host, root):
+        place = known.get(name)
+        before = place.mark if place else None
+        now = mark_of(host, f"{root}/{name}", before)
+        if now is not None and now != before:
+            yield name
+
+
+def _vanished(host: Host, root: str, known: dict[str, Place]) -> list[str]:
+    return [name for name in known if name != KEEP and host.stat(f"{root}/{name}") is None]
+
+
+def _new_bytes(host: Host, root: str, name: str, place: Place | None) -> int:
+    folder = f"{root}/{name}"
+    at = place.position if place else Position()
+    size = -at.offset
+    for part in parts.numbers(host, folder):
+        if part >= at.part:
+            file = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
+            size += file.size if file else 0
+    return max(size, 0)
+
+
+def _follow_keep(host: Host, root: str, store: Store) -> None:
+    """Tombstones and their lifting; small, and read before the sessions they are about."""
+    folder = f"{root}/{KEEP}"
+    place = store.place(KEEP)
+    mark = mark_of(host, folder, place.mark if place else None)
+    if mark is None or (place and place.mark == mark):
+        return
+    start = place.position if place and _still_there(host, folder, place.position) else None
+    reading = Reading(host, folder, start)
+    with store.writing():
+        for _, event in events(reading):
+            if event.kind == Kind.SESSION_DELETED:
+                store.bury(event.body["session"], event.at)
+            elif event.kind == Kind.SESSION_UNDELETED:
+                store.lift(event.body["session"])
+        store.put_place(Place(KEEP, "", reading.position, mark))
+
+
+def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
+    folder = f"{root}/{name}"
+    place = store.place(name)
+    if place and not _still_there(host, folder, place.position):
+        _forget(store, name)
+        place = None
+    stretch = _Stretch(host, folder, store, name, session, place)
+    yield from stretch.read()
+    if place and stretch.odd:
+        _forget(store, name)
+        yield from _Stretch(host, folder, store, name, session, None).read()
+
+
+def _forget(store: Store, name: str) -> None:
+    with store.writing():
+        store.forget(name)
+
+
+def _still_there(host: Host, folder: str, position: Position) -> bool:
+    """Whether the frame we read last is where it was: after a power cut an unsynced one may be gone, and another in its place."""
+    end = b""
+    foot = f'{position.crc}"}}'.encode()
+    try:
+        for _, block in parts.blocks(host, folder, position.part, max(0, position.offset - 1 - len(foot))):
+            end += block
+            if len(end) >= len(foot):
+                break
+    except FileNotFoundError:
+        return False
+    return end[: len(foot)] == foot
+
+
+def _session_of(host: Host, root: str, name: str, place: Place | None) -> str:
+    """Which session a folder holds, by what its heads say; nothing when that would lie elsewhere (a copy made by hand)."""
+    if place:
+        return place.session
+    folder = f"{root}/{name}"
+    for part in parts.numbers(host, folder):
+        head = read_head(host, folder, part)
+        if head:
+            session = str(head["body"]["journal"])
+            return session if folder_of(session) == name else ""
+    return ""
+
+
+class _Stretch:
+    """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
+
+    def __init__(self, host: Host, folder: str, store: Store, name: str, session: str, place: Place | None) -> None:
+        self._store = store
+        self._name = name
+        self._session = session
+        self._place = place
+        self._from_zero = place is None
+        self._mark = mark_of(host, folder, place.mark if place else None)
+        self._reading = Reading(host, folder, place.position if place else None)
+        self._broken: list[str] = []
+        self._strange: list[int] = []
+        self.odd = False
+
+    def read(self) -> Iterator[tuple[int, int]]:
+        """(events, bytes) of each batch."""
+        summary = life.empty(self._session) if self._from_zero else self._store.session(self._session)
+        if summary is None or self._mark is None:
+            return  # removed while we looked
+        stream = events(self._reading, self._broken)
+        travelled = 0
+        more = True
+        while more:
+            with self._store.writing():
+                if self._store.place(self._name) != self._place:
+                    return  # another process follows this journal too, and is ahead of us
+                rows = Rows(summary, self._known_turn)
+                count, more = self._take(stream, rows, travelled)
+                step = self._reading.travelled - travelled
+                summary = rows.summary._replace(bytes=rows.summary.bytes + step)
+                self._put(rows, summary, more)
+            travelled += step
+            yield count, step
+
+    def _known_turn(self, turn: str) -> Turn | None:
+        found = self._store.turns(self._session, [turn])
+        return found[0] if found else None
+
+    def _take(self, stream: Iterator[tuple[int, Event]], rows: Rows, travelled: int) -> tuple[int, bool]:
+        for count in range(_BATCH_EVENTS):
+            found = next(stream, None)
+            if found is None:
+                return count, False
+            rows.add(*found)
+            if self._reading.travelled - travelled > _BATCH_BYTES:
+                return count + 1, True
+        return _BATCH_EVENTS, True
+
+    def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
+        self._strange += rows.strange
+        # Until the end is reached, the mark must not say that the folder was read.
+        mark = Mark(0, 0, 0, 0) if more or self._mark is None else self._mark
+        self._place = Place(self._name, self._session, self._reading.position, mark)
+        faults = None if more else self._faults()
+        self._store.put(Batch(self._place, summary, list(rows.turns.values()), rows.messages, faults))
+
+    def _faults(self) -> list[Fault] | None:
+        found = [
+            *self._reading.faults,
+            *(Fault("chunks", 0, 0, 0) for _ in self._broken),
+            *(Fault("strange", 0, 0, 0, (Span(seq, seq),)) for seq in self._strange),
+        ]
+        self.odd = bool(found) or self._reading.looks_back
+        return found if self._from_zero else None

@@ -1,0 +1,95 @@
+"""Open the index file, making or rebuilding it where needed. Many processes may do so at once, for the first time too.
+
+`state/index.lock` is held shared while a store is open and exclusively while the file is made or replaced, so that nobody pulls
+the file from under somebody else's connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dreamkeep.errors import from_os
+from dreamkeep.host import Host, lock, make_folders
+from dreamkeep.index.sqlite import SqliteStore, Unusable
+
+FILE = "index.sqlite"
+LOCK = "state/index.lock"
+_FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm")
+
+
+@contextmanager
+def opened(host: Host, root: str, *, wait_s: float) -> Iterator[SqliteStore]:
+    """A store that has the right version; damage that shows only later raises Unusable from its methods."""
+    try:
+        make_folders(host, f"{root}/state")
+        handle = host.open_lock(f"{root}/{LOCK}")
+    except OSError as problem:
+        raise from_os(problem, "opening the index", f"{root}/{LOCK}") from problem
+    try:
+        store = _open(host, root, handle, wait_s)
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        host.close(handle)
+
+
+def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
+    path = f"{root}/{FILE}"
+    while True:
+        lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s, shared=True)
+        if host.stat(path) is not None:
+            try:
+                return SqliteStore(path, wait_ms=int(wait_s * 1000))
+            except Unusable:
+                pass  # of another version, or not a database at all
+        host.unlock(handle)
+        lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
+        _make_if_still_unusable(host, root, path)
+        host.unlock(handle)
+
+
+def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
+    """Others may have waited for the same lock and done it already."""
+    if host.stat(path) is not None:
+        try:
+            SqliteStore(path).close()
+            return
+        except Unusable:
+            _remove(host, root)
+    # Created by us, so that it and the -wal and -shm that SQLite makes after it are for this user only.
+    host.close(host.create(path))
+    SqliteStore.create(path)
+
+
+def problem(host: Host, root: str) -> str:
+    """What is wrong with the index file, without mending it; "" when nothing is, or there is none."""
+    path = f"{root}/{FILE}"
+    if host.stat(path) is None:
+        return ""
+    try:
+        store = SqliteStore(path)
+        try:
+            return store.check()
+        finally:
+            store.close()
+    except Unusable as found:
+        return found.what
+
+
+def discard(host: Host, root: str, *, wait_s: float) -> None:
+    """Take a damaged index away; the next `opened` makes a new one."""
+    handle = host.open_lock(f"{root}/{LOCK}")
+    try:
+        lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
+        _remove(host, root)
+    finally:
+        host.close(handle)
+
+
+def _remove(host: Host, root: str) -> None:
+    for name in _FILES:
+        if host.stat(f"{root}/{name}") is not None:
+            host.remove(f"{root}/{name}")

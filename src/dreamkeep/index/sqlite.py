@@ -1,0 +1,370 @@
+"""The index in one SQLite file, by apsw: the same current SQLite everywhere, and only one copy of it in the process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, ReadOnly
+from dreamkeep.event import disarm, encode_body
+from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place
+from dreamkeep.journal.reader import Fault, Position, Span
+from dreamkeep.session.messages import Message
+from dreamkeep.session.summary import Summary
+from dreamkeep.session.turns import Turn
+
+#: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
+VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
+    mark_part INT, mark_size INT, mark_part_mtime INT, mark_folder_mtime INT) WITHOUT ROWID;
+CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
+    title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT);
+CREATE INDEX sessions_by_native_id ON sessions(native_id);
+CREATE INDEX sessions_by_time ON sessions(last_at, id);
+CREATE TABLE turns(session INT NOT NULL, id TEXT NOT NULL, seq INT, state TEXT, prompt TEXT, submitted_at TEXT, started_at TEXT,
+    settled_at TEXT, reason TEXT, owner TEXT, PRIMARY KEY(session, id)) WITHOUT ROWID;
+CREATE INDEX turns_unsettled ON turns(session) WHERE state IN ('submitted', 'started');
+CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT NULL, n INT NOT NULL, role TEXT, text,
+    at TEXT, turn TEXT, tool TEXT, UNIQUE(session, seq, n));
+CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT);
+CREATE INDEX faults_by_session ON faults(session);
+CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
+"""
+
+_SUMMARY = "id, agent, native_id, project, cwd, title, started_at, last_at, ended_at, state, turns, messages, bytes"
+_TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner"
+
+
+class Unusable(DreamkeepError):
+    """The file is no index of ours, damaged, or of another version: to be rebuilt, never to be believed."""
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError) as problem:
+        raise Unusable(f"the index is damaged ({problem})", where=path, next="It will be rebuilt.") from problem
+    except (apsw.BusyError, apsw.LockedError) as problem:
+        raise Busy("another program keeps the index locked", where=path, next="Close it, then try again.") from problem
+    except apsw.FullError as problem:
+        raise NoSpace("the disk is full", where=path, next="Free space; the journal is not affected.") from problem
+    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError) as problem:
+        raise ReadOnly(
+            f"the index can't be opened for writing ({problem})", where=path, next="Check its permissions."
+        ) from problem
+    except apsw.Error as problem:
+        # Never "empty": an answer that can't be had is an error.
+        raise Failed(
+            f"the index can't be read ({problem})", where=path, next="Run `dreamkeep reindex --from-zero`; nothing is lost."
+        ) from problem
+
+
+class SqliteStore:
+    """One connection. Hold it for one verb, then close it: rebuilding waits until nobody has the file open."""
+
+    def __init__(self, path: str, *, wait_ms: int = 10_000) -> None:
+        self.path = path
+        with _translated(path):
+            self._db = apsw.Connection(path)
+        try:
+            with _translated(path):
+                self._db.set_busy_timeout(wait_ms)
+                self._check_version()
+        except BaseException:
+            self._db.close()
+            raise
+
+    @staticmethod
+    def create(path: str) -> None:
+        """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same."""
+        with _translated(path):
+            db = apsw.Connection(path)
+            try:
+                _make(db)
+            finally:
+                db.close()
+
+    @classmethod
+    def in_memory(cls) -> SqliteStore:
+        """For a keep that we may only read."""
+        store = cls.__new__(cls)
+        store.path = ":memory:"
+        store._db = apsw.Connection(":memory:")
+        _make(store._db)
+        return store
+
+    def _check_version(self) -> None:
+        found = self._db.pragma("user_version")
+        if found != VERSION:
+            raise Unusable(f"the index has version {found}, this program writes {VERSION}", where=self.path)
+        self._db.execute("PRAGMA synchronous=NORMAL")
+
+    def check(self) -> str:
+        """SQLite's own word on the file; "" when it is sound."""
+        said = self._rows("PRAGMA quick_check(1)")[0][0]
+        return "" if said == "ok" else f"the index is damaged ({said})"
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with _translated(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        with _translated(self.path):
+            return list(self._db.execute(sql, values))
+
+    # -- following the journal
+
+    def places(self) -> dict[str, Place]:
+        return {row[0]: _place(row) for row in self._rows("SELECT * FROM places")}
+
+    def place(self, name: str) -> Place | None:
+        rows = self._rows("SELECT * FROM places WHERE name = ?", name)
+        return _place(rows[0]) if rows else None
+
+    def put_place(self, place: Place) -> None:
+        with _translated(self.path):
+            self._db.execute(
+                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?)",
+                (place.name, place.session, *place.position, *place.mark),
+            )
+
+    def put(self, batch: Batch) -> None:
+        with _translated(self.path):
+            no = self._put_summary(batch.summary)
+            self._db.executemany(
+                "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?)",
+                ((no, t.id, t.seq, t.state, _stored(t.prompt), *t[4:]) for t in batch.turns),
+            )
+            for m in batch.messages:
+                self._put_message(no, m)
+            if batch.faults is not None:
+                self._put_faults(no, batch.faults)
+        self.put_place(batch.place)
+
+    def _put_summary(self, summary: Summary) -> int:
+        marks = ",".join("?" * len(summary))
+        sets = ",".join(f"{c}=excluded.{c}" for c in _SUMMARY.split(", ")[1:])
+        values = tuple(_stored(v) if isinstance(v, str) else v for v in summary)
+        sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
+        return int(next(self._db.execute(sql, values))[0])
+
+    def _put_message(self, session: int, m: Message) -> None:
+        added = self._db.execute(
+            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool) VALUES (?,?,?,?,?,?,?,?) RETURNING no",
+            (session, m.seq, m.n, m.role, _stored(m.text), m.at, m.turn, _stored_data(m.tool)),
+        ).fetchone()
+        if added:
+            self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
+
+    def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
+        self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
+        self._db.executemany(
+            "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?)",
+            ((session, f.kind, f.part, f.offset, f.size, _spans_text(f.missing), f.recorded, f.times) for f in faults),
+        )
+
+    def forget(self, name: str) -> None:
+        place = self.place(name)
+        if place is None:
+            return
+        with _translated(self.path):
+            for (no,) in list(self._db.execute("SELECT no FROM sessions WHERE id = ?", (place.session,))):
+                self._db.execute("DELETE FROM words WHERE rowid IN (SELECT no FROM messages WHERE session = ?)", (no,))
+                for table in ("messages", "turns", "faults"):
+                    self._db.execute(f"DELETE FROM {table} WHERE session = ?", (no,))
+                self._db.execute("DELETE FROM sessions WHERE no = ?", (no,))
+            self._db.execute("DELETE FROM places WHERE name = ?", (name,))
+
+    def clear(self) -> None:
+        with _translated(self.path):
+            tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
+            for name in (str(row[0]) for row in tables):
+                if not name.startswith(("sqlite_", "words_")):
+                    self._db.execute(f"DROP TABLE {name}")
+            self._db.execute(_SCHEMA)
+
+    def shred(self) -> None:
+        with _translated(self.path):
+            # Merging all of FTS5's segments drops the words of deleted rows; VACUUM rewrites the file without its free pages.
+            self._db.execute("INSERT INTO words(words) VALUES ('optimize')")
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def bury(self, session: str, at: str) -> None:
+        with _translated(self.path):
+            self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?)", (session, at))
+
+    def lift(self, session: str) -> None:
+        with _translated(self.path):
+            self._db.execute("DELETE FROM tombstones WHERE session = ?", (session,))
+
+    # -- answers
+
+    def tombstones(self) -> dict[str, str]:
+        return dict(self._rows("SELECT session, at FROM tombstones ORDER BY session"))
+
+    def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
+        return [
+            _summary(row)
+            for row in self._rows(
+                f"SELECT {_SUMMARY} FROM sessions WHERE (?1 IS NULL OR project = ?1) AND (?2 IS NULL OR agent = ?2)"
+                " ORDER BY last_at DESC, id DESC LIMIT ?3",
+                project,
+                agent,
+                -1 if limit is None else limit,
+            )
+        ]
+
+    def session(self, session: str) -> Summary | None:
+        rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
+        return _summary(rows[0]) if rows else None
+
+    def matching(self, text: str) -> list[str]:
+        exact = self._rows("SELECT id FROM sessions WHERE id = ?1 OR native_id = ?1 ORDER BY id", text)
+        rows = exact or self._rows(
+            "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 OR substr(native_id, 1, length(?1)) = ?1 ORDER BY id",
+            text,
+        )
+        return [row[0] for row in rows]
+
+    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]:
+        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
+        sql = f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
+        if ids is None:
+            return [_turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.id", session)]
+        return [_turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
+
+    def unsettled(self) -> list[tuple[str, Turn]]:
+        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
+        rows = self._rows(
+            f"SELECT s.id, {columns} FROM turns t JOIN sessions s ON s.no = t.session"
+            " WHERE t.state IN ('submitted', 'started') ORDER BY s.id, t.seq"
+        )
+        return [(row[0], _turn(row[1:])) for row in rows]
+
+    def messages(self, session: str) -> list[Message]:
+        rows = self._rows(
+            "SELECT m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool FROM messages m JOIN sessions s ON s.no = m.session"
+            " WHERE s.id = ? ORDER BY m.seq, m.n",
+            session,
+        )
+        return [
+            Message(seq, n, role, _restored(text), at, turn, _restored_data(tool)) for seq, n, role, text, at, turn, tool in rows
+        ]
+
+    def faults(self) -> list[tuple[str, Fault]]:
+        rows = self._rows(
+            "SELECT s.id, f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times FROM faults f"
+            " JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
+        )
+        return [(s, Fault(kind, part, at, size, _spans(lost), bool(told), n)) for s, kind, part, at, size, lost, told, n in rows]
+
+    def counts(self) -> Counts:
+        sessions, turns, messages, size = self._rows(
+            "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"
+        )[0]
+        return Counts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults")[0][0])
+
+    def search(
+        self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
+    ) -> list[Hit]:
+        terms = _terms(query)
+        if not terms:
+            return []
+        rows = self._rows(
+            "SELECT s.id, m.seq, m.n, m.turn, m.text, m.at, -bm25(words), s.project"
+            " FROM words JOIN messages m ON m.no = words.rowid JOIN sessions s ON s.no = m.session"
+            " WHERE words MATCH ?1 AND (?2 IS NULL OR s.project = ?2) AND (?3 IS NULL OR s.id = ?3)"
+            " AND (?4 IS NULL OR m.at >= ?4)"
+            " ORDER BY bm25(words), m.at DESC, s.id, m.seq, m.n LIMIT ?5",
+            terms,
+            project,
+            session,
+            since,
+            limit,
+        )
+        return [Hit("message", r[0], r[1], r[2], r[3], _restored(r[4]), r[5], round(r[6], 6), r[7]) for r in rows]
+
+
+def _make(db: apsw.Connection) -> None:
+    db.execute("PRAGMA journal_mode=WAL").fetchall()
+    with db:
+        db.execute(_SCHEMA)
+        db.execute(f"PRAGMA user_version={VERSION}")
+
+
+def _place(row: Any) -> Place:
+    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:10]))
+
+
+def _summary(row: Any) -> Summary:
+    values: list[Any] = [_restored(v) if isinstance(v, bytes) else v for v in row]
+    return Summary(*values)
+
+
+def _turn(row: Any) -> Turn:
+    return Turn(row[0], row[1], row[2], _restored(row[3]), *row[4:])
+
+
+def _stored(text: str) -> str | bytes:
+    """SQLite's text is UTF-8; what isn't (lone surrogates) is kept as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def _restored(value: str | bytes) -> str:
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
+
+
+def _stored_data(data: Mapping[str, Any] | None) -> str | bytes | None:
+    """JSON text; as bytes where it had to be armoured."""
+    if data is None:
+        return None
+    text, armoured = encode_body(data)
+    return text if armoured else text.decode()
+
+
+def _restored_data(value: str | bytes | None) -> Any:
+    import orjson
+
+    if value is None:
+        return None
+    return disarm(orjson.loads(value)) if isinstance(value, bytes) else orjson.loads(value)
+
+
+def _searchable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _terms(query: str) -> str:
+    """Words only, each quoted: nothing a person types can be taken for FTS5 syntax."""
+    return " OR ".join(f'"{word}"' for word in re.findall(r"\w+", _searchable(query)))
+
+
+def _spans_text(spans: Iterable[Span]) -> str:
+    return ",".join(f"{a}-{b}" for a, b in spans)
+
+
+def _spans(text: str) -> tuple[Span, ...]:
+    return tuple(Span(*map(int, pair.split("-"))) for pair in text.split(",")) if text else ()

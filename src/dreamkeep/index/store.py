@@ -1,0 +1,118 @@
+"""What an index must answer, whichever database holds it. `tests/store_suite.py` is the law in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from dreamkeep.journal.reader import Fault, Position
+from dreamkeep.session.messages import Message
+from dreamkeep.session.summary import Summary
+from dreamkeep.session.turns import Turn
+
+
+class Mark(NamedTuple):
+    """How a journal's folder looked when it was last read: whether it changed is told by two stats."""
+
+    part: int
+    size: int
+    part_mtime_ns: int
+    folder_mtime_ns: int
+
+
+class Place(NamedTuple):
+    """Up to where a journal is indexed. `name` is its folder, relative to the keep."""
+
+    name: str
+    session: str
+    position: Position
+    mark: Mark
+
+
+class Batch(NamedTuple):
+    """A stretch of one session's journal as rows, to be stored all or not at all."""
+
+    place: Place
+    summary: Summary
+    turns: Sequence[Turn]
+    messages: Sequence[Message]
+    #: None: as they were.
+    faults: Sequence[Fault] | None = None
+
+
+class Hit(NamedTuple):
+    kind: str
+    session: str
+    seq: int
+    n: int
+    turn: str | None
+    text: str
+    at: str
+    score: float
+    project: str
+
+
+class Counts(NamedTuple):
+    sessions: int
+    turns: int
+    messages: int
+    bytes: int
+    faults: int
+
+
+class Store(Protocol):
+    def close(self) -> None: ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """A transaction: others see all of it or nothing, and no other writer comes in between."""
+
+    # following the journal
+    def places(self) -> dict[str, Place]: ...
+
+    def place(self, name: str) -> Place | None: ...
+
+    def put(self, batch: Batch) -> None: ...
+
+    def put_place(self, place: Place) -> None:
+        """For a journal that has no rows: the keep's own."""
+
+    def forget(self, name: str) -> None:
+        """Drop all that came from that journal."""
+
+    def clear(self) -> None: ...
+
+    def shred(self) -> None:
+        """Leave no byte of what was forgotten in the store's files."""
+
+    def bury(self, session: str, at: str) -> None:
+        """Remember a tombstone."""
+
+    def lift(self, session: str) -> None: ...
+
+    # answers, each in an order that does not depend on when or how often the index was built
+    def tombstones(self) -> dict[str, str]: ...
+
+    def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
+        """Newest first."""
+
+    def session(self, session: str) -> Summary | None: ...
+
+    def matching(self, text: str) -> list[str]:
+        """Session ids that are `text`, or whose native id is, or that begin with it; exact ones alone if there are any."""
+
+    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]: ...
+
+    def unsettled(self) -> list[tuple[str, Turn]]:
+        """Turns that nobody has settled, with their sessions."""
+
+    def messages(self, session: str) -> list[Message]: ...
+
+    def faults(self) -> list[tuple[str, Fault]]: ...
+
+    def counts(self) -> Counts: ...
+
+    def search(
+        self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
+    ) -> list[Hit]:
+        """Any text is legal. Filters apply before the cut."""

@@ -1,0 +1,33 @@
+"""Where journals lie in a keep. Pure: ids from outside become names that can't leave it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from dreamkeep.errors import Refused
+
+KEEP = "journal/keep"
+SESSIONS = "journal/sessions"
+_LONGEST_ID = 500
+_SLUG = 40
+
+
+def session_id(agent: str, native_id: str) -> str:
+    """`AGENT:NATIVE_ID`, checked: ids come from files and hooks that anybody may have written."""
+    plain = agent.replace("-", "")
+    if not (plain.isascii() and plain.isalnum() and plain == plain.lower() and len(agent) <= 32 and agent[0] != "-"):
+        raise Refused(f"{agent!r} is no agent's name", where="agent", next="Use small letters, digits and dashes.")
+    if not native_id or len(native_id) > _LONGEST_ID or not native_id.isprintable():
+        raise Refused(
+            f"{native_id[:60]!r} can't be a session's id",
+            where="session",
+            next=f"Use 1 to {_LONGEST_ID} printable characters.",
+        )
+    return f"{agent}:{native_id}"
+
+
+def folder_of(session: str) -> str:
+    """Relative to the keep. Readable, and different for ids that differ only in case or in what a file system can't hold."""
+    agent, _, native_id = session.partition(":")
+    slug = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in native_id[:_SLUG].lower())
+    return f"{SESSIONS}/{agent}/{slug}-{sha256(session.encode()).hexdigest()[:16]}"

@@ -1,0 +1,106 @@
+"""All the journals of one keep that this process writes: one writer each, and only so many files open at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from dreamkeep.event import Event, Ids
+from dreamkeep.host import Host, make_folders
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.writer import PART_SIZE, Writer
+
+#: Two handles each: far below the 1,024 that a process usually may have open.
+_OPEN_WRITERS = 200
+
+
+class Journals:
+    def __init__(self, host: Host, root: str, ids: Ids, *, part_size: int = PART_SIZE, open_writers: int = _OPEN_WRITERS) -> None:
+        self._host = host
+        self._root = root
+        self._ids = ids
+        self._part_size = part_size
+        self._open_writers = open_writers
+        self._mutex = threading.Lock()
+        self._writers: dict[str, Writer] = {}
+        self._recent: OrderedDict[str, Writer] = OrderedDict()
+        self._newest: tuple[str, Writer] | None = None
+        self._appending: set[int] = set()
+        self._synced: set[str] = set()
+        host.hasten()
+        _alive.add(self)
+
+    def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
+        """To a session's journal, or to the keep's own (`session` is "")."""
+        return self.writer(session).append(events)
+
+    def writer(self, session: str) -> Writer:
+        """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""
+        newest = self._newest
+        if newest and newest[0] == session:
+            return newest[1]
+        idle = None
+        with self._mutex:
+            writer = self._writers.get(session)
+            if writer is None:
+                writer = self._writers[session] = self._new(session)
+            self._recent[session] = writer
+            self._recent.move_to_end(session)
+            self._newest = (session, writer)
+            if len(self._recent) > self._open_writers:
+                idle = self._recent.popitem(last=False)[1]
+        if idle:
+            idle.park()
+        return writer
+
+    def _new(self, session: str) -> Writer:
+        name = folder_of(session) if session else KEEP
+        self._prepare(os.path.dirname(name))
+        return Writer(
+            self._host,
+            f"{self._root}/{name}",
+            journal=session or "keep",
+            aside=f"{self._root}/aside",
+            new_id=self._ids.new,
+            appending=self._appending,
+            part_size=self._part_size,
+        )
+
+    def _prepare(self, name: str) -> None:
+        """Folders above a journal, durable even if whoever made them died before syncing them."""
+        if name in self._synced:
+            return
+        folder = f"{self._root}/{name}"
+        make_folders(self._host, folder)
+        while len(folder) > len(self._root):
+            folder = os.path.dirname(folder)
+            self._host.sync_folder(folder)
+        self._synced.add(name)
+
+    def close(self) -> None:
+        with self._mutex:
+            for writer in self._writers.values():
+                writer.park()
+            self._writers.clear()
+            self._recent.clear()
+            self._newest = None
+
+    def _after_fork(self) -> None:
+        self._mutex = threading.Lock()
+        self._ids.after_fork()
+        for writer in self._writers.values():
+            writer.after_fork()
+
+
+_alive: weakref.WeakSet[Journals] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for journals in list(_alive):
+        journals._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

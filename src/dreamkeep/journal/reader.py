@@ -1,0 +1,328 @@
+"""Frames in order, what is wrong between them, and how the journal ends.
+
+Reading never writes and never stops at damage: a bad stretch is a `Fault` that says where it lies and which seqs it cost,
+and the good frames around it come through. Only the end of the last part may be a `Tail`: bytes of an append that did not finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from dreamkeep.errors import NewerFormat
+from dreamkeep.event import Event, Kind
+from dreamkeep.host import Host
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import CRC_SIZE, FORMAT, NO_CRC, Frame, event_of, parse, salvage
+
+
+class Position(NamedTuple):
+    """A place between two frames, and the frame before it."""
+
+    part: int = 1
+    offset: int = 0
+    seq: int = 0
+    crc: str = NO_CRC
+
+
+class Span(NamedTuple):
+    """Seqs from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+
+class Fault(NamedTuple):
+    """What is wrong: damage, gap, suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part, chunks."""
+
+    kind: str
+    part: int
+    offset: int
+    size: int
+    missing: tuple[Span, ...] = ()
+    recorded: bool = False
+    times: int = 1
+
+
+class Tail(NamedTuple):
+    """Bytes after the last good frame. `whole`: that frame lacks only its line feed (it was read, and size is 0)."""
+
+    part: int
+    offset: int
+    size: int
+    whole: bool
+
+
+#: Kinds of fault by which seqs went missing, or bytes that nobody can read lie between good frames.
+HOLES = ("damage", "gap", "suspect", "missing_part")
+
+
+class Reading:
+    """One pass over a journal from `start`: iterate for frames; afterwards `faults` and `tail` are true.
+
+    `position` is the place after the frame that came last.
+    """
+
+    def __init__(self, host: Host, folder: str, start: Position | None = None) -> None:
+        self._host = host
+        self._folder = folder
+        self.faults: list[Fault] = []
+        self.tail: Tail | None = None
+        #: The highest part that is there (0: none), and whether a good frame was read in it.
+        self.last_part = 0
+        self.last_part_speaks = start is not None and start.offset > 0
+        #: A re-written frame points before `start`: only a reading from zero can tell whether it counts.
+        self.looks_back = False
+        self._start = self._place = start or Position()
+        self._behind = -self._start.offset
+        self._offset = 0
+        self._last: Frame | None = None  # of the fast path; its end is `_offset`
+        # Frames are written again only after a part was sealed as suspect: until then nobody looks for them.
+        self._careful = start is not None
+        self._bad: tuple[int, int, int] | None = None  # part, offset, size of a stretch not yet explained
+        self._missing: list[Span] = []
+        self._known: dict[int, str] | None = None
+
+    @property
+    def travelled(self) -> int:
+        """How many bytes lie between where we started and `position`."""
+        return self._behind + self.position.offset
+
+    @property
+    def position(self) -> Position:
+        if self._last is None:
+            return self._place
+        return Position(self._place.part, self._offset, self._last["seq"], self._last["crc"])
+
+    def __iter__(self) -> Iterator[Frame]:
+        numbers = parts.numbers(self._host, self._folder)
+        self.last_part = numbers[-1] if numbers else 0
+        for part in numbers:
+            if part < self._place.part:
+                continue
+            if part > self._place.part:
+                self._step_to(part)
+            yield from self._part(part)
+        self._conclude()
+
+    def _step_to(self, part: int) -> None:
+        began = self._place.seq > 0 or self._place.offset > 0
+        if part > self._place.part + began:
+            self._add(Fault("missing_part", self._place.part + began, 0, 0))
+        self._behind += self._place.offset
+        self._place = self._place._replace(part=part, offset=0)
+        self.last_part_speaks = False
+        self._known = None
+
+    def _part(self, part: int) -> Iterator[Frame]:
+        """The fast path takes whole lines that link to the line before; everything else goes through `_line`."""
+        import orjson
+
+        loads = orjson.loads
+        _, offset, seq, crc = self._place
+        smooth = offset > 0
+        for offset, lines, ended in parts.lines(self._host, self._folder, part, offset):  # noqa: B020  (goes on from there)
+            smooth = smooth and ended
+            for line in lines:
+                if smooth:
+                    try:
+                        frame = loads(line)
+                        if (
+                            frame["crc"] == (mine := f"{crc32(line[:-CRC_SIZE]):08x}")
+                            and frame["prev"] == crc
+                            and frame["seq"] == seq + 1
+                            and (not self._careful or "was" not in frame)
+                        ):
+                            seq += 1
+                            crc = mine
+                            self._offset = offset = offset + len(line) + 1
+                            self._last = frame
+                            yield frame
+                            continue
+                    except (ValueError, KeyError, TypeError):
+                        pass  # nobody of ours wrote this line; `_line` says so
+                self._place, self._last = self.position, None
+                yield from self._line(offset, line, ended)
+                _, _, seq, crc = self._place
+                smooth = ended and self.last_part_speaks and not self._bad
+                offset += len(line) + ended
+        self._place, self._last = self.position, None
+
+    def _line(self, offset: int, line: bytes, ended: bool) -> Iterator[Frame]:
+        """A line that is not simply the next one: the head of a part, damaged, doubled, displaced, or the last."""
+        frame = parse(line)
+        found = [(0, line, frame)] if frame else [(at, piece, parse(piece)) for at, piece in salvage(line)]
+        done = 0
+        for at, piece, frame in found:
+            if at > done:
+                self._mark_bad(offset + done, at - done)
+            done = at + len(piece)
+            if frame is None:
+                self._mark_bad(offset + at, len(piece))
+                continue
+            # The last frame of all may lack its line feed; its place is counted as if it were there, for it will be.
+            yield from self._good(frame, offset + at, len(piece) + (done == len(line)))
+            if not ended and done == len(line):
+                self.tail = Tail(self._place.part, offset + done, 0, whole=True)
+        if done < len(line) or not found:
+            self._mark_bad(offset + done, len(line) + ended - done)
+
+    def _good(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
+        part, _, seq, crc = self._place
+        here: int = frame["seq"]
+        self.last_part_speaks = True
+        suspect = frame["kind"] == Kind.PART_OPENED and _check_head(frame, f"{self._folder}/{parts.name(part)}")
+        self._careful = self._careful or suspect
+        if here <= seq:
+            yield from self._again(frame, offset, size)
+            return
+        missing = (Span(seq + 1, here - 1),) if here > seq + 1 else ()
+        self._missing.extend(missing)
+        if self._bad or missing:
+            kind = "suspect" if suspect and missing else "damage" if self._bad else "gap"
+            self._add(Fault(kind, *(self._bad or (part, offset, 0)), missing))
+            self._bad = None
+        elif frame["prev"] != crc:
+            self._add(Fault("link", part, offset, size))
+        self._place = Position(part, offset + size, here, frame["crc"])
+        if "was" not in frame or self._stands_for(frame["was"]):
+            yield frame
+
+    def _again(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
+        """A seq that should be behind us: displaced (its place was empty), doubled, or used twice."""
+        part = self._place.part
+        here = frame["seq"]
+        self._flush_bad()
+        self._place = self._place._replace(offset=offset + size)
+        if self._fill(here):
+            self._add(Fault("disorder", part, offset, size))
+            yield frame
+        else:
+            doubled = self._crcs(part, offset).get(here) == frame["crc"]
+            self._add(Fault("duplicate" if doubled else "reused", part, offset, size))
+
+    def _stands_for(self, was: int) -> bool:
+        """A frame written again after a failed sync counts only where the first writing did not survive."""
+        if was <= self._start.seq:
+            self.looks_back = True
+        return self._fill(was)
+
+    def _fill(self, seq: int) -> bool:
+        for n, span in enumerate(self._missing):
+            if span.first <= seq <= span.last:
+                around = (Span(span.first, seq - 1), Span(seq + 1, span.last))
+                self._missing[n : n + 1] = [s for s in around if s.first <= s.last]
+                return True
+        return False
+
+    def _crcs(self, part: int, offset: int) -> dict[int, str]:
+        """Checksums of the frames of this part up to here, looked up only when something came twice."""
+        if self._known is None:
+            self._known = {}
+            for at, lines, _ in parts.lines(self._host, self._folder, part):
+                if at >= offset:
+                    break
+                for line in lines:
+                    if frame := parse(line):
+                        self._known.setdefault(frame["seq"], frame["crc"])
+        return self._known
+
+    def _mark_bad(self, offset: int, size: int) -> None:
+        part = self._place.part
+        if self._bad and self._bad[0] == part:
+            self._bad = (part, self._bad[1], offset + size - self._bad[1])
+        else:
+            self._flush_bad()
+            self._bad = (part, offset, size)
+
+    def _flush_bad(self) -> None:
+        if self._bad:
+            self._add(Fault("damage", *self._bad))
+            self._bad = None
+
+    def _add(self, fault: Fault) -> None:
+        """Neighbours of one kind are one fault: a file of a million repeated lines has one, not a million."""
+        last = self.faults[-1] if self.faults else None
+        if last and not fault.missing and fault[:2] == last[:2] and last.offset + last.size == fault.offset:
+            self.faults[-1] = last._replace(size=last.size + fault.size, times=last.times + 1)
+        else:
+            self.faults.append(fault)
+
+    def _conclude(self) -> None:
+        if self._bad and self._bad[0] == self.last_part:
+            self.tail = Tail(*self._bad, whole=False)
+        else:
+            self._flush_bad()
+        if not self.faults:
+            return
+        recorded = _recorded_holes(self._host, self._folder)
+        kept = []
+        for fault in self.faults:
+            left = _overlap(fault.missing, self._missing)
+            if fault.missing and not left and fault.kind != "damage":
+                continue  # what was missing turned up: displaced lines are their own fault, re-written frames none
+            kept.append(fault._replace(missing=left, recorded=(fault.part, fault.offset) in recorded))
+        self.faults = kept
+
+
+def _recorded_holes(host: Host, folder: str) -> set[tuple[int, int]]:
+    """Holes that a frame already tells of. Asked only when there are faults, so that clean reading need not look."""
+    found: set[tuple[int, int]] = set()
+    mark = f'"kind":"{Kind.JOURNAL_HOLE}"'.encode()
+    for part in parts.numbers(host, folder):
+        for _, lines, _ in parts.lines(host, folder, part):
+            for line in lines:
+                if mark in line[:200] and (frame := parse(line)) and frame["kind"] == Kind.JOURNAL_HOLE:
+                    found.update((hole["part"], hole["at"]) for hole in frame["body"]["holes"])
+    return found
+
+
+def _overlap(spans: Iterable[Span], missing: Iterable[Span]) -> tuple[Span, ...]:
+    return tuple(
+        Span(max(a.first, b.first), min(a.last, b.last))
+        for a in spans
+        for b in missing
+        if a.first <= b.last and b.first <= a.last
+    )
+
+
+def _check_head(head: Frame, where: str) -> bool:
+    """Refuse what a newer program wrote; say whether the part before was sealed after a failed sync."""
+    if head["body"]["format"] > FORMAT:
+        raise NewerFormat(
+            f"a newer dreamkeep wrote this journal (format {head['body']['format']}, this program knows {FORMAT})",
+            where=where,
+            next="Upgrade dreamkeep; nothing was changed.",
+        )
+    return "suspect" in head["body"]
+
+
+_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED))
+
+
+def events(frames: Iterable[Frame], broken: list[str] | None = None) -> Iterator[tuple[int, Event]]:
+    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by id."""
+    import orjson
+
+    pieces: list[str] = []
+    of = ""
+    for frame in frames:
+        kind = frame["kind"]
+        if kind == Kind.CHUNK:
+            body = frame["body"]
+            if body["of"] != of:
+                # Pieces of one event lie together, so only one event's pieces are ever held.
+                of, pieces = body["of"], []
+            pieces.append(body["text"])
+        elif kind in _BOOK_KEEPING:
+            continue
+        elif "chunked" in frame:
+            raw = "".join(pieces).encode() if of == frame["id"] else b""
+            of, pieces = "", []
+            if f"{crc32(raw):08x}" == frame["body"]["crc"]:
+                yield frame["seq"], event_of({**frame, "body": orjson.loads(raw)})
+            elif broken is not None:
+                broken.append(frame["id"])
+        else:
+            yield frame["seq"], event_of(frame)

@@ -1,0 +1,94 @@
+"""What a writer must know before it may append: where the journal ends, and what lies there that is no frame.
+
+Only the last part is read (bounded by the size of a part), because its head repeats what the parts before it said. A head that
+tells of a failed sync vouches for nothing before it, so there we go back one part further.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from dreamkeep.event import Kind
+from dreamkeep.host import Host, make_folders, publish_file
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import MAX_FRAME, Frame, parse
+from dreamkeep.journal.reader import HOLES, Position, Reading, Tail
+
+Carried = dict[str, "int | str"]
+
+
+class Survey(NamedTuple):
+    """`part`: the last one there (0: none); `headed`: it holds a good frame; `holes`: not told of by any frame yet."""
+
+    position: Position
+    part: int
+    headed: bool
+    cold: bool
+    tail: Tail | None
+    holes: list[dict[str, Any]]
+    carry: Carried
+
+
+def survey(host: Host, folder: str) -> Survey:
+    numbers = parts.numbers(host, folder)
+    if not numbers:
+        return Survey(Position(), 0, False, False, None, [], {})
+    start, carry = _start(host, folder, numbers)
+    reading = Reading(host, folder, start)
+    for frame in reading:
+        merge(carry, frame)
+    holes = [
+        {"kind": f.kind, "part": f.part, "at": f.offset, "size": f.size, "missing": [list(span) for span in f.missing]}
+        for f in reading.faults
+        if f.kind in HOLES and not f.recorded
+    ]
+    last = numbers[-1]
+    return Survey(reading.position, last, reading.last_part_speaks, parts.is_cold(host, folder, last), reading.tail, holes, carry)
+
+
+def _start(host: Host, folder: str, numbers: list[int]) -> tuple[Position | None, Carried]:
+    """The head to begin at: the last one that can be read and does not follow a failed sync; else the very beginning."""
+    for part in reversed(numbers):
+        head = read_head(host, folder, part)
+        if head is None:
+            break
+        if "suspect" not in head["body"]:
+            return Position(part, 0, head["seq"] - 1, head["prev"]), {}
+    return None, {}
+
+
+def read_head(host: Host, folder: str, part: int) -> Frame | None:
+    """The first frame of a part, when it is a head."""
+    for _, block in parts.blocks(host, folder, part):
+        line, ended, _ = block.partition(b"\n")
+        frame = parse(line) if ended and len(line) <= MAX_FRAME else None
+        return frame if frame and frame["kind"] == Kind.PART_OPENED else None
+    return None
+
+
+def merge(carry: Carried, frame: Frame) -> None:
+    """Cursors only grow; words are the last ones said."""
+    said: Mapping[str, int | str] = frame.get("carry") or {}
+    if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
+        said = frame["body"]["carry"]
+    for key, value in said.items():
+        before = carry.get(key)
+        if not (isinstance(value, int) and isinstance(before, int) and before > value):
+            carry[key] = value
+
+
+def set_aside(host: Host, aside: str, folder: str, handle: int, tail: Tail) -> str:
+    """Keep the tail's bytes, durably, under a name made of them: the same bytes again are the same file, others another."""
+    data = b""
+    while len(data) < tail.size:
+        piece = host.read(handle, tail.size - len(data), tail.offset + len(data))
+        if not piece:
+            break
+        data += piece
+    make_folders(host, aside)
+    name = f"{os.path.basename(folder)}.{tail.part:06d}.{tail.offset}.{crc32(data):08x}-{len(data)}.tail"
+    publish_file(host, f"{aside}/{name}", data)
+    return name

@@ -1,0 +1,27 @@
+"""Which sessions are deleted, by the keep's own journal. Read once, then only what is new."""
+
+from __future__ import annotations
+
+from dreamkeep.event import Kind
+from dreamkeep.host import Host
+from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.reader import Position, Reading, events
+
+
+class Tombstones:
+    def __init__(self, host: Host, root: str) -> None:
+        self._host = host
+        self._folder = f"{root}/{KEEP}"
+        self._position: Position | None = None
+        self._dead: set[str] = set()
+
+    def has(self, session: str) -> bool:
+        reading = Reading(self._host, self._folder, self._position)
+        for _, event in events(reading):
+            if event.kind == Kind.SESSION_DELETED:
+                self._dead.add(event.body["session"])
+            elif event.kind == Kind.SESSION_UNDELETED:
+                self._dead.discard(event.body["session"])
+        if reading.position.seq:
+            self._position = reading.position
+        return session in self._dead

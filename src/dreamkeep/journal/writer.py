@@ -1,0 +1,471 @@
+"""Append, and return only when the bytes are on disk.
+
+One append: number and link the frames under the lock, one write, unlock, sync, acknowledge. The lock (flock on the file `lock`)
+is held around the write only; threads that wait share one sync. The length of the file `lock` is the number of the part being
+written: one fstat tells every other process that it must move on. It is a hint, never truth: opening looks at the folder.
+
+A sync that failed is never tried again on that handle and never acknowledged: the page cache proves nothing any more. The part
+is sealed as suspect (its successor's head says so), and the frames in doubt are written again, into the new part, each naming the
+seq it had (`was`), so that a reader counts it once, whichever of the two survives.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from dreamkeep.errors import Deleted, from_os
+from dreamkeep.event import Event, Kind, rfc3339
+from dreamkeep.host import Host, lock, make_folders
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
+from dreamkeep.journal.settle import Carried, merge, set_aside, survey
+
+T = TypeVar("T")
+
+#: A part that has reached this size is finished; the next append opens another.
+PART_SIZE = 4 << 20
+_WAIT_S = 60.0
+#: From so many appending threads on, getting back into Python costs more than syncs that are not shared.
+_MANY = 8
+
+
+class _Part:
+    """The part being written, as this process sees it."""
+
+    def __init__(self, number: int, handle: int, inode: int, end: int) -> None:
+        self.number = number
+        #: Below 0 while the writer is parked.
+        self.handle = handle
+        self.inode = inode
+        self.end = end
+        #: Up to where we ourselves saw a sync succeed.
+        self.synced = 0
+        self.failed: OSError | None = None
+        #: A successor took over every frame in doubt.
+        self.sealed = False
+        self.unended = False
+        self.sync_turn = threading.Lock()
+
+
+class _Batch(NamedTuple):
+    """One append that was written to `part` up to `end` and waits for its sync."""
+
+    drafts: list[Draft]
+    first: int
+    part: _Part
+    end: int
+
+
+class Writer:
+    """Appends to one journal. Any number of threads may share it, any number of processes may have their own."""
+
+    def __init__(
+        self,
+        host: Host,
+        folder: str,
+        *,
+        journal: str,
+        aside: str,
+        new_id: Callable[[], str],
+        appending: set[int] | None = None,
+        part_size: int = PART_SIZE,
+        wait_s: float = _WAIT_S,
+    ) -> None:
+        self._host = host
+        self.folder = folder
+        self._journal = journal
+        self._aside = aside
+        self._new_id = new_id
+        self._part_size = part_size
+        self._wait_s = wait_s
+        #: The threads that are appending now, to whichever journal of the keep.
+        self._appending = appending if appending is not None else set()
+        self._crowded = False
+        self._mutex = threading.Lock()
+        self._lock_handle = -1
+        self._part: _Part | None = None
+        self._opened_before = False
+        self._seq = 0
+        self._crc = NO_CRC
+        self._carry: Carried = {}
+
+    # -- what callers use
+
+    def append(self, events: Sequence[Event]) -> tuple[int | None, ...]:
+        """All of `events` in one write and one sync: their seqs, None for one that was there already (its cursor is not new).
+
+        Raises NotDurable (or a kind of it) when the disk does not take them.
+        """
+        drafted = [draft(event) for event in events]
+        me = threading.get_ident()
+        self._appending.add(me)
+        try:
+            batch, seqs = self._locked(self._write_new, events, drafted)
+            if batch.part.synced < batch.end:
+                self._make_durable(batch)
+        finally:
+            self._appending.discard(me)
+        return seqs
+
+    def carried(self, key: str) -> int | str | None:
+        """What the journal says of `key` now: a source's cursor, the session's state."""
+        return self._locked(self._carry_of, key)
+
+    def exists(self) -> bool:
+        return bool(parts.numbers(self._host, self.folder))
+
+    def park(self) -> None:
+        """Give the handles back; the next append opens them again."""
+        with self._mutex:
+            self._close_handles()
+
+    def remove(self) -> None:
+        """Take the whole journal away. Writers elsewhere see at their next append that their lock lost its name."""
+        self._locked(self._remove_files)
+        self.park()
+
+    def after_fork(self) -> None:
+        """In a forked child: the parent's mutexes may be held by threads that do not exist here, its handles are copies."""
+        self._mutex = threading.Lock()
+        if self._part:
+            self._part.sync_turn = threading.Lock()
+            self._part.synced = self._part.end  # the parent's frames are the parent's to sync
+        self._close_handles()
+
+    # -- durable
+
+    def _make_durable(self, batch: _Batch) -> None:
+        try:
+            try:
+                self._sync(batch.part, batch.end)
+            except OSError:
+                # The first failure seals the part; the frames get one more chance in a new one.
+                heir, end = self._locked(self._bequeath, batch)
+                self._sync(heir, end)
+        except OSError as problem:
+            raise from_os(problem, "syncing", self.folder) from problem
+
+    def _sync(self, part: _Part, end: int) -> None:
+        """Whoever comes first syncs for all who wait behind."""
+        if part.synced >= end:
+            return
+        with part.sync_turn:
+            if part.synced >= end:
+                return
+            if part.failed:
+                raise part.failed
+            written = part.end
+            try:
+                self._host.sync(part.handle)
+            except OSError as problem:
+                part.failed = problem
+                raise
+            part.synced = written
+
+    def _bequeath(self, batch: _Batch) -> tuple[_Part, int]:
+        """Move a batch out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
+        if not batch.part.sealed:
+            if self._current.number == batch.part.number:
+                self._seal(str(batch.part.failed))
+                batch.part.sealed = True
+            else:
+                # Another process sealed it; whether it took our frames along, we can't know. Twice does no harm.
+                self._write(batch.drafts, self._current, was=range(batch.first, batch.first + len(batch.drafts)))
+        return self._current, self._current.end
+
+    # -- under the mutex and the lock
+
+    def _locked(self, act: Callable[..., T], *given: Any) -> T:
+        """Run `act` as the only one in the world who writes this journal, knowing where it ends."""
+        host = self._host
+        crowded = not self._mutex.acquire(blocking=False)
+        if crowded:
+            self._mutex.acquire()
+        try:
+            self._crowded = crowded
+            while True:
+                if self._lock_handle < 0:
+                    make_folders(host, self.folder)
+                    self._lock_handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
+                if not host.try_lock(self._lock_handle):
+                    self._crowded = True
+                    lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
+                try:
+                    if self._up_to_date():
+                        return act(*given)
+                finally:
+                    host.unlock(self._lock_handle)
+                self._look_again()
+        except OSError as problem:
+            raise from_os(problem, "writing", self.folder) from problem
+        finally:
+            self._mutex.release()
+
+    def _up_to_date(self) -> bool:
+        """Bring what we know up to date with the disk. False when our lock is not the journal's lock any more."""
+        host = self._host
+        part = self._part
+        if part and host.end(self._lock_handle) == part.number and (part.handle >= 0 or self._reopen(part)):
+            end = host.end(part.handle)
+            if end == part.end or (end > part.end and self._follow(part, end)):
+                return True
+        if host.handle_stat(self._lock_handle).links == 0:
+            return False
+        self._settle()
+        return True
+
+    def _carry_of(self, key: str) -> int | str | None:
+        return self._carry.get(key)
+
+    def _reopen(self, part: _Part) -> bool:
+        """A parked part, if it is still the same file."""
+        handle = self._host.open_append(f"{self.folder}/{parts.name(part.number)}")
+        if self._host.handle_stat(handle).inode != part.inode:
+            self._host.close(handle)
+            return False
+        part.handle = handle
+        return True
+
+    def _look_again(self) -> None:
+        """The lock file lost its name: a delete, or somebody tidied up."""
+        self._close_part()
+        self._close_handles()
+        if self._opened_before and not self.exists():
+            self._opened_before = False
+            raise Deleted(
+                "the journal was removed while it was open",
+                where=self._journal,
+                next="If that was not meant, lift it with `dreamkeep undelete`, then open the session again.",
+            )
+
+    def _follow(self, part: _Part, end: int) -> bool:
+        """Take in what other processes appended. False when it is not simply more frames: then the part must be settled."""
+        data = self._host.read(part.handle, end - part.end, part.end)
+        if part.unended or len(data) != end - part.end or data[-1:] != b"\n":
+            return False
+        seq, crc = self._seq, self._crc
+        carry = dict(self._carry)
+        for line in data[:-1].split(b"\n"):
+            frame = parse(line)
+            if frame is None or frame["seq"] != seq + 1 or frame["prev"] != crc:
+                return False
+            seq, crc = frame["seq"], frame["crc"]
+            merge(carry, frame)
+        part.end, self._seq, self._crc, self._carry = end, seq, crc, carry
+        return True
+
+    def _settle(self) -> None:
+        """Find the end of the journal; set a bad tail aside, then cut it; tell of holes. Then its last part is ours to write."""
+        host = self._host
+        self._close_part()
+        found = survey(host, self.folder)
+        self._seq, self._crc, self._carry = found.position.seq, found.position.crc, found.carry
+        notes: list[Draft] = []
+        if found.part == 0 or found.cold:
+            self._open_part(found.part + 1)
+        else:
+            handle = host.open_append(f"{self.folder}/{parts.name(found.part)}")
+            part = self._part = self._part_at(found.part, handle)
+            if found.tail and found.tail.whole:
+                part.unended = True
+            elif found.tail:
+                kept = set_aside(host, self._aside, self.folder, handle, found.tail)
+                # Set aside first, cut second: a crash between the two leaves a copy, never a loss.
+                host.cut(handle, found.tail.offset)
+                part.end = found.tail.offset
+                notes += self._note(Kind.JOURNAL_SETTLED, {**found.tail._asdict(), "aside": kept})
+            if not found.headed:
+                self._write(self._head(found.part), part)
+            # Whoever created these names may have died before making them durable.
+            host.sync_folder(self.folder)
+            host.sync_folder(os.path.dirname(self.folder))
+        if found.holes:
+            notes += self._note(Kind.JOURNAL_HOLE, {"holes": found.holes})
+        if notes:
+            self._write(notes, self._current)
+        self._opened_before = True
+        host.cut(self._lock_handle, self._current.number)
+
+    def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> tuple[_Batch, tuple[int | None, ...]]:
+        part = self._current
+        if part.failed:
+            self._seal(str(part.failed))
+        elif part.end >= self._part_size:
+            self._rotate()
+        seqs: list[int | None] = []
+        drafts: list[Draft] = []
+        for event, own in zip(events, drafted, strict=True):
+            if event.carry and self._replayed(event.carry):
+                seqs.append(None)
+                continue
+            drafts += own
+            seqs.append(self._seq + len(drafts))
+        first = self._seq + 1
+        part = self._current
+        if drafts:
+            # Many threads, but nobody else at this journal: no sync to share, so it may happen here (see `write_through`).
+            through = len(self._appending) >= _MANY and not self._crowded and part.synced == part.end
+            self._write(drafts, part, through=through)
+            for event, seq in zip(events, seqs, strict=True):
+                if event.carry and seq:
+                    self._carry.update(event.carry)
+        # A replay is acknowledged too, so what it repeats must be durable: the batch is synced even when it is empty.
+        return _Batch(drafts, first, part, part.end), tuple(seqs)
+
+    def _replayed(self, carry: Any) -> bool:
+        for key, value in carry.items():
+            known = self._carry.get(key)
+            if isinstance(value, int) and isinstance(known, int) and value <= known:
+                return True
+        return False
+
+    def _write(self, drafts: Sequence[Draft], part: _Part, was: Sequence[int] = (), *, through: bool = False) -> None:
+        """One write for all of them; what was taken only in part is cut back, so that it can't be mistaken for anything."""
+        data, crc = place(drafts, self._seq, self._crc, was)
+        if part.unended:
+            data = b"\n" + data
+        write = self._host.write_through if through else self._host.write
+        taken = 0
+        try:
+            while taken < len(data):
+                taken += write(part.handle, data[taken:] if taken else data)
+        except OSError as problem:
+            there = self._host.end(part.handle) - part.end
+            if through and there == len(data):
+                part.failed = problem  # written but not synced: as if a sync of its own had failed
+            else:
+                if there:
+                    self._host.cut(part.handle, part.end)
+                raise
+        part.unended = False
+        part.end += len(data)
+        if through and part.failed is None:
+            part.synced = part.end
+        self._seq += len(drafts)
+        self._crc = crc
+
+    # -- parts
+
+    @property
+    def _current(self) -> _Part:
+        assert self._part is not None, "a settled journal has a part"
+        return self._part
+
+    def _part_at(self, number: int, handle: int) -> _Part:
+        state = self._host.handle_stat(handle)
+        return _Part(number, handle, state.inode, state.size)
+
+    def _rotate(self) -> None:
+        """Finish the part: all of it is durable before the next one begins, so that nothing can be missing between them."""
+        old = self._current
+        try:
+            self._sync(old, old.end)
+        except OSError as problem:
+            self._seal(str(problem))
+            return
+        self._open_part(old.number + 1)
+        self._retire(old)
+
+    def _seal(self, why: str) -> None:
+        """After a failed sync: a new part that says so and holds again every frame that we never saw synced."""
+        old = self._current
+        drafts, was = self._in_doubt(old)
+        self._open_part(old.number + 1, {"part": old.number, "why": why}, drafts, was)
+        old.sealed = True
+        self._retire(old)
+
+    def _in_doubt(self, part: _Part) -> tuple[list[Draft], list[int]]:
+        data = self._host.read(part.handle, part.end - part.synced, part.synced)
+        drafts: list[Draft] = []
+        was: list[int] = []
+        for line in data.split(b"\n"):
+            frame = parse(line)
+            if frame and frame["kind"] != Kind.PART_OPENED:
+                drafts.append(undraft(line, frame))
+                was.append(frame["was"] if "was" in frame else frame["seq"])
+        return drafts, was
+
+    def _open_part(
+        self, number: int, suspect: dict[str, Any] | None = None, drafts: Sequence[Draft] = (), was: Sequence[int] = ()
+    ) -> None:
+        """Create, fill, sync the file, sync the folder; others learn of it first.
+
+        Were it announced last, a crash in between would leave a part that long-lived writers don't know and new ones do.
+        """
+        host = self._host
+        path = f"{self.folder}/{parts.name(number)}"
+        seq, crc = self._seq, self._crc
+        host.cut(self._lock_handle, number)
+        part = self._part_at(number, host.create(path))
+        try:
+            self._write(self._head(number, suspect), part)
+            if drafts:
+                self._write(drafts, part, was)
+            host.sync(part.handle)
+            host.sync_folder(self.folder)
+            if number == 1:
+                host.sync_folder(os.path.dirname(self.folder))
+        except OSError:
+            self._seq, self._crc = seq, crc
+            self._discard(part, path)
+            raise
+        part.synced = part.end
+        self._part = part
+
+    def _discard(self, part: _Part, path: str) -> None:
+        """Nothing in it was acknowledged."""
+        self._host.close(part.handle)
+        try:
+            self._host.remove(path)
+        except OSError:
+            pass  # the disk is in trouble and the caller is about to be told; the next to open settles what is left
+
+    def _head(self, number: int, suspect: dict[str, Any] | None = None) -> list[Draft]:
+        body: dict[str, Any] = {"format": FORMAT, "journal": self._journal, "part": number, "carry": self._carry}
+        if suspect:
+            body["suspect"] = suspect
+        return self._note(Kind.PART_OPENED, body)
+
+    def _note(self, kind: str, body: dict[str, Any]) -> list[Draft]:
+        return draft(Event(self._new_id(), kind, rfc3339(self._host.now()), body))
+
+    def _retire(self, part: _Part) -> None:
+        """Close a part's handle, but not under the hands of threads that still wait for its sync."""
+        with part.sync_turn:
+            if part.synced < part.end and part.failed is None:
+                try:
+                    self._host.sync(part.handle)
+                    part.synced = part.end
+                except OSError as problem:
+                    part.failed = problem
+            if part.handle >= 0:
+                self._host.close(part.handle)
+            part.handle = -1
+
+    def _close_part(self) -> None:
+        if self._part:
+            self._retire(self._part)
+            self._part = None
+
+    def _close_handles(self) -> None:
+        if self._part:
+            self._retire(self._part)
+        if self._lock_handle >= 0:
+            self._host.close(self._lock_handle)
+            self._lock_handle = -1
+
+    def _remove_files(self) -> None:
+        host = self._host
+        self._close_part()
+        for name in host.names(self.folder):
+            if name != parts.LOCK:
+                host.remove(f"{self.folder}/{name}")
+        host.sync_folder(self.folder)
+        # Whoever has the lock file open sees by its length that this is not the journal any more.
+        host.cut(self._lock_handle, 0)
+        host.remove(f"{self.folder}/{parts.LOCK}")
+        host.remove_folder(self.folder)
+        host.sync_folder(os.path.dirname(self.folder))

@@ -1,0 +1,1 @@
+"""Finding what is wrong, mending what is safe, and taking away what must go."""

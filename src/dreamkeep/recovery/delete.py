@@ -1,0 +1,75 @@
+"""Delete a session: tombstone first, then every place that holds a word of it. A crash anywhere is finished by the next writer.
+
+An intent file comes before the tombstone only so that unfinished work is found by one listing; by itself it means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, make_folders, read_file, replace_file
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.tombs import Tombstones
+
+INTENTS = "state/deleting"
+ASIDE = "aside"
+
+
+class Deleting:
+    """`forget` takes the session out of the index; the index may be rebuilt or not there, so it is the caller's to say how."""
+
+    def __init__(self, host: Host, root: str, journals: Journals, ids: Ids, forget: Callable[[str], None]) -> None:
+        self._host = host
+        self._root = root
+        self._journals = journals
+        self._ids = ids
+        self._forget = forget
+
+    def delete(self, session: str) -> None:
+        folder = f"{self._root}/{INTENTS}"
+        make_folders(self._host, folder)
+        replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", session.encode())
+        self._say(Kind.SESSION_DELETED, session)
+        self._finish(session)
+
+    def undelete(self, session: str) -> None:
+        self._say(Kind.SESSION_UNDELETED, session)
+
+    def finish_all(self) -> None:
+        """What a crash left undone."""
+        folder = f"{self._root}/{INTENTS}"
+        if self._host.stat(folder) is None:
+            return
+        dead = Tombstones(self._host, self._root)
+        for name in self._host.names(folder):
+            if name.endswith(".tmp"):
+                continue
+            session = read_file(self._host, f"{folder}/{name}").decode()
+            if dead.has(session):
+                self._finish(session)
+            else:
+                self._host.remove(f"{folder}/{name}")
+
+    def _say(self, kind: str, session: str) -> None:
+        event = Event(self._ids.new(), kind, rfc3339(self._host.now()), {"session": session})
+        self._journals.append("", (event,))
+
+    def _finish(self, session: str) -> None:
+        name = folder_of(session)
+        if self._host.stat(f"{self._root}/{name}") is not None:
+            self._journals.writer(session).remove()
+        self._remove_aside(os.path.basename(name))
+        self._forget(name)
+        self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
+
+    def _remove_aside(self, prefix: str) -> None:
+        folder = f"{self._root}/{ASIDE}"
+        if self._host.stat(folder) is None:
+            return
+        for name in self._host.names(folder):
+            if name.startswith(f"{prefix}."):
+                self._host.remove(f"{folder}/{name}")
+        self._host.sync_folder(folder)

@@ -1,0 +1,133 @@
+"""What is wrong with the set-up, and the way out. Looks only; the one thing it may bring up to date is the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.host import Host
+from dreamkeep.index import open as index
+from dreamkeep.index.store import Store
+from dreamkeep.recovery.delete import ASIDE, INTENTS
+
+_LITTLE_SPACE = 200 << 20
+#: Locks, renames or syncs on these are not what a journal needs, or not known to be.
+_SHARED = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "fuse",
+    "afs",
+    "ceph",
+    "gluster",
+    "lustre",
+    "virtiofs",
+    "vboxsf",
+    "drvfs",
+    "webdav",
+    "osxfuse",
+)
+
+Ask = Callable[[Callable[[Store], Any]], Any]
+
+
+def examine(host: Host, root: str, ask: Ask) -> list[dict[str, Any]]:
+    """One entry a check: `{check, ok, what, next}`."""
+    found = host.stat(root)
+    if found is None or host.stat(f"{root}/journal") is None:
+        return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
+    checks = (_folder, _file_system, _space, _switch, _index, _journals, _unfinished, _aside)
+    return [entry for check in checks for entry in _guarded(check, host, root, ask)]
+
+
+def _guarded(
+    check: Callable[[Host, str, Ask], Iterator[dict[str, Any]]], host: Host, root: str, ask: Ask
+) -> list[dict[str, Any]]:
+    """A check that can't be done is a finding, not the end of the others."""
+    name = check.__name__.strip("_")
+    try:
+        return list(check(host, root, ask))
+    except DreamkeepError as problem:
+        return [_entry(name, False, f"{problem.what} ({problem.where})", problem.next)]
+    except OSError as problem:
+        return [_entry(name, False, f"can't look: {problem}", "Check that this user may read the keep.")]
+
+
+def _entry(check: str, ok: bool, what: str, step: str = "") -> dict[str, Any]:
+    return {"check": check, "ok": ok, "what": what, "next": step}
+
+
+def _folder(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    found = host.stat(root)
+    assert found is not None, "examined only when it is there"
+    private = not found.mode & 0o077
+    yield _entry(
+        "folder",
+        private,
+        f"{root} is {'private' if private else f'open to others (mode {found.mode:o})'}",
+        "" if private else f"chmod 700 {root}",
+    )
+
+
+def _file_system(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    kind = host.file_system(root)
+    shared = kind.lower().startswith(_SHARED)
+    yield _entry(
+        "file_system",
+        not shared,
+        f"the file system is {kind or 'unknown'}",
+        "Locks and syncs can't be relied on there: move the keep to a local disk." if shared else "",
+    )
+
+
+def _space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    free = host.free_space(root)
+    yield _entry("space", free > _LITTLE_SPACE, f"{free >> 20} MiB free", "" if free > _LITTLE_SPACE else "Free some space.")
+
+
+def _switch(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    if host.stat(f"{root}/OFF") is not None:
+        yield _entry("switch", False, "capture is switched off by a file", f"rm {root}/OFF")
+
+
+def _index(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    problem = index.problem(host, root)
+    if problem:
+        yield _entry("index", False, problem, "dreamkeep reindex --from-zero")
+        return
+    counts = ask(lambda store: store.counts())
+    yield _entry("index", True, f"{counts.sessions} sessions, {counts.messages} messages")
+
+
+def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    faults = ask(lambda store: store.faults())
+    for session, fault in faults[:20]:
+        lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in fault.missing)
+        yield _entry(
+            "journal",
+            False,
+            f"{session}: {fault.kind} in part {fault.part} at byte {fault.offset}" + (f", seq {lost} missing" if lost else ""),
+            "What can be read around it is read; the bytes are kept where they are.",
+        )
+    if len(faults) > 20:
+        yield _entry("journal", False, f"… and {len(faults) - 20} more", "dreamkeep doctor --json shows the first 20.")
+    if not faults:
+        yield _entry("journal", True, "no damage seen")
+
+
+def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    folder = f"{root}/{INTENTS}"
+    count = len(host.names(folder)) if host.stat(folder) else 0
+    if count:
+        yield _entry("delete", False, f"{count} deletions were interrupted", "The next command that writes finishes them.")
+
+
+def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    folder = f"{root}/{ASIDE}"
+    count = len(host.names(folder)) if host.stat(folder) else 0
+    if count:
+        yield _entry(
+            "aside", True, f"{count} unfinished appends were set aside in {folder}: never acknowledged, kept all the same"
+        )

@@ -1,0 +1,67 @@
+"""A turn: prompt → settle. A pure fold, one event at a time, in the order of seq; times are data.
+
+    submitted ─► started ─► completed | failed | cancelled | interrupted
+
+Whether an unsettled turn is still running or was interrupted is decided when somebody looks (`seen`): its owner holds a lock or
+does not. So nothing has to be written when an owner dies, and a completion that arrives late simply wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dreamkeep.event import Event, Kind
+
+SUBMITTED = "submitted"
+STARTED = "started"
+INTERRUPTED = "interrupted"
+OPEN = "open"
+#: How a turn can be settled by whoever runs it.
+SETTLED = ("completed", "failed", "cancelled", INTERRUPTED)
+_FINAL = ("completed", "failed", "cancelled")
+
+
+class Turn(NamedTuple):
+    """`owner` names the lock that proves somebody works on it; empty where nobody ever said."""
+
+    id: str
+    seq: int
+    state: str
+    prompt: str
+    submitted_at: str | None = None
+    started_at: str | None = None
+    settled_at: str | None = None
+    reason: str | None = None
+    owner: str = ""
+
+
+#: Kinds that belong to a turn.
+KINDS = frozenset((Kind.TURN_SUBMITTED, Kind.TURN_STARTED, Kind.TURN_SETTLED, Kind.TURN_RECORDED))
+
+
+def step(turn: Turn | None, seq: int, event: Event) -> Turn:
+    """The turn after one more of its events. Every event counts, whatever order damage left them in."""
+    body = event.body
+    turn = turn or Turn(body["turn"], seq, SUBMITTED, "")
+    if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
+        turn = turn._replace(seq=seq, prompt=body["prompt"], submitted_at=event.at, owner=body.get("owner") or turn.owner)
+    if event.kind == Kind.TURN_STARTED:
+        turn = turn._replace(started_at=turn.started_at or event.at)
+        if turn.state == SUBMITTED:
+            turn = turn._replace(state=STARTED)
+    if event.kind in (Kind.TURN_SETTLED, Kind.TURN_RECORDED) and turn.state not in _FINAL:
+        # The first word about the end stands, except that an interruption was only ever a guess.
+        turn = turn._replace(state=body["state"], settled_at=event.at, reason=body.get("reason"))
+    return turn
+
+
+def seen(turn: Turn, alive: Callable[[str], bool]) -> Turn:
+    """As it looks now: an unsettled turn whose owner is gone is interrupted; one that nobody ever owned is open."""
+    if turn.state not in (SUBMITTED, STARTED):
+        return turn
+    if not turn.owner:
+        return turn._replace(state=OPEN)
+    if alive(turn.owner):
+        return turn
+    return turn._replace(state=INTERRUPTED, reason="its owner is gone")

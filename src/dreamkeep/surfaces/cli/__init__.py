@@ -1,0 +1,34 @@
+"""The command line. Starting it is cheap: a verb's modules load when that verb runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from dreamkeep.errors import DreamkeepError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 the answer is no, 2 bad usage or config, 3 failed, 4 busy."""
+    from dreamkeep.surfaces.cli.parser import parser
+
+    arguments = parser().parse_args(argv)
+    if arguments.verb is None:
+        parser().print_help()
+        return 2
+    try:
+        from dreamkeep.surfaces.cli import verbs
+
+        code = verbs.run(arguments)
+        sys.stdout.flush()
+        return code
+    except DreamkeepError as problem:
+        print(f"dreamkeep: {problem}", file=sys.stderr)
+        return problem.exit_code
+    except BrokenPipeError:
+        # The reader (`head`) has what it wanted. Python would complain once more while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("dreamkeep: interrupted; what was acknowledged is safe.", file=sys.stderr)
+        return 3

@@ -1,0 +1,146 @@
+"""Answers as text for people. Captured text is data: control characters in it never reach the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+_MARKS = {"completed": "✓", "failed": "✗", "cancelled": "–", "interrupted": "!", "started": "…", "submitted": "…", "open": "?"}
+
+
+def json_text(data: Any) -> str:
+    """One line of JSON. ASCII only, so that lone surrogates survive and any terminal can take it."""
+    import json
+
+    try:
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(data), separators=(",", ":"))
+
+
+def _without_nan(data: Any) -> Any:
+    """NaN and the infinities have no place in JSON; their names have."""
+    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
+        return str(data)
+    if isinstance(data, dict):
+        return {key: _without_nan(value) for key, value in data.items()}
+    return [_without_nan(value) for value in data] if isinstance(data, list) else data
+
+
+def clean(text: str) -> str:
+    """No escape sequences, no bells, no moving cursor."""
+    return "".join(
+        c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text
+    )
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def table(rows: list[list[str]]) -> str:
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _clock(at: str | None) -> str:
+    return (at or "")[:16].replace("T", " ")
+
+
+def status(s: dict[str, Any]) -> str:
+    if not s["exists"]:
+        return f"No keep at {s['keep']} yet. The first session that is recorded makes it."
+    lines = [
+        f"keep      {s['keep']}" + ("  (capture is switched off)" if s["off"] else ""),
+        f"sessions  {s['sessions']}" + (f"  ({s['deleted']} deleted)" if s["deleted"] else ""),
+        f"turns     {s['turns']}  ({s['turns_running']} running, {s['turns_interrupted']} interrupted)",
+        f"messages  {s['messages']}",
+        f"journal   {size(s['bytes'])}",
+    ]
+    if s["faults"]:
+        lines.append(f"faults    {s['faults']}  (see `dreamkeep doctor`)")
+    return "\n".join(lines)
+
+
+def sessions(data: dict[str, Any]) -> str:
+    found = data["sessions"]
+    if not found:
+        return "No sessions."
+    head = ["SESSION", "STATE", "TURNS", "LAST (UTC)", "TITLE"]
+    rows = [[clean(s["id"]), s["state"], str(s["turns"]), _clock(s["last_at"]), clean(s["title"])] for s in found]
+    return table([head, *rows])
+
+
+def session(data: dict[str, Any]) -> str:
+    s = data["session"]
+    lines = [
+        f"{clean(s['id'])}  {s['state']}  {clean(s['title'])}",
+        f"  project {clean(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
+        f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC",
+    ]
+    lines += [_fault(f) for f in data["faults"]]
+    turns = {t["id"]: t for t in data["turns"]}
+    shown = None
+    for m in data["messages"]:
+        if m["turn"] != shown and m["turn"] in turns:
+            shown = m["turn"]
+            t = turns[shown]
+            reason = f" ({clean(t['reason'])})" if t.get("reason") else ""
+            lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {shown[:8]}…{shown[-4:]}  {t['state']}{reason}"]
+        tool = f" [{clean(str(m['tool'].get('name', 'tool')))}]" if m.get("tool") else ""
+        text = clean(m["text"]).replace("\n", "\n    ")
+        lines.append(f"  {clean(m['role'])}{tool}: {text}")
+    return "\n".join(lines)
+
+
+def _fault(f: dict[str, Any]) -> str:
+    lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in f["missing"])
+    return f"  ! {f['kind']} in part {f['part']} at byte {f['offset']}" + (f": seq {lost} missing" if lost else "")
+
+
+def reindexed(data: dict[str, Any]) -> str:
+    extra = f", {data['removed']} removed" if data["removed"] else ""
+    strays = "".join(f"\nNobody claims {name}: no readable head." for name in data["strays"])
+    return f"{data['journals']} journals read, {data['events']} events{extra}.{strays}"
+
+
+def doctor(data: dict[str, Any]) -> str:
+    lines = []
+    for check in data["checks"]:
+        lines.append(f"{'ok ' if check['ok'] else 'BAD'} {check['check']}: {clean(check['what'])}")
+        if check["next"] and not check["ok"]:
+            lines.append(f"      → {check['next']}")
+    return "\n".join(lines)
+
+
+class Progress:
+    """A line on stderr that counts up; nothing for work that is over at once, and nothing moving where nobody watches."""
+
+    def __init__(self, what: str, *, always: bool = False) -> None:
+        self._what = what
+        self._shows = sys.stderr.isatty()
+        self._always = always
+        self._begun = time.monotonic()
+        self._last = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        over = done >= total
+        if self._shows and ((now - self._begun > 0.3 and now - self._last > 0.1) or (over and self._last)):
+            self._last = now
+            share = 100 * done // total if total else 100
+            print(
+                f"\r{self._what} {share:3d} %  {size(done)} of {size(total)}",
+                end="\n" if over else "",
+                file=sys.stderr,
+                flush=True,
+            )
+        elif self._always and not self._shows and now - self._last > 10 and now - self._begun > 5:
+            self._last = now
+            print(f"{self._what}: {size(done)} of {size(total)}", file=sys.stderr, flush=True)

@@ -1,0 +1,350 @@
+"""FragileHost: a machine in memory that fails, tears, forgets and reboots.
+
+What we promise to survive, and this host can do to us, at the nth operation:
+
+- `fail`: the operation raises (ENOSPC, EIO, …) and does nothing;
+- `tear`: a write takes only some bytes, and the next one raises;
+- `bad_sync`: a sync raises, and the bytes it should have saved are marked clean and gone after the next power cut (as on Linux);
+- `cut`: the power goes before the operation. `reboot()` then gives the disk as it may look afterwards: everything that was not
+  synced is lost, zeroed, garbage, torn at some byte, or a mixture by sector; names whose folder was not synced are gone or there.
+
+The model is stricter than ext4: a new name is durable only after its *folder* was synced, and a cut, too, needs a sync.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dreamkeep.host import Stat
+
+SECTOR = 512
+LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
+
+
+class PowerCut(BaseException):
+    """Not an Exception: nobody may catch it and go on."""
+
+
+@dataclass
+class Inode:
+    number: int
+    data: bytearray = field(default_factory=bytearray)
+    #: What is certainly on disk.
+    durable: bytes = b""
+    entries: dict[str, Inode] | None = None
+    durable_entries: dict[str, Inode] = field(default_factory=dict)
+    links: int = 1
+    mtime: int = 0
+    holder: object = None
+    #: Stretches whose sync failed: what the page cache shows there will never be on disk.
+    rotten: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_folder(self) -> bool:
+        return self.entries is not None
+
+
+class FragileHost:
+    def __init__(self, *, at: int = 0, how: str = "cut", seed: int = 0, error: int = errno.EIO) -> None:
+        self.calls = 0
+        self.trace: list[tuple[str, str]] = []
+        self._at = at
+        self._how = how
+        self._error = error
+        self.random_source = random.Random(seed)
+        self._clock = 1_700_000_000_000_000_000
+        self._inodes = 1
+        self.root = Inode(0, entries={})
+        self._open: dict[int, tuple[Inode, str]] = {}
+        self._next_handle = 100
+        self._torn = False
+
+    # -- trouble
+
+    def plan(self, at: int, how: str, error: int = errno.EIO) -> None:
+        """From now on, the `at`-th operation goes wrong."""
+        self.calls, self._at, self._how, self._error, self._torn = 0, at, how, error, False
+
+    def _step(self, what: str, path: str) -> bool:
+        """Counts an operation that changes the disk; True when it is the one that goes wrong by itself."""
+        self.calls += 1
+        self.trace.append((what, path))
+        if self._torn:
+            self._torn = False
+            raise OSError(self._error, "torn")
+        if self.calls != self._at:
+            return False
+        if self._how == "cut":
+            raise PowerCut
+        if self._how == "fail":
+            raise OSError(self._error, "injected")
+        return True
+
+    def reboot(self, loss: str = "lost", seed: int = 0) -> FragileHost:
+        """The same disk in a new machine: no process, no lock, no handle has survived."""
+        chance = random.Random(seed)
+        after = FragileHost(seed=seed + 1)
+        after._clock = self._clock + 1_000_000_000
+        after._inodes = self._inodes
+        after.root = _surviving(self.root, loss, chance, {})
+        return after
+
+    # -- clock and chance
+
+    def now(self) -> int:
+        self._clock += 1_000
+        return self._clock
+
+    def random(self, count: int) -> bytes:
+        return self.random_source.randbytes(count)
+
+    def sleep(self, seconds: float) -> None:
+        self._clock += int(seconds * 1e9)
+
+    # -- names
+
+    def _find(self, path: str) -> Inode | None:
+        node: Inode | None = self.root
+        for name in path.strip("/").split("/"):
+            if name and node is not None:
+                node = node.entries.get(name) if node.entries is not None else None
+        return node
+
+    def _need(self, path: str) -> Inode:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[dict[str, Inode], str]:
+        above, _, name = path.rstrip("/").rpartition("/")
+        folder = self._need(above or "/")
+        assert folder.entries is not None
+        return folder.entries, name
+
+    def _new(self, folder: bool = False) -> Inode:
+        self._inodes += 1
+        return Inode(self._inodes, entries={} if folder else None, mtime=self.now())
+
+    def stat(self, path: str) -> Stat | None:
+        node = self._find(path)
+        return _stat(node) if node else None
+
+    def names(self, folder: str) -> list[str]:
+        entries = self._need(folder).entries
+        assert entries is not None
+        return list(entries)
+
+    def make_folder(self, path: str) -> bool:
+        self._step("make_folder", path)
+        entries, name = self._parent(path)
+        if name in entries:
+            return False
+        entries[name] = self._new(folder=True)
+        return True
+
+    def remove(self, path: str) -> None:
+        self._step("remove", path)
+        entries, name = self._parent(path)
+        if name not in entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        entries.pop(name).links -= 1
+
+    def remove_folder(self, path: str) -> None:
+        self._step("remove_folder", path)
+        node = self._need(path)
+        if node.entries:
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        entries, name = self._parent(path)
+        entries.pop(name).links -= 1
+
+    def replace(self, old: str, new: str) -> None:
+        self._step("replace", new)
+        source, source_name = self._parent(old)
+        target, target_name = self._parent(new)
+        if target_name in target:
+            target[target_name].links -= 1
+        target[target_name] = source.pop(source_name)
+
+    def link(self, old: str, new: str) -> None:
+        self._step("link", new)
+        entries, name = self._parent(new)
+        if name in entries:
+            raise FileExistsError(errno.EEXIST, "exists", new)
+        node = self._need(old)
+        node.links += 1
+        entries[name] = node
+
+    def sync_folder(self, path: str) -> None:
+        node = self._need(path)
+        if self._step("sync_folder", path) and self._how == "bad_sync":
+            raise OSError(self._error, "sync failed", path)
+        assert node.entries is not None
+        node.durable_entries = dict(node.entries)
+
+    def file_system(self, path: str) -> str:
+        return "memory"
+
+    def free_space(self, path: str) -> int:
+        return 1 << 40
+
+    # -- files
+
+    def _handle(self, node: Inode, path: str) -> int:
+        self._next_handle += 1
+        self._open[self._next_handle] = (node, path)
+        return self._next_handle
+
+    def open_read(self, path: str) -> int:
+        return self._handle(self._need(path), path)
+
+    def open_append(self, path: str) -> int:
+        return self._handle(self._need(path), path)
+
+    def create(self, path: str) -> int:
+        self._step("create", path)
+        entries, name = self._parent(path)
+        if name in entries:
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        entries[name] = self._new()
+        return self._handle(entries[name], path)
+
+    def open_lock(self, path: str) -> int:
+        if self._find(path) is None:
+            return self.create(path)
+        return self.open_append(path)
+
+    def close(self, handle: int) -> None:
+        node, _ = self._open.pop(handle)
+        if node.holder == handle:
+            node.holder = None
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        return bytes(self._open[handle][0].data[offset : offset + size])
+
+    def write(self, handle: int, data: bytes) -> int:
+        node, path = self._open[handle]
+        torn = self._step("write", path) and self._how == "tear"
+        if torn:
+            data = data[: self.random_source.randrange(len(data))]
+            self._torn = True
+        node.data += data
+        node.mtime = self.now()
+        return len(data)
+
+    def sync(self, handle: int) -> None:
+        node, path = self._open[handle]
+        if self._step("sync", path) and self._how == "bad_sync":
+            # Linux marks the pages clean: a later sync succeeds and saves nothing of them.
+            node.rotten.append((_agree(node), len(node.data)))
+            raise OSError(self._error, "sync failed", path)
+        saved = bytearray(node.data)
+        for start, end in node.rotten:
+            saved[start:end] = b"\0" * (min(end, len(saved)) - start)
+        node.durable = bytes(saved)
+
+    def write_through(self, handle: int, data: bytes) -> int:
+        taken = self.write(handle, data)
+        self.sync(handle)
+        return taken
+
+    def cut(self, handle: int, size: int) -> None:
+        node, path = self._open[handle]
+        self._step("cut", path)
+        if size < len(node.data):
+            # Until a sync the old bytes may come back: `durable` still has them.
+            del node.data[size:]
+        else:
+            node.data += b"\0" * (size - len(node.data))
+        node.mtime = self.now()
+
+    def end(self, handle: int) -> int:
+        return len(self._open[handle][0].data)
+
+    def handle_stat(self, handle: int) -> Stat:
+        return _stat(self._open[handle][0])
+
+    def hasten(self) -> None:
+        pass
+
+    def try_lock(self, handle: int, *, shared: bool = False) -> bool:
+        node = self._open[handle][0]
+        if node.holder not in (None, handle):
+            return False
+        if not shared:
+            node.holder = handle
+        return True
+
+    def unlock(self, handle: int) -> None:
+        self._open[handle][0].holder = None
+
+    @property
+    def open_handles(self) -> int:
+        return len(self._open)
+
+
+def _stat(node: Inode) -> Stat:
+    return Stat(len(node.data), node.mtime, node.number, node.links, node.is_folder, 0o700 if node.is_folder else 0o600)
+
+
+def _surviving(node: Inode, loss: str, chance: random.Random, done: dict[int, Inode]) -> Inode:
+    if node.number in done:
+        return done[node.number]
+    after = done[node.number] = Inode(node.number, mtime=node.mtime, links=0)
+    if node.entries is None:
+        after.data = bytearray(_bytes_left(node, loss, chance))
+        after.durable = bytes(after.data)
+        return after
+    after.entries = {}
+    for name in sorted({*node.entries, *node.durable_entries}):
+        now, before = node.entries.get(name), node.durable_entries.get(name)
+        if now is before:
+            stays = now
+        else:
+            # An unsynced change of a name: it may have reached the disk or not.
+            stays = {"lost": before, "kept": now}.get(loss, chance.choice((now, before)))
+        if stays is not None:
+            after.entries[name] = _surviving(stays, loss, chance, done)
+            after.entries[name].links += 1
+    after.durable_entries = dict(after.entries)
+    return after
+
+
+def _agree(node: Inode) -> int:
+    """How many bytes from the start are the same in memory and on disk."""
+    limit = min(len(node.durable), len(node.data))
+    if node.durable[:limit] == node.data[:limit]:
+        return limit
+    return next(i for i in range(limit) if node.durable[i] != node.data[i])
+
+
+def _bytes_left(node: Inode, loss: str, chance: random.Random) -> bytes:
+    """Bytes equal to the durable ones are safe; the rest is anybody's guess."""
+    same = _agree(node)
+    safe, fresh, stale = bytes(node.data[:same]), bytes(node.data[same:]), bytes(node.durable[same:])
+    if not fresh:
+        return safe + (stale if loss == "lost" or chance.random() < 0.5 else b"") if loss != "kept" else safe
+    fates: dict[str, Callable[[], bytes]] = {
+        "lost": lambda: stale,
+        "kept": lambda: fresh,
+        "zeroed": lambda: b"\0" * len(fresh),
+        "garbage": lambda: chance.randbytes(len(fresh)),
+        "torn": lambda: fresh[: chance.randrange(len(fresh) + 1)],
+        "mixed": lambda: _mixed(fresh, same, chance),
+    }
+    return safe + fates[loss]()
+
+
+def _mixed(fresh: bytes, start: int, chance: random.Random) -> bytes:
+    """Sector by sector, as a disk that reorders its writes."""
+    left = b""
+    at = 0
+    while at < len(fresh):
+        size = SECTOR - (start + at) % SECTOR
+        piece = fresh[at : at + size]
+        left += chance.choice((piece, piece, b"\0" * len(piece), chance.randbytes(len(piece))))
+        at += size
+    return left[: chance.randrange(len(left) + 1)] if chance.random() < 0.3 else left

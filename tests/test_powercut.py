@@ -1,0 +1,130 @@
+"""The world breaks at every step of a script of appends, rotations and recoveries; what was promised is there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from dreamkeep.errors import NotDurable
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.writer import Writer
+
+from .faults import LOSSES, FragileHost, PowerCut
+
+FOLDER = "/keep/journal/sessions/python/chat"
+
+
+def writer(host: FragileHost, part_size: int = 1500) -> Writer:
+    ids = Ids(host.now, host.random)
+    return Writer(host, FOLDER, journal="python:chat", aside="/keep/aside", new_id=ids.new, part_size=part_size)
+
+
+def event(host: FragileHost, n: int) -> Event:
+    return Event(f"e{n}", Kind.MESSAGE_ADDED, rfc3339(host.now()), {"n": n, "text": "x" * (n * 37 % 400)}, {"source": n})
+
+
+def ids_in(host: FragileHost) -> list[str]:
+    return [e.id for _, e in events(Reading(host, FOLDER))]
+
+
+class Script:
+    """Appends 1, 2, 3, … until told otherwise, opening the journal anew every few appends; knows what was acknowledged."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+        self.acked: list[str] = []
+
+    def run(self, host: FragileHost, appends: int, *, go_on: bool = False) -> None:
+        w = writer(host)
+        for n in range(len(self.tried) + 1, len(self.tried) + 1 + appends):
+            if n % 4 == 0:
+                w.park()
+                w = writer(host)
+            self.tried.append(f"e{n}")
+            try:
+                w.append([event(host, n)])
+            except NotDurable:
+                if not go_on:
+                    raise
+            else:
+                self.acked.append(f"e{n}")
+
+    def check(self, host: FragileHost) -> None:
+        there = ids_in(host)
+        assert [i for i in there if i in self.acked] == self.acked, "an acknowledged event is missing, doubled or out of order"
+        assert set(there) <= set(self.tried), "something was invented"
+        assert len(set(there)) == len(there), "something counts twice"
+
+
+def cuts(script: Callable[[FragileHost], Script], losses: tuple[str, ...] = LOSSES) -> Iterator[tuple[Script, FragileHost, str]]:
+    """Every (n, loss): the script with the power cut before its nth operation, and the disk that is left."""
+    for n in count(1):
+        for loss in losses:
+            host = FragileHost(at=n, seed=n)
+            done = Script()
+            try:
+                done.run(host, 14)
+            except PowerCut:
+                yield done, host.reboot(loss, seed=n), f"cut {n}, {loss}"
+            else:
+                return
+
+
+def test_power_cut_at_every_step_keeps_what_was_promised() -> None:
+    """W12 T1 T5: every append that returned is there, nothing is invented, the next append works."""
+    tried = 0
+    for script, disk, _ in cuts(Script):  # type: ignore[arg-type]
+        script.check(disk)
+        script.run(disk, 3)
+        script.check(disk)
+        assert script.acked[-3:] == script.tried[-3:]
+        tried += 1
+    assert tried > 300
+
+
+@pytest.mark.slow
+def test_a_second_power_cut_during_recovery_is_recovered_from() -> None:
+    """T5: for every cut, a cut at every operation of the recovery that follows."""
+    for script, disk, _ in cuts(Script, ("zeroed", "garbage", "mixed")):  # type: ignore[arg-type]
+        acked, tried = list(script.acked), list(script.tried)
+        for m in count(1):
+            again = disk.reboot("kept")
+            again.plan(m, "cut")
+            second = Script()
+            second.acked, second.tried = list(acked), list(tried)
+            try:
+                second.run(again, 2)
+            except PowerCut:
+                last = again.reboot(LOSSES[m % len(LOSSES)], seed=m)
+                second.check(last)
+                second.run(last, 2)
+                second.check(last)
+            else:
+                break
+
+
+@pytest.mark.parametrize("how", ["fail", "tear", "bad_sync"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, error: int) -> None:
+    """W8 T10: the nth operation fails once; the call raises or succeeds honestly; the same handle works afterwards."""
+    raised = 0
+    for n in count(1):
+        host = FragileHost()
+        script = Script()
+        script.run(host, 3)
+        host.plan(n, how, error)
+        before = len(script.acked)
+        script.run(host, 12, go_on=True)
+        if host.calls < n:
+            break
+        raised += len(script.acked) - before < 12
+        assert len(script.acked) - before >= 11, "one failure costs at most the append it hits: the same handle works on"
+        script.check(host)
+        for loss in LOSSES:
+            script.check(host.reboot(loss, seed=n))
+    assert n > 20
+    assert raised or how == "bad_sync"
