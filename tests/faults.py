@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dreamkeep.host import Stat
@@ -246,10 +246,15 @@ class FragileHost:
             saved[start:end] = b"\0" * (min(end, len(saved)) - start)
         node.durable = bytes(saved)
 
-    def write_through(self, handle: int, data: bytes) -> int:
-        taken = self.write(handle, data)
-        self.sync(handle)
-        return taken
+    def sync_all(self, handles: Sequence[int]) -> list[OSError | None]:
+        results: list[OSError | None] = []
+        for handle in handles:
+            try:
+                self.sync(handle)
+                results.append(None)
+            except OSError as problem:
+                results.append(problem)
+        return results
 
     def cut(self, handle: int, size: int) -> None:
         node, path = self._open[handle]

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from dreamkeep.errors import Busy, Unsupported
@@ -95,8 +95,8 @@ class Host(Protocol):
     def sync(self, handle: int) -> None:
         """Returns when the file's bytes and length are on disk."""
 
-    def write_through(self, handle: int, data: bytes) -> int:
-        """As `write`, and what was taken is on disk (what lay before it need not be)."""
+    def sync_all(self, handles: Sequence[int]) -> list[OSError | None] | None:
+        """Sync many files at the same time: for each None or what went wrong. None when this machine can't."""
 
     def cut(self, handle: int, size: int) -> None: ...
 
@@ -190,17 +190,13 @@ class RealHost:
             # fsync on macOS leaves the bytes in the drive's own cache; F_FULLFSYNC empties that too.
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
 
-        def write_through(self, handle: int, data: bytes) -> int:
-            taken = os.write(handle, data)
-            self.sync(handle)
-            return taken
-
     else:
         sync = staticmethod(os.fdatasync)
 
-        def write_through(self, handle: int, data: bytes) -> int:
-            # One system call for two: with many threads the way back into Python is what costs. (The file appends: no offset.)
-            return os.pwritev(handle, (data,), 0, os.RWF_DSYNC)
+    def sync_all(self, handles: Sequence[int]) -> list[OSError | None] | None:
+        from dreamkeep import aio
+
+        return aio.sync_all(handles)
 
     def try_lock(self, handle: int, *, shared: bool = False) -> bool:
         # flock, not lockf: POSIX record locks vanish when *any* handle of the file is closed in the process.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dreamkeep.event import Event, Ids
 from dreamkeep.host import Host, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.together import Together
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
 #: Two handles each: far below the 1,024 that a process usually may have open.
@@ -28,14 +29,14 @@ class Journals:
         self._writers: dict[str, Writer] = {}
         self._recent: OrderedDict[str, Writer] = OrderedDict()
         self._newest: tuple[str, Writer] | None = None
-        self._appending: set[int] = set()
+        self._together = Together(host)
         self._synced: set[str] = set()
         host.hasten()
         _alive.add(self)
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
-        return self.writer(session).append(events)
+        return self._together.append(self.writer(session), events)
 
     def writer(self, session: str) -> Writer:
         """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""
@@ -65,7 +66,6 @@ class Journals:
             journal=session or "keep",
             aside=f"{self._root}/aside",
             new_id=self._ids.new,
-            appending=self._appending,
             part_size=self._part_size,
         )
 
@@ -90,6 +90,7 @@ class Journals:
 
     def _after_fork(self) -> None:
         self._mutex = threading.Lock()
+        self._together = Together(self._host)
         self._ids.after_fork()
         for writer in self._writers.values():
             writer.after_fork()

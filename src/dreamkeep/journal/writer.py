@@ -28,11 +28,9 @@ T = TypeVar("T")
 #: A part that has reached this size is finished; the next append opens another.
 PART_SIZE = 4 << 20
 _WAIT_S = 60.0
-#: From so many appending threads on, getting back into Python costs more than syncs that are not shared.
-_MANY = 8
 
 
-class _Part:
+class Part:
     """The part being written, as this process sees it."""
 
     def __init__(self, number: int, handle: int, inode: int, end: int) -> None:
@@ -50,12 +48,13 @@ class _Part:
         self.sync_turn = threading.Lock()
 
 
-class _Batch(NamedTuple):
+class Written(NamedTuple):
     """One append that was written to `part` up to `end` and waits for its sync."""
 
+    seqs: tuple[int | None, ...]
     drafts: list[Draft]
     first: int
-    part: _Part
+    part: Part
     end: int
 
 
@@ -70,7 +69,6 @@ class Writer:
         journal: str,
         aside: str,
         new_id: Callable[[], str],
-        appending: set[int] | None = None,
         part_size: int = PART_SIZE,
         wait_s: float = _WAIT_S,
     ) -> None:
@@ -81,12 +79,9 @@ class Writer:
         self._new_id = new_id
         self._part_size = part_size
         self._wait_s = wait_s
-        #: The threads that are appending now, to whichever journal of the keep.
-        self._appending = appending if appending is not None else set()
-        self._crowded = False
         self._mutex = threading.Lock()
         self._lock_handle = -1
-        self._part: _Part | None = None
+        self._part: Part | None = None
         self._opened_before = False
         self._seq = 0
         self._crc = NO_CRC
@@ -99,16 +94,27 @@ class Writer:
 
         Raises NotDurable (or a kind of it) when the disk does not take them.
         """
-        drafted = [draft(event) for event in events]
-        me = threading.get_ident()
-        self._appending.add(me)
+        written = self.write(events)
+        self.make_durable(written)
+        return written.seqs
+
+    def write(self, events: Sequence[Event]) -> Written:
+        """The first half of an append: in the page cache, promised to nobody."""
+        return self._locked(self._write_new, events, [draft(event) for event in events])
+
+    def make_durable(self, written: Written) -> None:
+        """The second half. Nothing is left to do when somebody else's sync covered it."""
+        if written.part.synced >= written.end:
+            return
         try:
-            batch, seqs = self._locked(self._write_new, events, drafted)
-            if batch.part.synced < batch.end:
-                self._make_durable(batch)
-        finally:
-            self._appending.discard(me)
-        return seqs
+            try:
+                self._sync(written.part, written.end)
+            except OSError:
+                # The first failure seals the part; the frames get one more chance in a new one.
+                heir, end = self._locked(self._bequeath, written)
+                self._sync(heir, end)
+        except OSError as problem:
+            raise from_os(problem, "syncing", self.folder) from problem
 
     def carried(self, key: str) -> int | str | None:
         """What the journal says of `key` now: a source's cursor, the session's state."""
@@ -137,18 +143,7 @@ class Writer:
 
     # -- durable
 
-    def _make_durable(self, batch: _Batch) -> None:
-        try:
-            try:
-                self._sync(batch.part, batch.end)
-            except OSError:
-                # The first failure seals the part; the frames get one more chance in a new one.
-                heir, end = self._locked(self._bequeath, batch)
-                self._sync(heir, end)
-        except OSError as problem:
-            raise from_os(problem, "syncing", self.folder) from problem
-
-    def _sync(self, part: _Part, end: int) -> None:
+    def _sync(self, part: Part, end: int) -> None:
         """Whoever comes first syncs for all who wait behind."""
         if part.synced >= end:
             return
@@ -165,15 +160,15 @@ class Writer:
                 raise
             part.synced = written
 
-    def _bequeath(self, batch: _Batch) -> tuple[_Part, int]:
+    def _bequeath(self, written: Written) -> tuple[Part, int]:
         """Move a batch out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
-        if not batch.part.sealed:
-            if self._current.number == batch.part.number:
-                self._seal(str(batch.part.failed))
-                batch.part.sealed = True
+        if not written.part.sealed:
+            if self._current.number == written.part.number:
+                self._seal(str(written.part.failed))
+                written.part.sealed = True
             else:
                 # Another process sealed it; whether it took our frames along, we can't know. Twice does no harm.
-                self._write(batch.drafts, self._current, was=range(batch.first, batch.first + len(batch.drafts)))
+                self._write(written.drafts, self._current, was=range(written.first, written.first + len(written.drafts)))
         return self._current, self._current.end
 
     # -- under the mutex and the lock
@@ -181,28 +176,22 @@ class Writer:
     def _locked(self, act: Callable[..., T], *given: Any) -> T:
         """Run `act` as the only one in the world who writes this journal, knowing where it ends."""
         host = self._host
-        crowded = not self._mutex.acquire(blocking=False)
-        if crowded:
-            self._mutex.acquire()
-        try:
-            self._crowded = crowded
-            while True:
-                if self._lock_handle < 0:
-                    make_folders(host, self.folder)
-                    self._lock_handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
-                if not host.try_lock(self._lock_handle):
-                    self._crowded = True
-                    lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
-                try:
-                    if self._up_to_date():
-                        return act(*given)
-                finally:
-                    host.unlock(self._lock_handle)
-                self._look_again()
-        except OSError as problem:
-            raise from_os(problem, "writing", self.folder) from problem
-        finally:
-            self._mutex.release()
+        with self._mutex:
+            try:
+                while True:
+                    if self._lock_handle < 0:
+                        make_folders(host, self.folder)
+                        self._lock_handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
+                    if not host.try_lock(self._lock_handle):
+                        lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
+                    try:
+                        if self._up_to_date():
+                            return act(*given)
+                    finally:
+                        host.unlock(self._lock_handle)
+                    self._look_again()
+            except OSError as problem:
+                raise from_os(problem, "writing", self.folder) from problem
 
     def _up_to_date(self) -> bool:
         """Bring what we know up to date with the disk. False when our lock is not the journal's lock any more."""
@@ -220,7 +209,7 @@ class Writer:
     def _carry_of(self, key: str) -> int | str | None:
         return self._carry.get(key)
 
-    def _reopen(self, part: _Part) -> bool:
+    def _reopen(self, part: Part) -> bool:
         """A parked part, if it is still the same file."""
         handle = self._host.open_append(f"{self.folder}/{parts.name(part.number)}")
         if self._host.handle_stat(handle).inode != part.inode:
@@ -241,7 +230,7 @@ class Writer:
                 next="If that was not meant, lift it with `dreamkeep undelete`, then open the session again.",
             )
 
-    def _follow(self, part: _Part, end: int) -> bool:
+    def _follow(self, part: Part, end: int) -> bool:
         """Take in what other processes appended. False when it is not simply more frames: then the part must be settled."""
         data = self._host.read(part.handle, end - part.end, part.end)
         if part.unended or len(data) != end - part.end or data[-1:] != b"\n":
@@ -289,7 +278,7 @@ class Writer:
         self._opened_before = True
         host.cut(self._lock_handle, self._current.number)
 
-    def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> tuple[_Batch, tuple[int | None, ...]]:
+    def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
         part = self._current
         if part.failed:
             self._seal(str(part.failed))
@@ -306,14 +295,12 @@ class Writer:
         first = self._seq + 1
         part = self._current
         if drafts:
-            # Many threads, but nobody else at this journal: no sync to share, so it may happen here (see `write_through`).
-            through = len(self._appending) >= _MANY and not self._crowded and part.synced == part.end
-            self._write(drafts, part, through=through)
+            self._write(drafts, part)
             for event, seq in zip(events, seqs, strict=True):
                 if event.carry and seq:
                     self._carry.update(event.carry)
         # A replay is acknowledged too, so what it repeats must be durable: the batch is synced even when it is empty.
-        return _Batch(drafts, first, part, part.end), tuple(seqs)
+        return Written(tuple(seqs), drafts, first, part, part.end)
 
     def _replayed(self, carry: Any) -> bool:
         for key, value in carry.items():
@@ -322,41 +309,34 @@ class Writer:
                 return True
         return False
 
-    def _write(self, drafts: Sequence[Draft], part: _Part, was: Sequence[int] = (), *, through: bool = False) -> None:
+    def _write(self, drafts: Sequence[Draft], part: Part, was: Sequence[int] = ()) -> None:
         """One write for all of them; what was taken only in part is cut back, so that it can't be mistaken for anything."""
         data, crc = place(drafts, self._seq, self._crc, was)
         if part.unended:
             data = b"\n" + data
-        write = self._host.write_through if through else self._host.write
         taken = 0
         try:
             while taken < len(data):
-                taken += write(part.handle, data[taken:] if taken else data)
-        except OSError as problem:
-            there = self._host.end(part.handle) - part.end
-            if through and there == len(data):
-                part.failed = problem  # written but not synced: as if a sync of its own had failed
-            else:
-                if there:
-                    self._host.cut(part.handle, part.end)
-                raise
+                taken += self._host.write(part.handle, data[taken:] if taken else data)
+        except OSError:
+            if taken:
+                self._host.cut(part.handle, part.end)
+            raise
         part.unended = False
         part.end += len(data)
-        if through and part.failed is None:
-            part.synced = part.end
         self._seq += len(drafts)
         self._crc = crc
 
     # -- parts
 
     @property
-    def _current(self) -> _Part:
+    def _current(self) -> Part:
         assert self._part is not None, "a settled journal has a part"
         return self._part
 
-    def _part_at(self, number: int, handle: int) -> _Part:
+    def _part_at(self, number: int, handle: int) -> Part:
         state = self._host.handle_stat(handle)
-        return _Part(number, handle, state.inode, state.size)
+        return Part(number, handle, state.inode, state.size)
 
     def _rotate(self) -> None:
         """Finish the part: all of it is durable before the next one begins, so that nothing can be missing between them."""
@@ -377,7 +357,7 @@ class Writer:
         old.sealed = True
         self._retire(old)
 
-    def _in_doubt(self, part: _Part) -> tuple[list[Draft], list[int]]:
+    def _in_doubt(self, part: Part) -> tuple[list[Draft], list[int]]:
         data = self._host.read(part.handle, part.end - part.synced, part.synced)
         drafts: list[Draft] = []
         was: list[int] = []
@@ -415,7 +395,7 @@ class Writer:
         part.synced = part.end
         self._part = part
 
-    def _discard(self, part: _Part, path: str) -> None:
+    def _discard(self, part: Part, path: str) -> None:
         """Nothing in it was acknowledged."""
         self._host.close(part.handle)
         try:
@@ -432,7 +412,7 @@ class Writer:
     def _note(self, kind: str, body: dict[str, Any]) -> list[Draft]:
         return draft(Event(self._new_id(), kind, rfc3339(self._host.now()), body))
 
-    def _retire(self, part: _Part) -> None:
+    def _retire(self, part: Part) -> None:
         """Close a part's handle, but not under the hands of threads that still wait for its sync."""
         with part.sync_turn:
             if part.synced < part.end and part.failed is None:
