@@ -265,6 +265,8 @@ class Writer:
                 # Set aside first, cut second: a crash between the two leaves a copy, never a loss.
                 host.cut(handle, found.tail.offset)
                 part.end = found.tail.offset
+                # The damage may have begun with the line feed of the last good frame.
+                part.unended = part.end > 0 and host.read(handle, 1, part.end - 1) != b"\n"
                 notes += self._note(Kind.JOURNAL_SETTLED, {**found.tail._asdict(), "aside": kept})
             if not found.headed:
                 self._write(self._head(found.part), part)
@@ -279,35 +281,35 @@ class Writer:
         host.cut(self._lock_handle, self._current.number)
 
     def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
-        part = self._current
-        if part.failed:
-            self._seal(str(part.failed))
-        elif part.end >= self._part_size:
+        if self._current.failed:
+            self._seal(str(self._current.failed))
+        fresh, carry = self._fresh(events)
+        drafts = [d for own, new in zip(drafted, fresh, strict=True) if new for d in own]
+        if drafts and self._current.end >= self._part_size:
             self._rotate()
-        seqs: list[int | None] = []
-        drafts: list[Draft] = []
-        for event, own in zip(events, drafted, strict=True):
-            if event.carry and self._replayed(event.carry):
-                seqs.append(None)
-                continue
-            drafts += own
-            seqs.append(self._seq + len(drafts))
         first = self._seq + 1
         part = self._current
         if drafts:
             self._write(drafts, part)
-            for event, seq in zip(events, seqs, strict=True):
-                if event.carry and seq:
-                    self._carry.update(event.carry)
-        # A replay is acknowledged too, so what it repeats must be durable: the batch is synced even when it is empty.
+            self._carry = carry
+        seqs: list[int | None] = []
+        last = first - 1
+        for own, new in zip(drafted, fresh, strict=True):
+            last += len(own) if new else 0
+            seqs.append(last if new else None)
+        # A replay is acknowledged too, so what it repeats must be durable: even an empty batch is synced.
         return Written(tuple(seqs), drafts, first, part, part.end)
 
-    def _replayed(self, carry: Any) -> bool:
-        for key, value in carry.items():
-            known = self._carry.get(key)
-            if isinstance(value, int) and isinstance(known, int) and value <= known:
-                return True
-        return False
+    def _fresh(self, events: Sequence[Event]) -> tuple[list[bool], Carried]:
+        """Which events are new by their cursors, and what is carried once they are written."""
+        fresh = []
+        carry = self._carry
+        for event in events:
+            new = not any(_reached(carry, key, value) for key, value in event.carry.items()) if event.carry else True
+            fresh.append(new)
+            if new and event.carry:
+                carry = {**carry, **event.carry}
+        return fresh, carry
 
     def _write(self, drafts: Sequence[Draft], part: Part, was: Sequence[int] = ()) -> None:
         """One write for all of them; what was taken only in part is cut back, so that it can't be mistaken for anything."""
@@ -449,3 +451,8 @@ class Writer:
         host.remove(f"{self.folder}/{parts.LOCK}")
         host.remove_folder(self.folder)
         host.sync_folder(os.path.dirname(self.folder))
+
+
+def _reached(carry: Carried, key: str, value: int | str) -> bool:
+    known = carry.get(key)
+    return isinstance(value, int) and isinstance(known, int) and value <= known

@@ -1,0 +1,59 @@
+"""What many tests need: a keep in a fresh folder, a journal of three frames, the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dreamkeep import Keep
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith("DREAMKEEP_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "keep")
+
+
+@pytest.fixture
+def keep(root: str) -> Iterator[Keep]:
+    with Keep.open(root) as opened:
+        yield opened
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(root: str) -> Callable[..., Ran]:
+    """The command line as a user has it: another process."""
+
+    def run(*words: str, environment: dict[str, str] | None = None) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "dreamkeep", "--keep", root, *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **(environment or {})},
+            timeout=120,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
