@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -346,6 +347,26 @@ def read_file(host: Host, path: str) -> bytes:
         return host.read(handle, host.end(handle), 0)
     finally:
         host.close(handle)
+
+
+class Forkable(Protocol):
+    def after_fork(self) -> None: ...
+
+
+_forkable: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def notice_forks(thing: Forkable) -> None:
+    """In every forked child `thing.after_fork()` is called: locks, handles and chance are copies there, not its own."""
+    _forkable.add(thing)
+
+
+def _after_fork_in_child() -> None:
+    for thing in list(_forkable):
+        thing.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Held:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from dreamkeep.errors import Refused
+from dreamkeep.errors import Refused, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, Kind, rfc3339
-from dreamkeep.host import Held, Host, hold, is_held, make_folders, sweep
+from dreamkeep.host import Held, Host, hold, is_held, make_folders, notice_forks, sweep
 from dreamkeep.journal.pool import Journals
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
 from dreamkeep.session.turns import SETTLED
@@ -31,26 +31,24 @@ class Owners:
         self._new_id = new_id
         self._mutex = threading.Lock()
         self._held: Held | None = None
-        self._pid = os.getpid()
+        notice_forks(self)
 
     def mine(self) -> str:
         with self._mutex:
-            if self._held and self._pid != os.getpid():
-                # A fork copied the handle. The parent's turns must not look alive because a child of it lives.
-                self._held.forget()
-                self._held = None
             if self._held is None:
-                make_folders(self._host, self._folder)
-                sweep(self._host, self._folder)
-                self._held = hold(self._host, lambda: f"{self._folder}/{self._new_id()}")
-                self._pid = os.getpid()
+                try:
+                    make_folders(self._host, self._folder)
+                    sweep(self._host, self._folder)
+                    self._held = hold(self._host, lambda: f"{self._folder}/{self._new_id()}")
+                except OSError as problem:
+                    raise from_os(problem, "claiming the turn for this process", self._folder) from problem
             return os.path.basename(self._held.path)
 
     def alive(self, owner: str) -> bool:
         return "/" not in owner and is_held(self._host, f"{self._folder}/{owner}")
 
-    def forget(self) -> None:
-        """In a forked child."""
+    def after_fork(self) -> None:
+        """The parent's turns must not look alive because a child of it lives."""
         self._mutex = threading.Lock()
         if self._held:
             self._held.forget()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids
-from dreamkeep.host import Host, make_folders
+from dreamkeep.host import Host, make_folders, notice_forks
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.together import Together
 from dreamkeep.journal.writer import PART_SIZE, Writer
@@ -32,7 +32,7 @@ class Journals:
         self._together = Together(host)
         self._synced: set[str] = set()
         host.hasten()
-        _alive.add(self)
+        notice_forks(self)
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
@@ -74,10 +74,13 @@ class Journals:
         if name in self._synced:
             return
         folder = f"{self._root}/{name}"
-        make_folders(self._host, folder)
-        while len(folder) > len(self._root):
-            folder = os.path.dirname(folder)
-            self._host.sync_folder(folder)
+        try:
+            make_folders(self._host, folder)
+            while len(folder) > len(self._root):
+                folder = os.path.dirname(folder)
+                self._host.sync_folder(folder)
+        except OSError as problem:
+            raise from_os(problem, "making the keep's folders", folder) from problem
         self._synced.add(name)
 
     def close(self) -> None:
@@ -88,20 +91,9 @@ class Journals:
             self._recent.clear()
             self._newest = None
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         self._mutex = threading.Lock()
         self._together = Together(self._host)
         self._ids.after_fork()
         for writer in self._writers.values():
             writer.after_fork()
-
-
-_alive: weakref.WeakSet[Journals] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for journals in list(_alive):
-        journals._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dreamkeep.errors import DreamkeepError
+from dreamkeep.errors import DreamkeepError, from_os
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
         # The reader (`head`) has what it wanted. Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as problem:
+        named = from_os(problem, f"`{arguments.verb}`", str(problem.filename or ""))
+        print(f"dreamkeep: {named}", file=sys.stderr)
+        return named.exit_code
     except KeyboardInterrupt:
         print("dreamkeep: interrupted; what was acknowledged is safe.", file=sys.stderr)
         return 3
