@@ -493,11 +493,11 @@ def test_a_batch_costs_one_write_and_one_sync(folder: Path) -> None:
         syncs = 0
         writes = 0
 
-        def sync(self, handle: int) -> None:  # type: ignore[override]
+        def sync(self, handle: int) -> None:
             self.syncs += 1
             super().sync(handle)
 
-        def write(self, handle: int, data: bytes) -> int:  # type: ignore[override]
+        def write(self, handle: int, data: bytes) -> int:
             self.writes += 1
             return super().write(handle, data)
 

@@ -173,7 +173,7 @@ def test_an_owner_stopped_for_an_hour_still_runs(owner: Any, root: str) -> None:
     """T2 C7: SIGSTOP, and a clock that says an hour later."""
 
     class Later(RealHost):
-        def now(self) -> int:  # a staticmethod there
+        def now(self) -> int:
             return super().now() + 3600 * 10**9
 
     os.kill(owner.pid, signal.SIGSTOP)

@@ -87,13 +87,16 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
-class Config(NamedTuple):
-    """`config["dream.session_count"]`; what is not set has its default."""
+class Config:
+    """`config["dream.session_count"]`; what is not set has its default. Read once, never changed."""
 
-    values: Mapping[str, Any]
+    __slots__ = ("_values",)
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.values[key]
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
 
 
 def load(

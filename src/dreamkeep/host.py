@@ -122,18 +122,41 @@ def _stat(s: os.stat_result) -> Stat:
 class RealHost:
     """The machine we run on."""
 
-    now = staticmethod(time.time_ns)
-    random = staticmethod(os.urandom)
-    sleep = staticmethod(time.sleep)
-    close = staticmethod(os.close)
-    read = staticmethod(os.pread)
-    write = staticmethod(os.write)
-    cut = staticmethod(os.ftruncate)
-    remove = staticmethod(os.unlink)
-    remove_folder = staticmethod(os.rmdir)
-    replace = staticmethod(os.replace)
-    link = staticmethod(os.link)
-    names = staticmethod(os.listdir)
+    def now(self) -> int:
+        return time.time_ns()
+
+    def random(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def names(self, folder: str) -> list[str]:
+        return os.listdir(folder)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
+    def replace(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        return os.pread(handle, size, offset)
+
+    def write(self, handle: int, data: bytes) -> int:
+        return os.write(handle, data)
+
+    def cut(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
 
     def stat(self, path: str) -> Stat | None:
         try:
@@ -192,7 +215,9 @@ class RealHost:
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
 
     else:
-        sync = staticmethod(os.fdatasync)
+
+        def sync(self, handle: int) -> None:
+            os.fdatasync(handle)
 
     def sync_all(self, handles: Sequence[int]) -> list[OSError | None] | None:
         from dreamkeep import aio

@@ -128,7 +128,7 @@ class Together:
         try:
             ready = [part for part in mine if part.handle >= 0 and part.failed is None]
             ends = [part.end for part in ready]
-            outcome = self._host.sync_all([part.handle for part in ready])
+            outcome = self._host.sync_all([part.handle for part in ready]) if ready else []
             if outcome is None:
                 self._able = False
                 return

@@ -6,15 +6,19 @@ An intent file comes before the tombstone only so that unfinished work is found 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, make_folders, read_file, replace_file
+from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
 
 INTENTS = "state/deleting"
+LOCK = "state/delete.lock"
+_WAIT_S = 60.0
 ASIDE = "aside"
 
 
@@ -31,27 +35,43 @@ class Deleting:
     def delete(self, session: str) -> None:
         folder = f"{self._root}/{INTENTS}"
         make_folders(self._host, folder)
-        replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", session.encode())
-        self._say(Kind.SESSION_DELETED, session)
-        self._finish(session)
+        with self._alone(wait_s=_WAIT_S):
+            replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", session.encode())
+            self._say(Kind.SESSION_DELETED, session)
+            self._finish(session)
 
     def undelete(self, session: str) -> None:
         self._say(Kind.SESSION_UNDELETED, session)
 
     def finish_all(self) -> None:
-        """What a crash left undone."""
+        """What a crash left undone. Somebody who is deleting just now sees to it himself."""
         folder = f"{self._root}/{INTENTS}"
-        if self._host.stat(folder) is None:
+        if self._host.stat(folder) is None or not self._host.names(folder):
             return
+        try:
+            with self._alone(wait_s=0):
+                self._finish_each(folder)
+        except Busy:
+            pass  # he holds the lock because he is at work
+
+    def _finish_each(self, folder: str) -> None:
         dead = Tombstones(self._host, self._root)
         for name in self._host.names(folder):
-            if name.endswith(".tmp"):
-                continue
-            session = read_file(self._host, f"{folder}/{name}").decode()
-            if dead.has(session):
+            session = "" if name.endswith(".tmp") else read_file(self._host, f"{folder}/{name}").decode()
+            if session and dead.has(session):
                 self._finish(session)
             else:
                 self._host.remove(f"{folder}/{name}")
+
+    @contextmanager
+    def _alone(self, wait_s: float) -> Iterator[None]:
+        path = f"{self._root}/{LOCK}"
+        handle = self._host.open_lock(path)
+        try:
+            lock(self._host, handle, where=path, wait_s=wait_s)
+            yield
+        finally:
+            self._host.close(handle)
 
     def _say(self, kind: str, session: str) -> None:
         event = Event(self._ids.new(), kind, rfc3339(self._host.now()), {"session": session})

@@ -1,0 +1,220 @@
+"""What every store must do. A second store subclasses `StoreSuite`, gives a `store` fixture, and runs the same tests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.index.rows import Rows
+from dreamkeep.index.store import Batch, Counts, Mark, Place, Store
+from dreamkeep.journal.reader import Fault, Position, Span
+from dreamkeep.session.messages import Message
+from dreamkeep.session.summary import Summary, empty
+from dreamkeep.session.turns import Turn
+
+MARK = Mark(1, 100, 5, 6)
+
+
+def place(session: str, seq: int = 1) -> Place:
+    return Place(f"journal/sessions/{session}", session, Position(1, 100 * seq, seq, f"{seq:08x}"), MARK)
+
+
+def filled(store: Store, session: str, *said: str, at: str = "2026-01-01T00:00:00Z", project: str = "p") -> None:
+    summary = empty(session)._replace(last_at=at, started_at=at, project=project, messages=len(said), turns=1, bytes=10)
+    rows = [Message(n, 0, "user", text, at, "t1") for n, text in enumerate(said, 2)]
+    with store.writing():
+        store.put(Batch(place(session), summary, [Turn("t1", 2, "started", said[0] if said else "", at)], rows, []))
+
+
+class StoreSuite:
+    @pytest.fixture
+    def store(self) -> Store:
+        raise AssertionError("a store's own suite gives the fixture")
+
+    def test_what_was_put_is_answered(self, store: Store) -> None:
+        filled(store, "python:a", "hello", "world")
+        found = store.session("python:a")
+        assert found is not None and (found.messages, found.project, found.state) == (2, "p", "active")
+        assert [m.text for m in store.messages("python:a")] == ["hello", "world"]
+        assert [t.prompt for t in store.turns("python:a")] == ["hello"]
+        assert [t.id for t in store.turns("python:a", ["t1", "none"])] == ["t1"]
+        assert store.place(place("python:a").name) == place("python:a")
+        assert store.places() == {place("python:a").name: place("python:a")}
+        assert store.counts() == Counts(1, 1, 2, 10, 0)
+        assert store.session("python:none") is None and store.messages("python:none") == []
+
+    def test_a_failed_batch_leaves_nothing(self, store: Store) -> None:
+        with pytest.raises(ZeroDivisionError), store.writing():
+            store.put(Batch(place("python:a"), empty("python:a"), [], [], []))
+            _ = 1 / 0
+        assert store.sessions() == [] and store.places() == {}
+        filled(store, "python:b", "works afterwards")
+        assert len(store.sessions()) == 1
+
+    def test_sessions_are_newest_first_and_filtered_before_the_cut(self, store: Store) -> None:
+        """D32"""
+        for n in range(6):
+            filled(store, f"{'python' if n % 2 else 'codex'}:{n}", "x", at=f"2026-01-0{n + 1}T00:00:00Z", project=f"p{n % 3}")
+        assert [s.native_id for s in store.sessions()] == ["5", "4", "3", "2", "1", "0"]
+        assert [s.native_id for s in store.sessions(limit=2)] == ["5", "4"]
+        assert [s.native_id for s in store.sessions(agent="codex", limit=2)] == ["4", "2"]
+        assert [s.native_id for s in store.sessions(project="p0", limit=1)] == ["3"]
+        assert store.sessions(project="none") == []
+
+    def test_ids_are_matched_exactly_first_then_by_prefix(self, store: Store) -> None:
+        """D5: sess-1 is not sess-12; ids that differ only in case differ."""
+        for name in ("python:sess-1", "python:sess-12", "codex:Chat", "codex:chat", "python:50%_done"):
+            filled(store, name, "x")
+        assert store.matching("sess-1") == ["python:sess-1"]
+        assert store.matching("python:sess-1") == ["python:sess-1"]
+        assert store.matching("sess") == ["python:sess-1", "python:sess-12"]
+        assert store.matching("chat") == ["codex:chat"]
+        assert store.matching("codex:C") == ["codex:Chat"]
+        assert store.matching("50%_") == ["python:50%_done"] and store.matching("5__") == [] and store.matching("zzz") == []
+
+    def test_forgetting_takes_everything_of_one_and_nothing_of_others(self, store: Store) -> None:
+        filled(store, "python:a", "apple")
+        filled(store, "python:b", "apple")
+        with store.writing():
+            store.forget(place("python:a").name)
+        assert [s.id for s in store.sessions()] == ["python:b"]
+        assert store.messages("python:a") == [] and store.turns("python:a") == []
+        assert [h.session for h in store.search("apple")] == ["python:b"]
+        with store.writing():
+            store.forget("never there")
+
+    def test_clearing_empties_it_and_it_works_again(self, store: Store) -> None:
+        filled(store, "python:a", "apple")
+        with store.writing():
+            store.bury("python:z", "t")
+            store.clear()
+        assert store.counts() == Counts(0, 0, 0, 0, 0) and store.search("apple") == [] and store.tombstones() == {}
+        filled(store, "python:a", "apple")
+        assert len(store.search("apple")) == 1
+
+    def test_putting_the_same_again_doubles_nothing(self, store: Store) -> None:
+        """W14"""
+        filled(store, "python:a", "apple", "pear")
+        filled(store, "python:a", "apple", "pear")
+        assert len(store.messages("python:a")) == 2 and len(store.search("apple")) == 1
+
+    def test_any_text_comes_back_as_it_was(self, store: Store) -> None:
+        """W7: also in titles and prompts."""
+        for n, text in enumerate(["\ud800x", "nul\0in", "", "\u2028", "日本語", '"; DROP TABLE messages; --']):
+            session = f"python:{n}"
+            summary = empty(session)._replace(title=text, cwd=text)
+            rows = [Message(2, 0, "user", text, "t", None, {"input": text, "n": float("inf")})]
+            with store.writing():
+                store.put(Batch(place(session), summary, [Turn("t", 2, "submitted", text)], rows, []))
+            [back] = store.messages(session)
+            assert back == rows[0]
+            assert store.turns(session)[0].prompt == text
+            found = store.session(session)
+            assert found is not None and found.title == text and found.cwd == text
+
+    def test_faults_are_kept_until_said_otherwise(self, store: Store) -> None:
+        fault = Fault("damage", 1, 20, 5, (Span(3, 4), Span(9, 9)), True, 2)
+        with store.writing():
+            store.put(Batch(place("python:a"), empty("python:a"), [], [], [fault]))
+        with store.writing():
+            store.put(Batch(place("python:a", 2), empty("python:a"), [], [], None))
+        assert store.faults() == [("python:a", fault)]
+        with store.writing():
+            store.put(Batch(place("python:a", 3), empty("python:a"), [], [], []))
+        assert store.faults() == []
+
+    def test_unsettled_turns_are_listed_with_their_sessions(self, store: Store) -> None:
+        filled(store, "python:a", "x")
+        with store.writing():
+            store.put(Batch(place("python:b"), empty("python:b"), [Turn("t2", 2, "completed", "y")], [], []))
+        assert [(s, t.id) for s, t in store.unsettled()] == [("python:a", "t1")]
+
+    def test_tombstones_are_remembered_and_lifted(self, store: Store) -> None:
+        with store.writing():
+            store.bury("python:a", "t1")
+            store.bury("python:a", "t2")
+            store.bury("python:b", "t3")
+            store.lift("python:b")
+        assert store.tombstones() == {"python:a": "t1"}
+
+    def test_search_finds_words_in_any_form_and_filters_before_the_cut(self, store: Store) -> None:
+        """D32"""
+        filled(store, "python:a", "The builds failed", "nothing here", at="2026-01-01T00:00:00Z", project="p")
+        filled(store, "python:b", "build build build", at="2026-02-01T00:00:00Z", project="q")
+        assert {h.session for h in store.search("building")} == {"python:a", "python:b"}
+        assert [h.session for h in store.search("build", project="p", limit=1)] == ["python:a"]
+        assert [h.session for h in store.search("build", session="python:b", limit=1)] == ["python:b"]
+        assert [h.session for h in store.search("build", since="2026-01-15", limit=1)] == ["python:b"]
+        [hit] = store.search("failed")
+        assert (hit.kind, hit.seq, hit.turn, hit.text) == ("message", 2, "t1", "The builds failed")
+
+    def test_any_query_text_is_legal(self, store: Store) -> None:
+        """D32: quotes, operators, OPS-306, NULs, surrogates; never an exception, and adding a filter never adds hits."""
+        filled(store, "python:a", "OPS-306 crashed; NEAR the AND gate", "plain")
+        assert [h.seq for h in store.search("OPS-306")] == [2]
+        check = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))(
+            given(st.text(st.characters(blacklist_categories=())))(lambda query: _legal(store, query))
+        )
+        check()
+
+    def test_answers_do_not_depend_on_how_the_rows_came_in(self, store: Store) -> None:
+        """D34: one batch or many, in any grouping: the same answers, byte for byte."""
+        events = _story()
+        for session, cuts in (("python:one", [len(events)]), ("python:many", _cuts(len(events)))):
+            _put_in_pieces(store, session, events, cuts)
+        one, many = (_answers(store, s) for s in ("python:one", "python:many"))
+        assert one == many
+
+
+def _legal(store: Store, query: str) -> None:
+    everywhere = store.search(query, limit=1000)
+    filtered = store.search(query, project="p", limit=1000)
+    assert {h.seq for h in filtered} <= {h.seq for h in everywhere}
+    assert store.search(query, project="nowhere") == []
+    texts = {m.seq: m.text for m in store.messages("python:a")}
+    assert all(texts[h.seq] == h.text for h in everywhere)
+
+
+def _story() -> list[tuple[int, Event]]:
+    chance = random.Random(7)
+    told: list[tuple[int, Event]] = [(2, Event("e2", Kind.SESSION_OPENED, "t0002", {"cwd": "/x", "project": "p"}))]
+    for n in range(3, 200):
+        turn = f"t{chance.randrange(12)}"
+        kind = chance.choice([Kind.TURN_SUBMITTED, Kind.TURN_STARTED, Kind.TURN_SETTLED, Kind.MESSAGE_ADDED, Kind.TURN_RECORDED])
+        body = {"turn": turn, "prompt": f"p{n}", "owner": "o", "state": "completed", "role": "assistant", "text": f"w{n % 9}"}
+        told.append((n, Event(f"e{n}", kind, f"t{n:04d}", {**body, "messages": [{"role": "assistant", "text": f"r{n}"}]})))
+    return told
+
+
+def _cuts(total: int) -> list[int]:
+    chance = random.Random(3)
+    return [*sorted(chance.sample(range(1, total), 20)), total]
+
+
+def _put_in_pieces(store: Store, session: str, events: list[tuple[int, Event]], cuts: list[int]) -> None:
+    summary: Summary = empty(session)
+    start = 0
+    for end in cuts:
+        rows = Rows(summary, _known(store, session))
+        for seq, event in events[start:end]:
+            rows.add(seq, event)
+        assert rows.strange == []
+        summary, start = rows.summary, end
+        with store.writing():
+            store.put(Batch(place(session, end), summary, list(rows.turns.values()), rows.messages, []))
+
+
+def _known(store: Store, session: str) -> Callable[[str], Turn | None]:
+    return lambda turn: next(iter(store.turns(session, [turn])), None)
+
+
+def _answers(store: Store, session: str) -> object:
+    found = store.session(session)
+    assert found is not None
+    hits = [h._replace(session="") for h in store.search("w3", session=session, limit=50)]
+    return (found._replace(id="", native_id=""), store.turns(session), store.messages(session), sorted(hits, key=lambda h: h.seq))

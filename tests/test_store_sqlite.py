@@ -1,0 +1,46 @@
+"""The SQLite store keeps the common law, in a file and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from dreamkeep.index.sqlite import SqliteStore
+from dreamkeep.index.store import Store
+
+from .store_suite import StoreSuite, filled, place
+
+
+class TestInAFile(StoreSuite):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        path = str(tmp_path / "index.sqlite")
+        SqliteStore.create(path)
+        opened = SqliteStore(path)
+        yield opened
+        opened.close()
+
+    def test_a_shredded_word_is_nowhere_in_the_files(self, store: Store, tmp_path: Path) -> None:
+        """K7: not in free pages, not in the write-ahead log, not in the word index."""
+        filled(store, "python:a", "xylophonist plays", *(f"filler {n} " * 50 for n in range(200)))
+        filled(store, "python:b", "stays")
+        with store.writing():
+            store.forget(place("python:a").name)
+        store.shred()
+        assert not any(b"xylophon" in p.read_bytes() for p in tmp_path.iterdir())
+        assert [h.session for h in store.search("stays")] == ["python:b"]
+
+    def test_one_sqlite_and_a_current_one(self) -> None:
+        """X2: older ones have a bug by which a WAL reset corrupts the file."""
+        assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
+
+
+class TestInMemory(StoreSuite):
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        opened = SqliteStore.in_memory()
+        yield opened
+        opened.close()
