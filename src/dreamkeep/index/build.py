@@ -136,6 +136,8 @@ def _follow_keep(host: Host, root: str, store: Store) -> None:
         for _, event in events(reading):
             if event.kind == Kind.SESSION_DELETED:
                 store.bury(event.body["session"], event.at)
+                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
+                store.forget(folder_of(event.body["session"]))
             elif event.kind == Kind.SESSION_UNDELETED:
                 store.lift(event.body["session"])
         store.put_place(Place(KEEP, "", reading.position, mark))

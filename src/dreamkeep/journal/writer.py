@@ -28,6 +28,8 @@ T = TypeVar("T")
 #: A part that has reached this size is finished; the next append opens another.
 PART_SIZE = 4 << 20
 _WAIT_S = 60.0
+#: Syncs that one append may see fail, each in another part, before it gives up.
+_CHANCES = 2
 
 
 class Part:
@@ -42,8 +44,8 @@ class Part:
         #: Up to where we ourselves saw a sync succeed.
         self.synced = 0
         self.failed: OSError | None = None
-        #: A successor took over every frame in doubt.
-        self.sealed = False
+        #: After a failed sync: the part that took over every frame in doubt.
+        self.heir: Part | None = None
         self.unended = False
         self.sync_turn = threading.Lock()
 
@@ -104,17 +106,17 @@ class Writer:
 
     def make_durable(self, written: Written) -> None:
         """The second half. Nothing is left to do when somebody else's sync covered it."""
-        if written.part.synced >= written.end:
-            return
-        try:
+        for _ in range(_CHANCES):
+            if written.part.synced >= written.end:
+                return
             try:
                 self._sync(written.part, written.end)
-            except OSError:
-                # The first failure seals the part; the frames get one more chance in a new one.
-                heir, end = self._locked(self._bequeath, written)
-                self._sync(heir, end)
-        except OSError as problem:
-            raise from_os(problem, "syncing", self.folder) from problem
+            except OSError as problem:
+                # A failure seals the part; the frames get another chance in a new one.
+                failure = problem
+                written = self._locked(self._bequeath, written)
+        if written.part.synced < written.end:
+            raise from_os(failure, "syncing", self.folder) from failure
 
     def carried(self, key: str) -> int | str | None:
         """What the journal says of `key` now: a source's cursor, the session's state."""
@@ -160,16 +162,18 @@ class Writer:
                 raise
             part.synced = written
 
-    def _bequeath(self, written: Written) -> tuple[Part, int]:
-        """Move a batch out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
-        if not written.part.sealed:
-            if self._current.number == written.part.number:
-                self._seal(str(written.part.failed))
-                written.part.sealed = True
-            else:
-                # Another process sealed it; whether it took our frames along, we can't know. Twice does no harm.
-                self._write(written.drafts, self._current, was=range(written.first, written.first + len(written.drafts)))
-        return self._current, self._current.end
+    def _bequeath(self, written: Written) -> Written:
+        """Move frames out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
+        old = written.part
+        if old.heir is None and self._current.number == old.number:
+            self._seal(str(old.failed))
+            old.heir = self._current
+        if old.heir:
+            # All that was in doubt was durable there before anybody else could write to it.
+            return written._replace(part=old.heir, end=0)
+        # Another process sealed it; whether it took our frames along, we can't know. Twice does no harm.
+        self._write(written.drafts, self._current, was=range(written.first, written.first + len(written.drafts)))
+        return written._replace(part=self._current, end=self._current.end)
 
     # -- under the mutex and the lock
 
@@ -356,7 +360,7 @@ class Writer:
         old = self._current
         drafts, was = self._in_doubt(old)
         self._open_part(old.number + 1, {"part": old.number, "why": why}, drafts, was)
-        old.sealed = True
+        old.heir = self._current
         self._retire(old)
 
     def _in_doubt(self, part: Part) -> tuple[list[Draft], list[int]]:
