@@ -61,12 +61,14 @@ class FragileHost:
         self._open: dict[int, tuple[Inode, str]] = {}
         self._next_handle = 100
         self._torn = False
+        self._cut_at = 0
 
     # -- trouble
 
-    def plan(self, at: int, how: str, error: int = errno.EIO) -> None:
-        """From now on, the `at`-th operation goes wrong."""
+    def plan(self, at: int, how: str, error: int = errno.EIO, *, cut_after: int = 0) -> None:
+        """From now on, the `at`-th operation goes wrong; and, if asked for, the power goes so many operations later."""
         self.calls, self._at, self._how, self._error, self._torn = 0, at, how, error, False
+        self._cut_at = at + cut_after if cut_after else 0
 
     def _step(self, what: str, path: str) -> bool:
         """Counts an operation that changes the disk; True when it is the one that goes wrong by itself."""
@@ -75,6 +77,8 @@ class FragileHost:
         if self._torn:
             self._torn = False
             raise OSError(self._error, "torn")
+        if self._cut_at and self.calls >= self._cut_at:
+            raise PowerCut
         if self.calls != self._at:
             return False
         if self._how == "cut":

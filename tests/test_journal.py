@@ -186,6 +186,16 @@ def _spans(whole: bytes) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
+def test_a_flipped_line_feed_at_the_very_end_is_put_right(three: Path) -> None:
+    """T5: the frame is whole; only the byte after it is set aside."""
+    with part(three).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x0e")
+    append(three, "four")
+    assert texts(three) == ["one", "two", "three", "four"]
+    assert read(three) == ([], None) and list(aside(three).values()) == [b"\x0e"]
+
+
 def test_dropped_doubled_and_swapped_lines_are_noticed(three: Path) -> None:
     """T11: missing and reused ordinals, repeated records: each readable around, each reported."""
     head, one, two, last = lines(three)
@@ -509,3 +519,10 @@ def test_a_batch_costs_one_write_and_one_sync(folder: Path) -> None:
     host.syncs = host.writes = 0
     w.append([event(f"{n}") for n in range(50)])
     assert (host.syncs, host.writes) == (1, 1)
+
+
+def test_two_frames_without_a_line_feed_between_them_are_read_and_reported(three: Path) -> None:
+    head, one, two, last = lines(three)
+    part(three).write_bytes(head + one[:-1] + two + last)
+    assert texts(three) == ["one", "two", "three"]
+    assert [(f.kind, f.size) for f in faults(three)] == [("damage", 0)]

@@ -154,3 +154,44 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
             again.check_settled(disk)
     assert n > 20
     assert raised or how == "bad_sync"
+
+
+def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
+    """W14 J2: what was not acknowledged may be lost, but then its cursor is, too: the source that sends it again is heard."""
+    mended = 0
+    for later in range(1, 9):
+        for n in range(1, 40):
+            host = FragileHost()
+            script = Script()
+            script.run(host, 3)
+            host.plan(n, "bad_sync", cut_after=later)
+            try:
+                script.run(host, 6)
+            except (PowerCut, NotDurable):
+                pass
+            for loss in LOSSES:
+                disk = host.reboot(loss, seed=n * later)
+                script.check(disk)
+                last = script.tried[-1]
+                before = ids_in(disk).count(last)
+                writer(disk).append([event(disk, int(last[1:]))])
+                assert ids_in(disk).count(last) == 1, (n, later, loss)
+                mended += before == 0
+    assert mended > 20
+
+
+def test_what_we_wrote_ourselves_and_cut_back_is_no_tail() -> None:
+    """J2: after a short write the same handle goes on, and nothing has to be set aside."""
+    for n in range(1, 5):  # an append is a write and a sync
+        host = FragileHost()
+        w = writer(host)
+        w.append([event(host, 1)])
+        host.plan(n, "tear", errno.ENOSPC)
+        for k in (2, 3):
+            try:
+                w.append([event(host, k)])
+            except NotDurable as problem:
+                assert problem.what and problem.where and problem.next
+        assert host.stat("/keep/aside") is None
+        w.append([event(host, 4)])
+        assert ids_in(host)[-1] == "e4"

@@ -155,7 +155,7 @@ class Reading:
         found = [(0, line, frame)] if frame else [(at, piece, parse(piece)) for at, piece in salvage(line)]
         done = 0
         for at, piece, frame in found:
-            if at > done:
+            if at > done or done:  # also when nothing but the line feed between two frames is missing
                 self._mark_bad(offset + done, at - done)
             done = at + len(piece)
             if frame is None:
