@@ -14,9 +14,11 @@ The model is stricter than ext4: a new name is durable only after its *folder* w
 from __future__ import annotations
 
 import errno
+import io
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from dreamkeep.host import Stat
 
@@ -201,6 +203,9 @@ class FragileHost:
         self._next_handle += 1
         self._open[self._next_handle] = (node, path)
         return self._next_handle
+
+    def open_stream(self, path: str) -> BinaryIO:
+        return io.BytesIO(bytes(self._need(path).data))
 
     def open_read(self, path: str) -> int:
         return self._handle(self._need(path), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import apsw
 import pytest
@@ -189,6 +190,21 @@ class Counting(RealHost):
         data = os.pread(handle, size, offset)
         self.bytes += len(data)
         return data
+
+    def open_stream(self, path: str) -> BinaryIO:
+        self.opened.append(path)
+        return io.BufferedReader(CountedFile(self, path), 1 << 12)
+
+
+class CountedFile(io.FileIO):
+    def __init__(self, host: Counting, path: str) -> None:
+        super().__init__(path)
+        self._host = host
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        self._host.bytes += count or 0
+        return count
 
 
 def test_a_look_costs_what_changed_not_what_is_there(root: str) -> None:

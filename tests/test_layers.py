@@ -31,6 +31,7 @@ THIRD_PARTY = {
 #: What only the door to the disk may use.
 OS_MODULES = {"fcntl", "time", "subprocess", "shutil", "tempfile", "pathlib", "io", "mmap", "ctypes"}
 OS_EXCEPTIONS = {
+    "journal/parts.py": {"io"},  # wraps a stream that the host opened
     "event.py": {"time"},  # formats a given moment, asks no clock
     "journal/together.py": {"time"},  # how long a crowd lasts: no decision that anybody could see depends on it
     "surfaces/cli/text.py": {"time"},  # a progress line's own pace

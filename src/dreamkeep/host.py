@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from dreamkeep.errors import Busy, Unsupported
 
@@ -73,6 +73,9 @@ class Host(Protocol):
         """The kind of file system a folder is on; "" where that can't be told."""
 
     def free_space(self, path: str) -> int: ...
+
+    def open_stream(self, path: str) -> BinaryIO:
+        """To read through, from the beginning or from where one seeks to."""
 
     # open files
     def open_read(self, path: str) -> int: ...
@@ -192,6 +195,9 @@ class RealHost:
     def free_space(self, path: str) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def open_stream(self, path: str) -> BinaryIO:
+        return open(path, "rb", buffering=1 << 18)
 
     def open_read(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

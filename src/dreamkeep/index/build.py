@@ -163,16 +163,12 @@ def _forget(store: Store, name: str) -> None:
 
 def _still_there(host: Host, folder: str, position: Position) -> bool:
     """Whether the frame we read last is where it was: after a power cut an unsynced one may be gone, and another in its place."""
-    end = b""
     foot = f'{position.crc}"}}'.encode()
     try:
-        for _, block in parts.blocks(host, folder, position.part, max(0, position.offset - 1 - len(foot))):
-            end += block
-            if len(end) >= len(foot):
-                break
+        with parts.stream(host, folder, position.part, max(0, position.offset - 1 - len(foot))) as source:
+            return source.read(len(foot)) == foot
     except FileNotFoundError:
         return False
-    return end[: len(foot)] == foot
 
 
 def _session_of(host: Host, root: str, name: str, place: Place | None) -> str:

@@ -6,21 +6,20 @@ written again, so they may be compressed (`000001.jsonl.zst`); both forms of one
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 from dreamkeep.host import Host, publish_file
-from dreamkeep.journal.frame import HEAD, MAX_FRAME
-
-if TYPE_CHECKING:
-    import zstandard
+from dreamkeep.journal.frame import MAX_FRAME
 
 LOCK = "lock"
 _PLAIN = ".jsonl"
 _COLD = ".jsonl.zst"
-BLOCK = 1 << 18
-#: A line without an end that is longer than this can't be a frame; it is passed over in bounded memory.
-_LONGEST_LINE = 2 * MAX_FRAME
+_BLOCK = 1 << 18
+#: A line that is longer can't be a frame; it is read in pieces of this size, so that memory stays bounded.
+LONGEST_LINE = 2 * MAX_FRAME
 
 
 def name(part: int) -> str:
@@ -48,78 +47,54 @@ def is_cold(host: Host, folder: str, part: int) -> bool:
     return host.stat(f"{folder}/{name(part)}") is None
 
 
-def open_part(host: Host, folder: str, part: int) -> tuple[int, bool]:
-    """A handle to read from, and whether it is compressed. Compression may replace the plain file at any moment."""
+@contextmanager
+def stream(host: Host, folder: str, part: int, offset: int = 0) -> Iterator[BinaryIO]:
+    """A part to read from `offset` (of its uncompressed bytes). Compression may replace the plain file at any moment."""
     path = f"{folder}/{name(part)}"
     try:
-        return host.open_read(path), False
+        source = host.open_stream(path)
+        source.seek(offset)
     except FileNotFoundError:
-        return host.open_read(path + ".zst"), True
-
-
-def blocks(host: Host, folder: str, part: int, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) pieces of a part from `offset` on; offsets count uncompressed bytes."""
-    handle, cold = open_part(host, folder, part)
+        source = io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK)
+        while offset and (skipped := source.read(min(offset, _BLOCK))):
+            offset -= len(skipped)
     try:
-        source = _thawed(host, handle) if cold else _plain(host, handle, offset)
-        at = 0 if cold else offset
-        for block in source:
-            end = at + len(block)
-            if end > offset:
-                yield max(at, offset), block[max(0, offset - at) :]
-            at = end
+        yield source
     finally:
-        host.close(handle)
+        source.close()
 
 
-def _plain(host: Host, handle: int, offset: int) -> Iterator[bytes]:
-    while block := host.read(handle, BLOCK, offset):
-        yield block
-        offset += len(block)
+class _Thawed(io.RawIOBase):
+    """A compressed file as a plain one. Where it is damaged it ends: what was lost shows as missing seqs."""
 
+    def __init__(self, frozen: BinaryIO) -> None:
+        import zstandard
 
-def _thawed(host: Host, handle: int) -> Iterator[bytes]:
-    import zstandard
+        self._frozen = frozen
+        self._thaw = zstandard.ZstdDecompressor().stream_reader(frozen)
+        self._damage = zstandard.ZstdError
 
-    thaw = zstandard.ZstdDecompressor().decompressobj()
-    for block in _plain(host, handle, 0):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         try:
-            if melted := thaw.decompress(block):
-                yield melted
-        except zstandard.ZstdError:
-            return  # what was lost shows as missing seqs
+            data = self._thaw.read(len(buffer))
+        except self._damage:
+            return 0
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._frozen.close()
+        super().close()
 
 
-def lines(host: Host, folder: str, part: int, offset: int = 0) -> Iterator[tuple[int, list[bytes], bool]]:
-    """(offset, lines without their line feeds, whether they had one), many at a time.
-
-    Split at the byte 0x0A and nowhere else: U+2028 and U+0085 are text.
-    """
-    rest = b""
-    for at, block in blocks(host, folder, part, offset):
-        start = at - len(rest)
-        found = block.split(b"\n")
-        found[0] = rest + found[0]
-        rest = found.pop()
-        if found:
-            yield start, found, True
-        offset = at + len(block)
-        if len(rest) > _LONGEST_LINE:
-            # Garbage; but a frame may be glued to its end, so what could be its beginning stays.
-            keep = rest.find(HEAD, len(rest) - MAX_FRAME)
-            keep = keep if keep >= 0 else len(rest) - len(HEAD)
-            yield offset - len(rest), [rest[: keep - 1]], True
-            rest = rest[keep:]
-    if rest:
-        yield offset - len(rest), [rest], False
-
-
-def logical_size(host: Host, folder: str, part: int) -> int:
-    """How many bytes the part holds uncompressed."""
-    plain = host.stat(f"{folder}/{name(part)}")
-    if plain is not None:
-        return plain.size
-    return sum(len(block) for _, block in blocks(host, folder, part))
+def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:
+    """Lines with their line feeds. Split at the byte 0x0A and nowhere else: U+2028 and U+0085 are text."""
+    with stream(host, folder, part) as source:
+        while line := source.readline(LONGEST_LINE):
+            yield line
 
 
 def compress(host: Host, folder: str, part: int) -> bool:
@@ -129,36 +104,20 @@ def compress(host: Host, folder: str, part: int) -> bool:
     path = f"{folder}/{name(part)}"
     if host.stat(path) is None:
         return False
-    cold = zstandard.ZstdCompressor(level=3, write_checksum=True)
-    handle = host.open_read(path)
-    try:
-        frozen = b"".join(_frozen(cold, host, handle))
+    with stream(host, folder, part) as plain:
+        press = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
+        frozen = b"".join([*(press.compress(block) for block in _blocks(plain)), press.flush()])
         publish_file(host, path + ".zst", frozen)
-        if not _equal(host, handle, path + ".zst"):
-            # A leftover of something else: keep the plain part, which is the one we can vouch for.
-            return False
-    finally:
-        host.close(handle)
+        plain.seek(0)
+        with io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK) as cold:
+            if any(block != plain.read(len(block)) for block in _blocks(cold)) or plain.read(1):
+                # A leftover of something else: keep the plain part, which is the one we can vouch for.
+                return False
     host.remove(path)
     host.sync_folder(folder)
     return True
 
 
-def _frozen(cold: zstandard.ZstdCompressor, host: Host, handle: int) -> Iterator[bytes]:
-    press = cold.compressobj()
-    for block in _plain(host, handle, 0):
-        yield press.compress(block)
-    yield press.flush()
-
-
-def _equal(host: Host, plain: int, cold_path: str) -> bool:
-    at = 0
-    cold = host.open_read(cold_path)
-    try:
-        for block in _thawed(host, cold):
-            if host.read(plain, len(block), at) != block:
-                return False
-            at += len(block)
-    finally:
-        host.close(cold)
-    return at == host.end(plain)
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    while block := source.read(_BLOCK):
+        yield block

@@ -7,6 +7,7 @@ and the good frames around it come through. Only the end of the last part may be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -14,7 +15,7 @@ from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import CRC_SIZE, FORMAT, NO_CRC, Frame, event_of, parse, salvage
+from dreamkeep.journal.frame import CRC_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, event_of, parse, salvage
 
 
 class Position(NamedTuple):
@@ -54,6 +55,7 @@ class Tail(NamedTuple):
     whole: bool
 
 
+_BEFORE_CRC = -CRC_SIZE - 1  # and the line feed
 #: Kinds of fault by which seqs went missing, or bytes that nobody can read lie between good frames.
 HOLES = ("damage", "gap", "suspect", "missing_part")
 
@@ -122,37 +124,55 @@ class Reading:
         loads = orjson.loads
         _, offset, seq, crc = self._place
         smooth = offset > 0
-        for offset, lines, ended in parts.lines(self._host, self._folder, part, offset):  # noqa: B020  (goes on from there)
-            smooth = smooth and ended
-            for line in lines:
+        held = b""  # the end of an overlong line, where a frame may begin
+        with parts.stream(self._host, self._folder, part, offset) as source:
+            for line in iter(partial(source.readline, parts.LONGEST_LINE), b""):
                 if smooth:
                     try:
                         frame = loads(line)
                         if (
-                            frame["crc"] == (mine := f"{crc32(line[:-CRC_SIZE]):08x}")
+                            frame["crc"] == (mine := f"{crc32(line[:_BEFORE_CRC]):08x}")
                             and frame["prev"] == crc
                             and frame["seq"] == seq + 1
                             and (not self._careful or "was" not in frame)
+                            and line[-1] == 10
                         ):
                             seq += 1
                             crc = mine
-                            self._offset = offset = offset + len(line) + 1
+                            self._offset = offset = offset + len(line)
                             self._last = frame
                             yield frame
                             continue
                     except (ValueError, KeyError, TypeError):
                         pass  # nobody of ours wrote this line; `_line` says so
                 self._place, self._last = self.position, None
-                yield from self._line(offset, line, ended)
+                line, held = held + line, b""
+                if len(line) >= parts.LONGEST_LINE and line[-1] != 10:
+                    held = self._overlong(offset, line)
+                    offset += len(line) - len(held)
+                    smooth = False
+                    continue
+                yield from self._line(offset, line)
                 _, _, seq, crc = self._place
-                smooth = ended and self.last_part_speaks and not self._bad
-                offset += len(line) + ended
-        self._place, self._last = self.position, None
+                smooth = self.last_part_speaks and not self._bad
+                offset += len(line)
+            self._place, self._last = self.position, None
+            if held:
+                yield from self._line(offset, held)
 
-    def _line(self, offset: int, line: bytes, ended: bool) -> Iterator[Frame]:
+    def _overlong(self, offset: int, line: bytes) -> bytes:
+        """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""
+        keep = line.find(HEAD, len(line) - MAX_FRAME)
+        keep = keep if keep >= 0 else len(line) - len(HEAD)
+        self._mark_bad(offset, keep)
+        return line[keep:]
+
+    def _line(self, offset: int, line: bytes) -> Iterator[Frame]:
         """A line that is not simply the next one: the head of a part, damaged, doubled, displaced, or the last."""
-        frame = parse(line)
-        found = [(0, line, frame)] if frame else [(at, piece, parse(piece)) for at, piece in salvage(line)]
+        text = line.removesuffix(b"\n")
+        ended = len(line) > len(text)
+        frame = parse(text)
+        found = [(0, text, frame)] if frame else [(at, piece, parse(piece)) for at, piece in salvage(text)]
         done = 0
         for at, piece, frame in found:
             if at > done or done:  # also when nothing but the line feed between two frames is missing
@@ -162,11 +182,11 @@ class Reading:
                 self._mark_bad(offset + at, len(piece))
                 continue
             # The last frame of all may lack its line feed; its place is counted as if it were there, for it will be.
-            yield from self._good(frame, offset + at, len(piece) + (done == len(line)))
-            if not ended and done == len(line):
+            yield from self._good(frame, offset + at, len(piece) + (done == len(text)))
+            if not ended and done == len(text):
                 self.tail = Tail(self._place.part, offset + done, 0, whole=True)
-        if done < len(line) or not found:
-            self._mark_bad(offset + done, len(line) + ended - done)
+        if done < len(text) or not found:
+            self._mark_bad(offset + done, len(line) - done)
 
     def _good(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
         part, _, seq, crc = self._place
@@ -220,12 +240,13 @@ class Reading:
         """Checksums of the frames of this part up to here, looked up only when something came twice."""
         if self._known is None:
             self._known = {}
-            for at, lines, _ in parts.lines(self._host, self._folder, part):
+            at = 0
+            for line in parts.lines(self._host, self._folder, part):
                 if at >= offset:
                     break
-                for line in lines:
-                    if frame := parse(line):
-                        self._known.setdefault(frame["seq"], frame["crc"])
+                at += len(line)
+                if frame := parse(line.removesuffix(b"\n")):
+                    self._known.setdefault(frame["seq"], frame["crc"])
         return self._known
 
     def _mark_bad(self, offset: int, size: int) -> None:
@@ -271,10 +292,9 @@ def _recorded_holes(host: Host, folder: str) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     mark = f'"kind":"{Kind.JOURNAL_HOLE}"'.encode()
     for part in parts.numbers(host, folder):
-        for _, lines, _ in parts.lines(host, folder, part):
-            for line in lines:
-                if mark in line[:200] and (frame := parse(line)) and frame["kind"] == Kind.JOURNAL_HOLE:
-                    found.update((hole["part"], hole["at"]) for hole in frame["body"]["holes"])
+        for line in parts.lines(host, folder, part):
+            if mark in line[:200] and (frame := parse(line.removesuffix(b"\n"))):
+                found.update((hole["part"], hole["at"]) for hole in frame["body"]["holes"])
     return found
 
 

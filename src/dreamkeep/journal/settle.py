@@ -62,11 +62,10 @@ def _start(host: Host, folder: str, numbers: list[int]) -> tuple[Position | None
 
 def read_head(host: Host, folder: str, part: int) -> Frame | None:
     """The first frame of a part, when it is a head."""
-    for _, block in parts.blocks(host, folder, part):
-        line, ended, _ = block.partition(b"\n")
-        frame = parse(line) if ended and len(line) <= MAX_FRAME else None
-        return frame if frame and frame["kind"] == Kind.PART_OPENED else None
-    return None
+    with parts.stream(host, folder, part) as source:
+        line = source.readline(MAX_FRAME)
+    frame = parse(line[:-1]) if line.endswith(b"\n") else None
+    return frame if frame and frame["kind"] == Kind.PART_OPENED else None
 
 
 def merge(carry: Carried, frame: Frame) -> None:
