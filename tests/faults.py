@@ -204,6 +204,9 @@ class FragileHost:
         self._open[self._next_handle] = (node, path)
         return self._next_handle
 
+    def most_handles(self) -> int:
+        return 1024
+
     def open_stream(self, path: str) -> BinaryIO:
         return io.BytesIO(bytes(self._need(path).data))
 

@@ -91,6 +91,11 @@ def _chunk(event: Event, n: int, piece: str) -> Draft:
 
 def place(drafts: Sequence[Draft], seq: int, prev: str, was: Sequence[int] = ()) -> tuple[bytes, str]:
     """Number and link the drafts after (seq, prev): their lines, and the checksum of the last one."""
+    if len(drafts) == 1 and not was:
+        [(head, crc)] = drafts
+        foot = b',"prev":"%b","seq":%12d' % (prev.encode(), seq + 1)
+        mine = b"%08x" % crc32(foot, crc)
+        return b'%b%b,"crc":"%b"}\n' % (head, foot, mine), mine.decode()
     lines = []
     for n, (head, crc) in enumerate(drafts):
         foot = b',"prev":"%b","seq":%12d' % (prev.encode(), seq + 1 + n)

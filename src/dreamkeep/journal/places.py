@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 from dreamkeep.errors import Refused
 
 KEEP = "journal/keep"
@@ -28,6 +26,8 @@ def session_id(agent: str, native_id: str) -> str:
 
 def folder_of(session: str) -> str:
     """Relative to the keep. Readable, and different for ids that differ only in case or in what a file system can't hold."""
+    from hashlib import sha256  # 3 ms, and most commands need no name
+
     agent, _, native_id = session.partition(":")
     slug = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in native_id[:_SLUG].lower())
     return f"{SESSIONS}/{agent}/{slug}-{sha256(session.encode()).hexdigest()[:16]}"

@@ -14,21 +14,20 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.together import Together
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
-#: Two handles each: far below the 1,024 that a process usually may have open.
-_OPEN_WRITERS = 200
+# A writer has two handles; half of what the process may have open is for others.
+_HANDLES_SHARE = 4
 
 
 class Journals:
-    def __init__(self, host: Host, root: str, ids: Ids, *, part_size: int = PART_SIZE, open_writers: int = _OPEN_WRITERS) -> None:
+    def __init__(self, host: Host, root: str, ids: Ids, *, part_size: int = PART_SIZE, open_writers: int | None = None) -> None:
         self._host = host
         self._root = root
         self._ids = ids
         self._part_size = part_size
-        self._open_writers = open_writers
+        self._open_writers = open_writers or max(8, host.most_handles() // _HANDLES_SHARE)
         self._mutex = threading.Lock()
         self._writers: dict[str, Writer] = {}
         self._recent: OrderedDict[str, Writer] = OrderedDict()
-        self._newest: tuple[str, Writer] | None = None
         self._together = Together(host)
         self._synced: set[str] = set()
         host.hasten()
@@ -40,9 +39,9 @@ class Journals:
 
     def writer(self, session: str) -> Writer:
         """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""
-        newest = self._newest
-        if newest and newest[0] == session:
-            return newest[1]
+        writer = self._writers.get(session)
+        if writer and len(self._writers) <= self._open_writers:
+            return writer  # all of them may stay open: nobody has to know who was used last
         idle = None
         with self._mutex:
             writer = self._writers.get(session)
@@ -50,7 +49,6 @@ class Journals:
                 writer = self._writers[session] = self._new(session)
             self._recent[session] = writer
             self._recent.move_to_end(session)
-            self._newest = (session, writer)
             if len(self._recent) > self._open_writers:
                 idle = self._recent.popitem(last=False)[1]
         if idle:
@@ -89,7 +87,6 @@ class Journals:
                 writer.park()
             self._writers.clear()
             self._recent.clear()
-            self._newest = None
 
     def after_fork(self) -> None:
         self._mutex = threading.Lock()

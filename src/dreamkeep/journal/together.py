@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
+from threading import get_ident
+from time import monotonic
 
 from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event
@@ -55,16 +56,18 @@ class Together:
         self._crowded_until = 0.0
 
     def append(self, writer: Writer, events: Sequence[Event]) -> tuple[int | None, ...]:
-        me = threading.get_ident()
-        self._appending.add(me)
+        appending = self._appending
+        me = get_ident()
+        appending.add(me)
         try:
-            if len(self._appending) >= _MANY:
-                self._crowded_until = time.monotonic() + _CROWD_S
-            elif time.monotonic() > self._crowded_until:
+            if len(appending) >= _MANY:
+                self._crowded_until = monotonic() + _CROWD_S
+            elif not self._crowded_until or monotonic() > self._crowded_until:
+                self._crowded_until = 0.0
                 return writer.append(events)
             return self._queued(writer, events) if self._able else writer.append(events)
         finally:
-            self._appending.discard(me)
+            appending.discard(me)
 
     def _queued(self, writer: Writer, events: Sequence[Event]) -> tuple[int | None, ...]:
         ticket = _Ticket(writer, events)

@@ -189,7 +189,14 @@ class Writer:
                     if not host.try_lock(self._lock_handle):
                         lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
                     try:
-                        if self._up_to_date():
+                        part = self._part
+                        if (
+                            # The common case, kept short: nobody wrote since we did.
+                            part
+                            and part.handle >= 0
+                            and host.end(self._lock_handle) == part.number
+                            and host.end(part.handle) == part.end
+                        ) or self._up_to_date():
                             return act(*given)
                     finally:
                         host.unlock(self._lock_handle)
@@ -285,8 +292,13 @@ class Writer:
         host.cut(self._lock_handle, self._current.number)
 
     def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
-        if self._current.failed:
-            self._seal(str(self._current.failed))
+        part = self._current
+        if len(events) == 1 and not events[0].carry and part.failed is None and part.end < self._part_size:
+            first = self._seq + 1
+            self._write(drafted[0], part)
+            return Written((self._seq,), drafted[0], first, part, part.end)
+        if part.failed:
+            self._seal(str(part.failed))
         fresh, carry = self._fresh(events)
         drafts = [d for own, new in zip(drafted, fresh, strict=True) if new for d in own]
         if drafts and self._current.end >= self._part_size:

@@ -11,6 +11,13 @@ The keep is --keep, else $DREAMKEEP_KEEP, else the user's data folder. A SESSION
 a bare native id, or the beginning of either if only one session has it."""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Of a fixed width: argparse asks for the terminal's each time an argument is added, and loads shutil for that."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
 def _common(parser: argparse.ArgumentParser, keep: str | None, json: bool | str) -> argparse.ArgumentParser:
     """These may stand before the verb or after it; the verb's own must not undo what stood before."""
     parser.add_argument("--keep", metavar="PATH", default=keep, help="the folder that holds everything")
@@ -19,16 +26,16 @@ def _common(parser: argparse.ArgumentParser, keep: str | None, json: bool | str)
 
 
 def parser() -> argparse.ArgumentParser:
-    common = _common(argparse.ArgumentParser(add_help=False), argparse.SUPPRESS, argparse.SUPPRESS)
+    common = _common(argparse.ArgumentParser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
     top = argparse.ArgumentParser(
         prog="dreamkeep",
         description="Memory for AI agents: keeps their sessions crash-safe, and shows them again.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     top.add_argument("--version", action="version", version=f"dreamkeep {__version__}")
     _common(top, None, False)
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep")
 
     def verb(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
         return verbs.add_parser(
@@ -36,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
             parents=[common],
             help=text,
             description=f"{text[0].upper()}{text[1:]}.{' ' + more if more else ''}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
         )
 
     verb("status", "what is in the keep")
