@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
 from dreamkeep.errors import BadUsage, Deleted, NoSpace, NotFound, ReadOnly
-from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Keep:
         journals = self._journals()
         if Tombstones(self._host, self.root).has(session):
             raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
-        return Session(session, self._host, journals, self._ids, self._owners())
+        return Session(session, journals, self._ids, self._owners())
 
     def end(self, session: str) -> Summary:
         return self._change(session, lambda handle: handle.end())
@@ -208,9 +208,9 @@ class Keep:
             from dreamkeep.journal.pool import Journals
 
             journals = Journals(self._host, self.root, self._ids)
-            born = Event(self._ids.new(), Kind.KEEP_CREATED, rfc3339(self._host.now()), {"keep": self._ids.new()}, {"created": 1})
             if journals.writer("").carried("created") is None:
-                journals.append("", (born,))
+                # The cursor makes it once only, also when many processes open a new keep at the same time.
+                journals.say("", Kind.KEEP_CREATED, {"keep": self._ids.new()}, {"created": 1})
             self._journals_made = journals
             self._deleting().finish_all()
         return self._journals_made
@@ -228,7 +228,7 @@ class Keep:
     def _deleting(self) -> Deleting:
         from dreamkeep.recovery.delete import Deleting
 
-        return Deleting(self._host, self.root, self._journals(), self._ids, self._forget)
+        return Deleting(self._host, self.root, self._journals(), self._forget)
 
     def _forget(self, name: str) -> None:
         def forget(store: Store) -> None:

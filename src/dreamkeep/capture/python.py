@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from dreamkeep.errors import Refused, from_os
-from dreamkeep.event import Body, Carry, Event, Ids, Kind, rfc3339
+from dreamkeep.event import Body, Carry, Ids, Kind
 from dreamkeep.host import Held, Host, hold, is_held, make_folders, notice_forks, sweep
 from dreamkeep.journal.pool import Journals
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
@@ -64,9 +64,8 @@ class Owners:
 class Session:
     """One conversation. Threads and processes may share it."""
 
-    def __init__(self, session: str, host: Host, journals: Journals, ids: Ids, owners: Owners) -> None:
+    def __init__(self, session: str, journals: Journals, ids: Ids, owners: Owners) -> None:
         self.id = session
-        self._host = host
         self._journals = journals
         self._ids = ids
         self._owners = owners
@@ -124,8 +123,7 @@ class Session:
         return self._journals.writer(self.id).carried("state")
 
     def _append(self, kind: str, body: Body, carry: Carry | None = None) -> None:
-        event = Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
-        self._journals.append(self.id, (event,))
+        self._journals.say(self.id, kind, body, carry)
 
 
 class Turn:

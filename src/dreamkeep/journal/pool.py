@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from dreamkeep.errors import from_os
-from dreamkeep.event import Event, Ids
+from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
 from dreamkeep.host import Host, make_folders, notice_forks
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.together import Together
@@ -35,7 +35,13 @@ class Journals:
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
-        return self._together.append(self.writer(session), events)
+        return self._together.append(self.writer(session), lambda: events)
+
+    def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
+        """Append one event that happens now."""
+        self._together.append(
+            self.writer(session), lambda: (Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry),)
+        )
 
     def writer(self, session: str) -> Writer:
         """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""

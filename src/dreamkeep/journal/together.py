@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import monotonic
 
@@ -23,6 +23,7 @@ from dreamkeep.journal.writer import Part, Writer, Written
 #: Below so many appending threads everybody goes alone.
 _MANY = 8
 _MOST = 64
+_ROUNDS = 1
 # A crowd that was just served comes back one by one: it is still a crowd.
 _CROWD_S = 0.01
 
@@ -30,7 +31,7 @@ _CROWD_S = 0.01
 class _Ticket:
     __slots__ = ("events", "gate", "leads", "problem", "tried", "writer", "written")
 
-    def __init__(self, writer: Writer, events: Sequence[Event]) -> None:
+    def __init__(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> None:
         self.writer = writer
         self.events = events
         self.tried = False
@@ -55,7 +56,8 @@ class Together:
         self._able = True
         self._crowded_until = 0.0
 
-    def append(self, writer: Writer, events: Sequence[Event]) -> tuple[int | None, ...]:
+    def append(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
+        """`events` makes them when they are needed: in a crowd that is the leader's work, too."""
         appending = self._appending
         me = get_ident()
         appending.add(me)
@@ -64,12 +66,12 @@ class Together:
                 self._crowded_until = monotonic() + _CROWD_S
             elif not self._crowded_until or monotonic() > self._crowded_until:
                 self._crowded_until = 0.0
-                return writer.append(events)
-            return self._queued(writer, events) if self._able else writer.append(events)
+                return writer.append(events())
+            return self._queued(writer, events) if self._able else writer.append(events())
         finally:
             appending.discard(me)
 
-    def _queued(self, writer: Writer, events: Sequence[Event]) -> tuple[int | None, ...]:
+    def _queued(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
         ticket = _Ticket(writer, events)
         with self._mutex:
             self._queue.append(ticket)
@@ -82,7 +84,7 @@ class Together:
         if ticket.problem:
             raise ticket.problem
         if ticket.written is None:
-            return writer.append(events)
+            return writer.append(events())
         writer.make_durable(ticket.written)
         return ticket.written.seqs
 
@@ -102,7 +104,7 @@ class Together:
             for ticket in batch:
                 ticket.tried = True
                 try:
-                    ticket.written = ticket.writer.write(ticket.events)
+                    ticket.written = ticket.writer.write(ticket.events())
                 except Exception as problem:  # belongs to whoever asked, and is raised there
                     ticket.problem = problem
         finally:
@@ -117,7 +119,7 @@ class Together:
         with self._mutex:
             self._syncing += -1 if synced else 1
             wanted = self._held_back if synced else True
-            self._held_back = wanted and self._syncing > 1
+            self._held_back = wanted and self._syncing > _ROUNDS
             if wanted and not self._held_back:
                 heir = self._queue[0] if self._queue else None
                 self._led = heir is not None

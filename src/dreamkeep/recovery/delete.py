@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dreamkeep.errors import Busy
-from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
@@ -25,11 +25,10 @@ ASIDE = "aside"
 class Deleting:
     """`forget` takes the session out of the index; the index may be rebuilt or not there, so it is the caller's to say how."""
 
-    def __init__(self, host: Host, root: str, journals: Journals, ids: Ids, forget: Callable[[str], None]) -> None:
+    def __init__(self, host: Host, root: str, journals: Journals, forget: Callable[[str], None]) -> None:
         self._host = host
         self._root = root
         self._journals = journals
-        self._ids = ids
         self._forget = forget
 
     def delete(self, session: str) -> None:
@@ -74,8 +73,7 @@ class Deleting:
             self._host.close(handle)
 
     def _say(self, kind: str, session: str) -> None:
-        event = Event(self._ids.new(), kind, rfc3339(self._host.now()), {"session": session})
-        self._journals.append("", (event,))
+        self._journals.say("", kind, {"session": session})
 
     def _finish(self, session: str) -> None:
         name = folder_of(session)
