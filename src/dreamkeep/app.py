@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
-from dreamkeep.errors import BadUsage, Deleted, NoSpace, NotFound, ReadOnly
+from dreamkeep.errors import BadUsage, Deleted, NotDurable, NotFound
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, read_file
 
@@ -185,9 +185,11 @@ class Keep:
     def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
         from dreamkeep.index import build
 
+        if not self.exists():
+            return build.Built(0, 0, 0)
         if from_zero:
-            self._ask(_clear, follow=False)
-        return self._ask(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
+            self._with_index(_clear, follow=False)
+        return self._with_index(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
 
     def compress(self) -> int:
         """Finished parts that nobody will write again, as zstd; how many there were."""
@@ -236,26 +238,30 @@ class Keep:
                 store.forget(name)
             store.shred()
 
-        self._ask(forget)
+        self._with_index(forget)
 
-    def _ask(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
-        """Let `act` ask the index, up to date with the journal. One that is damaged or of another version is rebuilt first."""
-        from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite import Unusable
-
+    def _ask(self, act: Callable[[Store], T]) -> T:
+        """Let `act` ask the index, up to date with the journal. Reading must not need writing: if it can't be, memory does."""
         if not self.exists():
             return self._ask_memory(act)
         try:
-            try:
-                return self._ask_file(act, follow)
-            except Unusable:
-                index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
-                return self._ask_file(act, follow)
-        except (ReadOnly, NoSpace) as problem:
+            return self._with_index(act)
+        except NotDurable as problem:
             self.warn(f"The index can't be written, so everything is read again for this answer: {problem}")
             return self._ask_memory(act)
 
-    def _ask_file(self, act: Callable[[Store], T], follow: bool) -> T:
+    def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
+        """The index file itself. One that is damaged or of another version is rebuilt first."""
+        from dreamkeep.index import open as index
+        from dreamkeep.index.sqlite import Unusable
+
+        try:
+            return self._opened(act, follow)
+        except Unusable:
+            index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
+            return self._opened(act, follow)
+
+    def _opened(self, act: Callable[[Store], T], follow: bool) -> T:
         from dreamkeep.index import build
         from dreamkeep.index import open as index
 

@@ -423,8 +423,12 @@ class Held:
     def release(self) -> None:
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
-            self._host.remove(self.path)
-            self._host.close(handle)
+            try:
+                self._host.remove(self.path)
+            except OSError:
+                pass  # closing gives the lock back; the name is swept by the next owner
+            finally:
+                self._host.close(handle)
 
     def forget(self) -> None:
         """In a forked child: let go of the copy without ending the parent's ownership."""
@@ -467,7 +471,7 @@ def sweep(host: Host, folder: str) -> None:
         try:
             if host.try_lock(handle):
                 host.remove(path)
-        except FileNotFoundError:
-            pass  # likewise
+        except OSError:
+            pass  # likewise; or it can't be removed, which harms nobody
         finally:
             host.close(handle)

@@ -118,6 +118,9 @@ class Session:
     def _become(self, kind: str, reason: str | None) -> None:
         if self._state() != STATE_AFTER[kind]:
             self._append(kind, {"reason": reason} if reason else {}, {"state": STATE_AFTER[kind]})
+        else:
+            # It was said already, perhaps by somebody who died before his sync; what we acknowledge must be durable.
+            self._journals.append(self.id, ())
 
     def _state(self) -> int | str | None:
         return self._journals.writer(self.id).carried("state")

@@ -22,6 +22,7 @@ from dreamkeep.session.turns import Turn
 
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 8 << 20
+_LOOKS = 2
 
 Progress = Callable[[int, int], None]
 
@@ -149,10 +150,15 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
     if place and not _still_there(host, folder, place.position):
         _forget(store, name)
         place = None
-    stretch = _Stretch(host, folder, store, name, session, place)
-    yield from stretch.read()
-    if place and stretch.odd:
+    for _ in range(_LOOKS):
+        stretch = _Stretch(host, folder, store, name, session, place)
+        yield from stretch.read()
+        if not stretch.odd:
+            break
+        # Something odd: only a reading from zero sees it whole. And a tail that was settled while we read looks like damage once.
+        place = None
         _forget(store, name)
+    else:
         yield from _Stretch(host, folder, store, name, session, None).read()
 
 

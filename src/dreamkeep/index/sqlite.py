@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, ReadOnly
+from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.event import disarm, encode_body
 from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place
 from dreamkeep.journal.reader import Fault, Position, Span
@@ -60,6 +60,9 @@ def _translated(path: str) -> Iterator[None]:
         raise ReadOnly(
             f"the index can't be opened for writing ({problem})", where=path, next="Check its permissions."
         ) from problem
+    except apsw.IOError as problem:
+        # A full disk shows in many ways here, and so does a dying one.
+        raise NotDurable(f"the index can't be used ({problem})", where=path, next="Check space and disk.") from problem
     except apsw.Error as problem:
         # Never "empty": an answer that can't be had is an error.
         raise Failed(
@@ -122,7 +125,8 @@ class SqliteStore:
             try:
                 yield
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # on a full disk SQLite rolls back by itself
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -306,9 +310,8 @@ class SqliteStore:
 
 def _make(db: apsw.Connection) -> None:
     db.execute("PRAGMA journal_mode=WAL").fetchall()
-    with db:
-        db.execute(_SCHEMA)
-        db.execute(f"PRAGMA user_version={VERSION}")
+    # Not `with db`: where SQLite rolled back by itself (a full disk), its ROLLBACK fails and hides why.
+    db.execute(f"BEGIN; {_SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
 
 
 def _place(row: Any) -> Place:

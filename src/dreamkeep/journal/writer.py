@@ -260,6 +260,7 @@ class Writer:
     def _settle(self) -> None:
         """Find the end of the journal; set a bad tail aside, then cut it; tell of holes. Then its last part is ours to write."""
         host = self._host
+        doubted = self._part if self._part and self._part.failed else None
         self._close_part()
         found = survey(host, self.folder)
         self._seq, self._crc, self._carry = found.position.seq, found.position.crc, found.carry
@@ -269,6 +270,9 @@ class Writer:
         else:
             handle = host.open_append(f"{self.folder}/{parts.name(found.part)}")
             part = self._part = self._part_at(found.part, handle)
+            if doubted and doubted.inode == part.inode:
+                # The kernel tells of a failed sync once: a new handle would not hear of it.
+                part.failed, part.synced = doubted.failed, min(doubted.synced, part.end)
             if found.tail and found.tail.whole:
                 part.unended = True
             elif found.tail:
@@ -406,20 +410,19 @@ class Writer:
             host.sync_folder(self.folder)
             if number == 1:
                 host.sync_folder(os.path.dirname(self.folder))
-        except OSError:
-            self._seq, self._crc = seq, crc
-            self._discard(part, path)
+        except OSError as problem:
+            host.close(part.handle)
+            part.handle = -1
+            try:
+                host.remove(path)  # nothing in it was acknowledged
+                self._seq, self._crc = seq, crc
+            except OSError:
+                # It stays, then, as a part whose sync failed: sealed in its turn by the next append.
+                part.failed = problem
+                self._part = part
             raise
         part.synced = part.end
         self._part = part
-
-    def _discard(self, part: Part, path: str) -> None:
-        """Nothing in it was acknowledged."""
-        self._host.close(part.handle)
-        try:
-            self._host.remove(path)
-        except OSError:
-            pass  # the disk is in trouble and the caller is about to be told; the next to open settles what is left
 
     def _head(self, number: int, suspect: dict[str, Any] | None = None) -> list[Draft]:
         body: dict[str, Any] = {"format": FORMAT, "journal": self._journal, "part": number, "carry": self._carry}

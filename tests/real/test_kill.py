@@ -1,0 +1,223 @@
+"""SIGKILL, SIGSTOP and fork, done to real processes that write to a real disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.capture.python import Turn
+from dreamkeep.host import RealHost
+
+from .writers import Account, Child, child, run, said
+
+SESSIONS = {"w0": "a", "w1": "a", "w2": "b", "w3": "b"}
+
+
+class AnHourLater(RealHost):
+    @staticmethod
+    def now() -> int:
+        return time.time_ns() + 3600 * 10**9
+
+
+# -- writers are killed
+
+
+def kill_in_a_loop(root: str, kills: int) -> int:
+    """Kill one of four writers at a random moment and start it again, so often. How many died in the middle of a call?"""
+    accounts = {name: Account(name) for name in SESSIONS}
+    alive: dict[str, Child] = {}
+    unanswered = 0
+    try:
+        for name, session in SESSIONS.items():
+            alive[name] = Child("messages", root, session, name, 1)
+        for _ in range(kills):
+            victim = random.choice(list(SESSIONS))
+            wait(alive[victim])
+            unanswered += end(alive.pop(victim), accounts[victim])
+            alive[victim] = Child("messages", root, SESSIONS[victim], victim, accounts[victim].next_but_long)
+        for name in SESSIONS:
+            unanswered += end(alive.pop(name), accounts[name])
+    finally:
+        for running in alive.values():
+            running.kill()
+    for session in ("a", "b"):
+        found = said(root, session)
+        mine = [accounts[name] for name in SESSIONS if SESSIONS[name] == session]
+        for account in mine:
+            account.check(found)
+        assert {s.text.split(":")[0] for s in found} <= {account.writer for account in mine}
+        check_that_it_goes_on(root, session, len(found))
+    shutil.rmtree(root)  # much of it, and nothing in it that anybody wants to see
+    return unanswered
+
+
+def wait(running: Child) -> None:
+    """Until a random moment: of starting (and settling what others left), of writing, or of writing something long."""
+    kind = random.random()
+    if kind < 0.2:
+        time.sleep(random.uniform(0, 0.1))
+        return
+    running.wait_for("ack")
+    if kind < 0.6:
+        time.sleep(random.uniform(0, 0.1))
+    else:
+        running.wait_for_long()
+        time.sleep(random.uniform(0, 0.006))
+
+
+def end(running: Child, account: Account) -> bool:
+    assert running.process.poll() is None, f"{account.writer} ended by itself: {running.lines[-3:]}"
+    before = len(account.tried)
+    unanswered = account.absorb(running.kill())
+    return unanswered and len(account.tried) > before
+
+
+def check_that_it_goes_on(root: str, session: str, before: int) -> None:
+    with Keep.open(root) as keep:
+        keep.session(session).record("and now?", ("assistant", "It goes on."))
+        assert [m["text"] for m in keep.show(session)["messages"][before:]] == ["and now?", "It goes on."]
+        assert keep.show(session)["faults"] == []
+    assert len(said(root, session)) == before + 2
+
+
+def test_a_few_kills_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
+    """W9 T5: four writers on two sessions; who dies in the middle of an append takes nothing acknowledged along."""
+    kill_in_a_loop(str(tmp_path / "keep"), 12)
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
+    """W9 T5: as above; and some of the kills hit the middle of a call, or this proves nothing."""
+    assert kill_in_a_loop(str(tmp_path / "keep"), 220) > 20
+
+
+def test_two_processes_with_a_thousand_appends_each_make_one_order_of_two_thousand(tmp_path: Path) -> None:
+    """W9: all 2000 present, none doubled, one gap-free order, in which neither waited for the other to be done."""
+    root = str(tmp_path / "keep")
+    with child("adds", root, "chat", "p", 1000) as p, child("adds", root, "chat", "q", 1000) as q:
+        for running in (p, q):
+            running.wait_for("ready")
+        for running in (p, q):
+            running.tell("go")
+        accounts = [Account("p"), Account("q")]
+        for account, running in zip(accounts, (p, q), strict=True):
+            account.absorb(["try 1", "ack 1 0", *running.finish()])
+    found = said(root, "chat")
+    assert len(found) == len({s.id for s in found}) == 2000
+    for account in accounts:
+        assert account.acked == list(range(1, 1001))
+        account.check(found)
+    assert sum(a.text[0] != b.text[0] for a, b in pairwise(found)) > 2, "they never met, so this proves nothing"
+
+
+# -- owners of turns are killed and stopped
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "keep")
+
+
+@pytest.fixture
+def owner(root: str) -> Iterator[Child]:
+    """A process in the middle of a turn."""
+    with child("turn", root, "chat") as running:
+        running.wait_for("turn ")
+        yield running
+
+
+def state(root: str, host: RealHost | None = None) -> str:
+    """Of the one turn in the session, seen with fresh eyes."""
+    with Keep.open(root, host=host) as keep:
+        (turn,) = keep.show("chat")["turns"]
+        return str(turn["state"])
+
+
+def test_a_turn_is_interrupted_at_once_when_its_owner_is_killed(root: str, owner: Child) -> None:
+    """T2: no timeout, no sweep: who looks sees it. Before that it is no false alarm."""
+    with Keep.open(root) as keep:
+        assert keep.show("chat")["turns"][0]["state"] == "started"
+        assert keep.status()["turns_running"] == 1
+        owner.reap()
+        assert keep.show("chat")["turns"][0]["state"] == "interrupted"
+        assert keep.status()["turns_interrupted"] == 1
+    assert state(root) == "interrupted"
+
+
+def test_a_turn_whose_owner_is_stopped_for_an_hour_still_runs_and_then_completes(root: str, owner: Child) -> None:
+    """T2: a live process is a live process, whatever the clock says; the completion that comes late is what happened."""
+    os.kill(owner.pid, signal.SIGSTOP)
+    os.waitpid(owner.pid, os.WUNTRACED)
+    assert state(root) == "started"
+    assert state(root, AnHourLater()) == "started"
+    # Somebody else begins a turn (and sweeps what the dead left behind): that does not touch the one who is only stopped.
+    with Keep.open(root, host=AnHourLater()) as keep:
+        keep.session("other").submit("meanwhile")
+        assert state(root, AnHourLater()) == "started"
+    os.kill(owner.pid, signal.SIGCONT)
+    owner.tell("settle")
+    owner.wait_for("settled")
+    owner.finish()
+    assert state(root) == "completed"
+
+
+def test_a_completion_that_another_process_brings_late_wins_over_interrupted(root: str, owner: Child) -> None:
+    """T2: also when the interruption had been written down as such."""
+    turn = owner.wait_for("turn ")
+    owner.reap()
+    assert state(root) == "interrupted"
+    with Keep.open(root) as keep:
+        Turn(keep.session("chat"), turn).settle("interrupted", "somebody noticed")
+        assert state(root) == "interrupted"
+        Turn(keep.session("chat"), turn).settle("completed")
+        assert state(root) == "completed"
+    with Keep.open(root) as keep:
+        keep.reindex(from_zero=True)
+    assert state(root) == "completed"
+
+
+def test_a_forked_child_does_not_keep_the_turn_of_its_dead_parent_alive(root: str) -> None:
+    """T2: a fork copies the handle of the lock; the owner is gone all the same."""
+    with child("turn", root, "chat", "lives") as running:
+        running.wait_for("turn ")
+        running.wait_for("forked")
+        assert state(root) == "started"
+        running.reap()
+        assert state(root) == "interrupted"
+
+
+def test_a_forked_child_that_closes_the_keep_does_not_end_the_turn_of_its_living_parent(root: str) -> None:
+    """T2: closing gives back one's own ownership, not that of the process one was copied from."""
+    with child("turn", root, "chat", "closes") as running:
+        running.wait_for("turn ")
+        running.wait_for("forked")
+        assert state(root) == "started"
+        running.tell("settle")
+        running.wait_for("settled")
+        assert state(root) == "completed"
+
+
+def test_a_killed_writer_is_followed_by_a_new_one_that_reads_its_unanswered_message_or_not_but_never_half(root: str) -> None:
+    """T5: writers in a row, each killed while it writes long messages, each settling what the one before left."""
+    account = Account("w")
+    for _ in range(5):
+        with child("messages", root, "chat", "w", account.next_but_long) as running:
+            running.wait_for("ack")
+            running.wait_for_long()
+            time.sleep(random.uniform(0, 0.006))
+            account.absorb(running.kill())
+        account.check(said(root, "chat"))
+    run("messages", root, "chat", "w", account.next, 5)
+    account.tried += range(account.next, account.next + 5)
+    found = said(root, "chat")
+    account.check(found)
+    assert [s.text.split(":")[1] for s in found[-5:]] == [str(n) for n in account.tried[-5:]]
