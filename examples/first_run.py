@@ -66,9 +66,12 @@ def run(keep: str) -> int:
     main(["--keep", keep, "show", "sample"])
     with Keep.open(keep) as opened:
         kept = sum(m["text"].startswith("uploading") for m in opened.show("sample")["messages"])
-    say("4. The session is taken up again: the half line is set aside, then the turn is finished late, by another process.")
+    say("4. Another process takes the session up: the half line is set aside, the turn is completed late, and that wins.")
     with Keep.open(keep) as opened:
-        opened.session("sample", cwd=".").record("Publish it again.", ("assistant", "Published."))
+        interrupted = next(t["id"] for t in opened.show("sample")["turns"] if t["state"] == "interrupted")
+        turn = opened.session("sample", cwd=".").turn(interrupted)
+        turn.add("assistant", "Taken up again: published.")
+        turn.settle("completed")
     main(["--keep", keep, "end", "sample"])
     main(["--keep", keep, "status"])
     main(["--keep", keep, "doctor"])

@@ -191,7 +191,7 @@ def test_a_completion_that_comes_late_from_elsewhere_wins(owner: Any, root: str)
     owner.wait()
     with Keep.open(root) as keep:
         assert keep.show("s")["turns"][0]["state"] == "interrupted"
-        Handle(keep.session("s"), owner.turn).settle("completed")
+        keep.session("s").turn(owner.turn).settle("completed")
         assert keep.show("s")["turns"][0]["state"] == "completed"
 
 

@@ -85,6 +85,10 @@ class Session:
         self._append(Kind.TURN_SUBMITTED, {"turn": turn, "prompt": _text(prompt), "owner": self._owners.mine()})
         return Turn(self, turn)
 
+    def turn(self, turn: str) -> Turn:
+        """A turn that was submitted before, perhaps by a process that is gone: what comes late still counts."""
+        return Turn(self, turn)
+
     def record(
         self,
         prompt: str,
