@@ -140,7 +140,7 @@ def test_a_database_error_is_never_taken_for_an_empty_keep(
         raise error("trouble")
 
     monkeypatch.setattr(SqliteStore, "_rows", lambda self, sql, *v: _translated_failure(self.path, broken))
-    with pytest.raises(DreamkeepError, match="can't be (read|used)"):
+    with pytest.raises(DreamkeepError, match=r"can't be (read|used)"):
         full.sessions()
 
 
