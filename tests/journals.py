@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
@@ -14,9 +15,9 @@ HOST = RealHost()
 IDS = Ids(HOST.now, HOST.random)
 
 
-def writer(folder: Path | str, part_size: int = PART_SIZE) -> Writer:
-    above = os.path.dirname(str(folder))
-    return Writer(HOST, str(folder), journal="python:x", aside=f"{above}/aside", new_id=IDS.new, part_size=part_size)
+def writer(folder: Path | str, part_size: int = PART_SIZE, may_begin: Callable[[], None] = lambda: None) -> Writer:
+    aside = f"{os.path.dirname(str(folder))}/aside"
+    return Writer(HOST, str(folder), journal="python:x", aside=aside, new_id=IDS.new, part_size=part_size, may_begin=may_begin)
 
 
 def event(text: str, carry: Carry | None = None, kind: str = Kind.MESSAGE_ADDED) -> Event:

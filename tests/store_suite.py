@@ -128,6 +128,22 @@ class StoreSuite:
             store.put(Batch(place("python:a", 3), empty("python:a"), [], [], []))
         assert store.faults() == []
 
+    def test_faults_of_the_keeps_own_journal_stand_under_no_session(self, store: Store) -> None:
+        fault = Fault("damage", 1, 20, 5)
+        keep = Place("journal/keep", "", Position(1, 5, 1, "0"), MARK)
+        with store.writing():
+            store.put_place(keep, [fault])
+            store.put_place(keep, None)
+        assert store.faults() == [("", fault)] and store.place("journal/keep") == keep
+        with store.writing():
+            store.put_place(keep, [])
+        assert store.faults() == []
+
+    def test_an_exact_id_wins_over_a_native_one(self, store: Store) -> None:
+        for name in ("python:chat", "codex:python:chat"):
+            filled(store, name, "x")
+        assert store.matching("python:chat") == ["python:chat"]
+
     def test_unsettled_turns_are_listed_with_their_sessions(self, store: Store) -> None:
         filled(store, "python:a", "x")
         with store.writing():

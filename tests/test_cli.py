@@ -144,13 +144,18 @@ def test_doctor_finds_a_broken_index_and_says_the_way_out(sample: Keep, root: st
         (["completion", "cmd"], 2),
         ([], 2),
         (["show", "x"], 1),
-        (["delete", ""], 1),
+        (["delete", ""], 2),
+        (["undelete", ""], 2),
+        (["show", "\udcff"], 1),
+        (["sessions", "--project", "\udcff"], 0),
+        (["sessions", "--limit", "99999999999999999999"], 2),
+        (["--keep", "", "status"], 2),
     ],
 )
 def test_bad_input_gets_its_exit_code_and_a_word(cli: Cli, words: list[str], code: int) -> None:
     """W13: negative and absurd numbers are refused before anything happens."""
     ran = cli(*words)
-    assert ran.code == code and (ran.err or ran.out)
+    assert ran.code == code and (ran.err or ran.out), ran
     assert "Traceback" not in ran.err
 
 
@@ -175,7 +180,20 @@ def test_a_keep_that_cannot_be_written_says_so_in_one_line(tmp_path: Path) -> No
         capture_output=True,
         text=True,
     )
-    assert "NotDurable" in done.stderr.splitlines()[-1] and "making the keep's folders failed" in done.stderr
+    assert "BadUsage: a keep is a folder, and this is a file" in done.stderr.splitlines()[-1]
+
+
+def test_an_error_is_a_json_document_too(sample: Keep, root: str, cli: Cli) -> None:
+    error = cli("show", "nobody", "--json").json["error"]
+    assert "nobody" in error["what"] and error["next"]
+    Path(root, "keep.toml").mkdir()
+    assert "keep.toml must be a file" in cli("status", "--json").json["error"]["what"]
+
+
+def test_text_of_one_line_stays_on_one_line(keep: Keep, cli: Cli) -> None:
+    """X1: a title with a line feed does not make a session that is not there."""
+    keep.session("s", title="real\npython:fake  active").record("x")
+    assert len(cli("sessions").out.splitlines()) == 2
 
 
 def test_output_cut_short_by_head_is_no_error(sample: Keep, root: str) -> None:

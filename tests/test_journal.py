@@ -435,13 +435,23 @@ def test_a_partial_view_cannot_be_written(folder: Path) -> None:
 
 def test_a_removed_journal_is_not_written_on_by_those_who_had_it_open(folder: Path) -> None:
     """K2: the writer that still has the files open is told; nothing is acknowledged into a file that has no name."""
-    open_elsewhere = writer(folder)
-    open_elsewhere.append([event("one")])
+
+    def refuse() -> None:
+        if removed:
+            raise Deleted("gone")
+
+    removed: list[int] = []
+    elsewhere = [writer(folder, may_begin=refuse) for _ in range(2)]
+    for w in elsewhere:
+        w.append([event("one")])
+    elsewhere[1].park()
+    removed.append(1)
     writer(folder).remove()
     assert not folder.exists()
-    with pytest.raises(Deleted):
-        open_elsewhere.append([event("two")])
-    assert not part(folder).exists()
+    for w in elsewhere * 2:
+        with pytest.raises(Deleted):
+            w.append([event("two")])
+    assert not folder.exists()
 
 
 def test_a_lock_file_removed_by_hand_hurts_nobody_who_comes_later(three: Path) -> None:

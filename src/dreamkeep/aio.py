@@ -88,7 +88,6 @@ class _Queue:
 
 _mutex = threading.Lock()
 _free: list[_Queue] = []
-_owner = 0
 _possible = sys.platform == "linux" and sys.byteorder == "little" and os.uname().machine in _NUMBERS
 
 
@@ -110,10 +109,15 @@ def sync_all(handles: Sequence[int]) -> list[OSError | None] | None:
 
 
 def _take() -> _Queue:
-    global _owner
     with _mutex:
-        if _owner != os.getpid():
-            # The kernel does not hand contexts on to a forked child.
-            _free.clear()
-            _owner = os.getpid()
         return _free.pop() if _free else _Queue()
+
+
+def _after_fork_in_child() -> None:
+    """The kernel does not hand contexts on to a forked child, and the mutex may be held by a thread that is not there."""
+    global _mutex
+    _mutex = threading.Lock()
+    _free.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

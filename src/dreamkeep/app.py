@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
-from dreamkeep.errors import BadUsage, Deleted, NotDurable, NotFound
+from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, read_file
 
@@ -32,14 +33,17 @@ class Keep:
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
         self.root = root
         self._host = host
-        toml = f"{root}/keep.toml"
-        text = read_file(host, toml) if host.stat(toml) else None
-        self.config = settings.load(text, environment, where=toml)
+        found = host.stat(root)
+        if found and not found.is_folder:
+            raise BadUsage("a keep is a folder, and this is a file", where=root, next="Choose another with --keep.")
+        self.config = settings.load(_toml(host, root), environment, where=f"{root}/keep.toml")
         self._ids = Ids(host.now, host.random)
         self._off = settings.switched_off(environment)
         #: Surfaces may hang themselves in here, to show that something takes time or is not as it should be.
         self.progress: Progress | None = None
         self.warn: Callable[[str], None] = lambda text: None
+        self._making = threading.RLock()
+        self._strays: tuple[str, ...] = ()
         self._journals_made: Journals | None = None
         self._owners_made: Owners | None = None
 
@@ -82,19 +86,18 @@ class Keep:
         from dreamkeep.journal.places import session_id
 
         handle = self._handle(session_id(agent, native_id))
-        folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
-        about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
+        try:
+            folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
+            about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
+        except (OSError, ValueError, TypeError) as problem:
+            raise BadUsage(f"the folder can't be looked at ({problem})", where="cwd", next="Pass one that is there.") from problem
         handle.open({**about, "title": title} if title else about)
         return handle
 
     def _handle(self, session: str) -> Session:
         from dreamkeep.capture.python import Session
-        from dreamkeep.journal.tombs import Tombstones
 
-        journals = self._journals()
-        if Tombstones(self._host, self.root).has(session):
-            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
-        return Session(session, journals, self._ids, self._owners())
+        return Session(session, self._journals(), self._ids, self._owners())
 
     def end(self, session: str) -> Summary:
         return self._change(session, lambda handle: handle.end())
@@ -113,13 +116,20 @@ class Keep:
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         found = self.summary(self.resolve(session))
-        self._deleting().delete(found.id)
+        try:
+            self._deleting().delete(found.id)
+        except OSError as problem:
+            raise from_os(problem, "deleting", str(problem.filename or found.id)) from problem
         return found
 
     def undelete(self, session: str) -> str:
         """A later capture of the same session is accepted again; what was deleted stays deleted."""
         dead = self._ask(lambda store: store.tombstones())
-        matches = [d for d in dead if session in (d, d.partition(":")[2])] or [d for d in dead if d.startswith(session)]
+        matches = (
+            [d for d in dead if session == d]
+            or [d for d in dead if session == d.partition(":")[2]]
+            or [d for d in dead if session and d.startswith(session)]
+        )
         found = _one(matches, session, "deleted session")
         self._deleting().undelete(found)
         return found
@@ -173,12 +183,13 @@ class Keep:
         from dreamkeep import views
 
         off = self._off or self._host.stat(f"{self.root}/OFF") is not None
-        return self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive))
+        answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive))
+        return {**answer, "strays": len(self._strays)}
 
     def doctor(self) -> list[dict[str, Any]]:
         from dreamkeep.recovery import doctor
 
-        return doctor.examine(self._host, self.root, self._ask)
+        return doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
 
     # -- care
 
@@ -199,30 +210,42 @@ class Keep:
         done = 0
         for name in [*journals(self._host, self.root), "journal/keep"]:
             folder = f"{self.root}/{name}"
-            done += sum(parts.compress(self._host, folder, part) for part in parts.numbers(self._host, folder)[:-1])
+            try:
+                done += sum(parts.compress(self._host, folder, part) for part in parts.numbers(self._host, folder)[:-1])
+            except OSError as problem:
+                raise from_os(problem, "compressing", folder) from problem
         return done
 
     # -- wiring
 
     def _journals(self) -> Journals:
         """The way to write; makes the keep when there is none, and refuses one of a newer format."""
-        if self._journals_made is None:
-            from dreamkeep.journal.pool import Journals
+        with self._making:
+            if self._journals_made is None:
+                from dreamkeep.journal.pool import Journals
 
-            journals = Journals(self._host, self.root, self._ids)
-            if journals.writer("").carried("created") is None:
-                # The cursor makes it once only, also when many processes open a new keep at the same time.
-                journals.say("", Kind.KEEP_CREATED, {"keep": self._ids.new()}, {"created": 1})
-            self._journals_made = journals
+                journals = Journals(self._host, self.root, self._ids)
+                if journals.writer("").carried("created") is None:
+                    # The cursor makes it once only, also when many processes open a new keep at the same time.
+                    journals.say("", Kind.KEEP_CREATED, {"keep": self._ids.new()}, {"created": 1})
+                self._journals_made = journals
+                self._finish_deletions()
+            return self._journals_made
+
+    def _finish_deletions(self) -> None:
+        try:
             self._deleting().finish_all()
-        return self._journals_made
+        except (DreamkeepError, OSError) as problem:
+            # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
+            self.warn(f"A deletion that was interrupted can't be finished: {problem}")
 
     def _owners(self) -> Owners:
-        if self._owners_made is None:
-            from dreamkeep.capture.python import Owners
+        with self._making:
+            if self._owners_made is None:
+                from dreamkeep.capture.python import Owners
 
-            self._owners_made = Owners(self._host, self.root, self._ids.new)
-        return self._owners_made
+                self._owners_made = Owners(self._host, self.root, self._ids.new)
+            return self._owners_made
 
     def _alive(self, owner: str) -> bool:
         return self._owners().alive(owner)
@@ -249,6 +272,8 @@ class Keep:
         except NotDurable as problem:
             self.warn(f"The index can't be written, so everything is read again for this answer: {problem}")
             return self._ask_memory(act)
+        except OSError as problem:
+            raise cannot_read(problem, self.root) from problem
 
     def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
         """The index file itself. One that is damaged or of another version is rebuilt first."""
@@ -267,7 +292,7 @@ class Keep:
 
         with index.opened(self._host, self.root, wait_s=_INDEX_WAIT_S) as store:
             if follow and not build.current(self._host, self.root, store.places()):
-                build.follow(self._host, self.root, store, self.progress)
+                self._strays = build.follow(self._host, self.root, store, self.progress).strays
             return act(store)
 
     def _ask_memory(self, act: Callable[[Store], T]) -> T:
@@ -277,8 +302,10 @@ class Keep:
 
         store = SqliteStore.in_memory()
         try:
-            build.follow(self._host, self.root, store, self.progress)
+            self._strays = build.follow(self._host, self.root, store, self.progress).strays
             return act(store)
+        except OSError as problem:
+            raise cannot_read(problem, self.root) from problem
         finally:
             store.close()
 
@@ -288,7 +315,20 @@ def _clear(store: Store) -> None:
         store.clear()
 
 
+def _toml(host: Host, root: str) -> bytes | None:
+    path = f"{root}/keep.toml"
+    try:
+        found = host.stat(path)
+        if found and found.is_folder:
+            raise BadConfig("keep.toml must be a file", where=path, next="Take the folder away.")
+        return read_file(host, path) if found else None
+    except OSError as problem:
+        raise cannot_read(problem, path) from problem
+
+
 def _one(matches: list[str], text: str, what: str) -> str:
+    if not text:
+        raise BadUsage(f"which {what}? The id is empty", next="`dreamkeep sessions` lists them.")
     if not matches:
         raise NotFound(f"there is no {what} {text!r}", where="", next="`dreamkeep sessions` lists them.")
     if len(matches) > 1:

@@ -22,7 +22,10 @@ Check = Callable[[Any], Any]
 def _number(kind: type[int] | type[float], low: float, high: float) -> Check:
     def check(value: Any) -> Any:
         if isinstance(value, str):
-            value = kind(value)
+            try:
+                value = kind(value)
+            except ValueError:
+                pass  # said below, in our words
         if isinstance(value, bool) or not isinstance(value, (int, kind)) or not low <= value <= high:
             raise ValueError(f"must be a number from {low:g} to {high:g}")
         return kind(value)
@@ -154,6 +157,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, st
 
 def keep_path(given: str | None, environment: Mapping[str, str], platform: str) -> str:
     """Where the keep is: the flag, else DREAMKEEP_KEEP, else the user's data folder."""
+    if given == "":
+        raise BadConfig("the path is empty", where="--keep", next="Name a folder, or leave it out for the default one.")
     where = given or environment.get("DREAMKEEP_KEEP") or _data_folder(environment, platform)
     scheme, found, rest = where.partition("://")
     if found and scheme == "file":

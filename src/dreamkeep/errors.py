@@ -10,7 +10,6 @@ DreamkeepError
     ├── NotDurable      the disk did not take it
     │   ├── NoSpace     … because it is full
     │   └── ReadOnly    … because we may not write there
-    ├── Corrupt         bytes fail their checksum where that can't be tolerated
     ├── Deleted         the session was deleted; nothing brings it back
     ├── NewerFormat     a newer dreamkeep wrote this
     └── Unsupported     this platform or store can't do it
@@ -82,10 +81,6 @@ class ReadOnly(NotDurable):
     pass
 
 
-class Corrupt(Failed):
-    pass
-
-
 class Deleted(Failed):
     pass
 
@@ -100,6 +95,15 @@ class Unsupported(Failed):
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def cannot_read(problem: OSError, where: str) -> Failed:
+    """Reading was refused: nothing is lost, and nothing is known."""
+    return Failed(
+        f"can't be read ({problem.strerror or type(problem).__name__})",
+        where=str(problem.filename or where),
+        next="Check that it is there and that this user may read it.",
+    )
 
 
 def from_os(problem: OSError, doing: str, where: str) -> NotDurable:

@@ -49,6 +49,14 @@ class Event(NamedTuple):
     carry: Carry | None = None
 
 
+def text_in(body: Body, key: str, default: str | None = None) -> str:
+    """A text of a body; what is missing or no text is an error of whoever wrote it, to be told apart by the caller."""
+    value = body[key] if default is None else (body.get(key) or default)
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is no text")
+    return value
+
+
 class Ids:
     """UUIDv7: sorted by time, and within a process strictly increasing even when the clock steps back."""
 
@@ -97,11 +105,22 @@ def encode_body(body: Body) -> tuple[bytes, bool]:
     try:
         raw = _dumps(body)
     except TypeError:  # a lone surrogate, a huge integer, or something that is no JSON data at all (armour refuses that)
-        return _dumps(armour(body)), True
+        return _armoured(body), True
     # orjson writes NaN and infinities as null.
     if _hides_nan(body):
-        return _dumps(armour(body)), True
+        return _armoured(body), True
     return raw, False
+
+
+def _armoured(body: Body) -> bytes:
+    try:
+        return _dumps(armour(body))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise Refused(
+            f"too deep or too large to be written ({problem})",
+            where="an event's body",
+            next="Nest at most some 100 levels; write very long numbers as text.",
+        ) from problem
 
 
 def _dumps(value: object) -> bytes:

@@ -453,6 +453,8 @@ def is_held(host: Host, path: str) -> bool:
         handle = host.open_read(path)
     except FileNotFoundError:
         return False
+    except OSError:
+        return True  # can't be told; that somebody is gone is a conclusion we don't draw from a failure
     try:
         # Shared, so that two who ask at the same time don't take each other for the owner.
         return not host.try_lock(handle, shared=True)
@@ -466,8 +468,8 @@ def sweep(host: Host, folder: str) -> None:
         path = f"{folder}/{name}"
         try:
             handle = host.open_read(path)
-        except FileNotFoundError:
-            continue  # another sweeper was faster
+        except OSError:
+            continue  # another sweeper was faster, or it is not ours to look at
         try:
             if host.try_lock(handle):
                 host.remove(path)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dreamkeep.index.store import Store
+from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session.messages import Message
 from dreamkeep.session.segments import segments
@@ -23,7 +24,8 @@ def session_whole(store: Store, session_id: str, alive: Alive) -> dict[str, Any]
     summary = store.session(session_id)
     assert summary is not None, "the caller has resolved the id"
     said = store.messages(session_id)
-    last = said[-1].seq if said else 1
+    place = store.place(folder_of(session_id))
+    last = place.position.seq if place else 0
     parts = segments(session_id, ended_seq=last if summary.state == ENDED else None)
     return {
         "session": session(summary),

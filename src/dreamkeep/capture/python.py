@@ -75,9 +75,11 @@ class Session:
         state = self._state()
         if state is None:
             # The cursor makes it once only, also when two processes begin the same session at the same time.
-            self._append(Kind.SESSION_OPENED, about, {"state": ACTIVE, "opened": 1})
+            self._append(Kind.SESSION_OPENED, {"session": self.id, **about}, {"state": ACTIVE, "opened": 1})
         elif state != ACTIVE:
             self.resume()
+        if about.get("title"):
+            self.title(about["title"])
 
     def submit(self, prompt: str) -> Turn:
         """A new turn. When this returns, the prompt is on disk: start the work then."""
@@ -100,11 +102,11 @@ class Session:
         turn = self._ids.new()
         said = [_message(m) for m in messages]
         body = {"turn": turn, "prompt": _text(prompt), "messages": said, "state": _settled(state)}
-        self._append(Kind.TURN_RECORDED, {**body, "reason": reason} if reason else body)
+        self._append(Kind.TURN_RECORDED, {**body, **_because(reason)})
         return turn
 
     def title(self, title: str) -> None:
-        self._append(Kind.SESSION_TITLED, {"title": _text(title)})
+        self._append(Kind.SESSION_TITLED, {"title": _text(title)}, {"title": title})
 
     def end(self, reason: str | None = None) -> None:
         """Finished: a dream may read it. Ending twice is ending once."""
@@ -120,11 +122,8 @@ class Session:
         self._become(Kind.SESSION_RESUMED, reason)
 
     def _become(self, kind: str, reason: str | None) -> None:
-        if self._state() != STATE_AFTER[kind]:
-            self._append(kind, {"reason": reason} if reason else {}, {"state": STATE_AFTER[kind]})
-        else:
-            # It was said already, perhaps by somebody who died before his sync; what we acknowledge must be durable.
-            self._journals.append(self.id, ())
+        # What is carried already is a replay: said once however often, and durable when this returns.
+        self._append(kind, _because(reason), {"state": STATE_AFTER[kind]})
 
     def _state(self) -> int | str | None:
         return self._journals.writer(self.id).carried("state")
@@ -158,8 +157,7 @@ class Turn:
             return
         if self._state is not None:
             raise Refused(f"the turn is {self._state} already", where=self.id, next="Submit a new turn.")
-        body = {"turn": self.id, "state": state}
-        self._session._append(Kind.TURN_SETTLED, {**body, "reason": reason} if reason else body)
+        self._session._append(Kind.TURN_SETTLED, {"turn": self.id, "state": state, **_because(reason)})
         self._state = state
 
     def __enter__(self) -> Turn:
@@ -168,9 +166,10 @@ class Turn:
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
         if self._state is None:
-            interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+            # KeyboardInterrupt, a cancelled task, an exit: somebody wanted it to stop.
+            cancelled = kind is not None and not issubclass(kind, Exception)
             self.settle(
-                "completed" if kind is None else "cancelled" if interrupted else "failed", repr(problem) if problem else None
+                "completed" if kind is None else "cancelled" if cancelled else "failed", repr(problem) if problem else None
             )
 
 
@@ -180,6 +179,10 @@ def _text(value: object) -> str:
     return value
 
 
+def _because(reason: str | None) -> dict[str, str]:
+    return {"reason": _text(reason)} if reason else {}
+
+
 def _settled(state: str) -> str:
     if state not in SETTLED:
         raise Refused(f"a turn can't be settled as {state!r}", where="state", next=f"Use one of {', '.join(SETTLED)}.")
@@ -187,8 +190,8 @@ def _settled(state: str) -> str:
 
 
 def _message(given: tuple[str, str] | Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    fields = dict(given) if isinstance(given, Mapping) else dict(zip(("role", "text"), given, strict=True))
-    role, text, tool = fields.pop("role", None), fields.pop("text", ""), fields.pop("tool", None)
+    fields = dict(given) if isinstance(given, Mapping) else dict(zip(("role", "text", "?"), given, strict=False))
+    role, text, tool = fields.pop("role", None), fields.pop("text", None), fields.pop("tool", None)
     if fields or not isinstance(role, str) or not role or not (tool is None or isinstance(tool, Mapping)):
         raise Refused(
             "a message has a role, a text and perhaps a tool",

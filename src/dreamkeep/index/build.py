@@ -7,7 +7,7 @@ or something odd lies in the new part) is read again from zero: the answers must
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 class Built(NamedTuple):
-    """What one round of following did. `strays`: folders that no head claims; nothing is known of what they hold."""
+    """What one round of following did. `strays`: what is there and can't be indexed, and why."""
 
     journals: int
     events: int
@@ -45,16 +45,19 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
     done = found = 0
     strays = []
     for name in changed:
-        session = _session_of(host, root, name, known.get(name))
-        if not session:
-            strays.append(name)
-        if not session or session in buried:
-            continue
-        for events_read, bytes_read in _follow_session(host, root, store, name, session):
-            found += events_read
-            done += bytes_read
-            if progress:
-                progress(min(done, total), total)
+        try:
+            session = _session_of(host, root, name, known.get(name))
+            if not session:
+                strays.append(f"{name}: no frame says which session it holds")
+            if not session or session in buried:
+                continue
+            for events_read, bytes_read in _follow_session(host, root, store, name, session):
+                found += events_read
+                done += bytes_read
+                if progress:
+                    progress(min(done, total), total)
+        except OSError as problem:
+            strays.append(f"{name}: {problem.strerror or problem}")  # one that can't be read must not hide the others
     gone = _vanished(host, root, known)
     for name in gone:
         _forget(store, name)
@@ -72,7 +75,7 @@ def current(host: Host, root: str, known: dict[str, Place]) -> bool:
 def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
     """How the folder looks now; None when no part is there. Taken before reading, so that what comes later is noticed later."""
     at = host.stat(folder)
-    if at is None:
+    if at is None or not at.is_folder:
         return None
     if known and known.folder_mtime_ns == at.mtime_ns:
         part = known.part
@@ -80,7 +83,7 @@ def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
         numbers = parts.numbers(host, folder)
         part = numbers[-1] if numbers else 0
     if not part:
-        return None
+        return None  # an empty folder is no journal
     hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
     return Mark(part, hot.size, hot.mtime_ns, at.mtime_ns) if hot else None
 
@@ -88,16 +91,16 @@ def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
 def journals(host: Host, root: str) -> Iterator[str]:
     """The folders of all sessions, relative to the keep."""
     top = f"{root}/{SESSIONS}"
-    for agent in sorted(_folders(host, top)):
-        for name in sorted(_folders(host, f"{top}/{agent}")):
+    for agent in sorted(_names(host, top)):
+        for name in sorted(_names(host, f"{top}/{agent}")):
             yield f"{SESSIONS}/{agent}/{name}"
 
 
-def _folders(host: Host, path: str) -> list[str]:
+def _names(host: Host, path: str) -> list[str]:
     try:
         return host.names(path)
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return []  # gone meanwhile, or a file that some program left there
 
 
 def _changed(host: Host, root: str, known: dict[str, Place]) -> Iterator[str]:
@@ -110,7 +113,7 @@ def _changed(host: Host, root: str, known: dict[str, Place]) -> Iterator[str]:
 
 
 def _vanished(host: Host, root: str, known: dict[str, Place]) -> list[str]:
-    return [name for name in known if name != KEEP and host.stat(f"{root}/{name}") is None]
+    return [name for name, place in known.items() if name != KEEP and mark_of(host, f"{root}/{name}", place.mark) is None]
 
 
 def _new_bytes(host: Host, root: str, name: str, place: Place | None) -> int:
@@ -131,28 +134,39 @@ def _follow_keep(host: Host, root: str, store: Store) -> None:
     mark = mark_of(host, folder, place.mark if place else None)
     if mark is None or (place and place.mark == mark):
         return
-    start = place.position if place and _still_there(host, folder, place.position) else None
+    start = place.position if place and _only_longer(host, folder, place) else None
     reading = Reading(host, folder, start)
+    found = [event for _, event in events(reading)]
+    if start and (reading.faults or reading.looks_back):
+        start, reading = None, Reading(host, folder)
+        found = [event for _, event in events(reading)]
     with store.writing():
-        for _, event in events(reading):
+        if start is None:
+            for session in store.tombstones():
+                store.lift(session)
+        for event in found:
             if event.kind == Kind.SESSION_DELETED:
                 store.bury(event.body["session"], event.at)
                 # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
                 store.forget(folder_of(event.body["session"]))
             elif event.kind == Kind.SESSION_UNDELETED:
                 store.lift(event.body["session"])
-        store.put_place(Place(KEEP, "", reading.position, mark))
+        store.put_place(Place(KEEP, "", reading.position, mark), None if start else reading.faults)
 
 
 def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
     folder = f"{root}/{name}"
     place = store.place(name)
-    if place and not _still_there(host, folder, place.position):
+    if place and not _only_longer(host, folder, place):
         _forget(store, name)
         place = None
     for _ in range(_LOOKS):
         stretch = _Stretch(host, folder, store, name, session, place)
         yield from stretch.read()
+        while stretch.overtaken:
+            # Another process follows this journal, too: go on from where it is, however often that happens.
+            stretch = _Stretch(host, folder, store, name, session, store.place(name))
+            yield from stretch.read()
         if not stretch.odd:
             break
         # Something odd: only a reading from zero sees it whole. And a tail that was settled while we read looks like damage once.
@@ -165,6 +179,17 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
 def _forget(store: Store, name: str) -> None:
     with store.writing():
         store.forget(name)
+
+
+def _only_longer(host: Host, folder: str, place: Place) -> bool:
+    """Whether what was read is still so, as far as names, sizes and times can tell: then only what is new has to be."""
+    now = mark_of(host, folder, None)
+    before = place.mark
+    if now is None or ((now.part, now.size) == (before.part, before.size) and now.part_mtime_ns != before.part_mtime_ns):
+        return False
+    if now.folder_mtime_ns != before.folder_mtime_ns and len(parts.numbers(host, folder)) != now.part:
+        return False
+    return _still_there(host, folder, place.position)
 
 
 def _still_there(host: Host, folder: str, position: Position) -> bool:
@@ -185,9 +210,17 @@ def _session_of(host: Host, root: str, name: str, place: Place | None) -> str:
     for part in parts.numbers(host, folder):
         head = read_head(host, folder, part)
         if head:
-            session = str(head["body"]["journal"])
-            return session if folder_of(session) == name else ""
+            return _claimed(head["body"], name)
+    for frame in Reading(host, folder):
+        # No head can be read; the session says its name elsewhere, too.
+        if session := _claimed(frame["body"], name):
+            return session
     return ""
+
+
+def _claimed(body: Any, name: str) -> str:
+    session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
+    return session if isinstance(session, str) and folder_of(session) == name else ""
 
 
 class _Stretch:
@@ -204,6 +237,7 @@ class _Stretch:
         self._broken: list[str] = []
         self._strange: list[int] = []
         self.odd = False
+        self.overtaken = False
 
     def read(self) -> Iterator[tuple[int, int]]:
         """(events, bytes) of each batch."""
@@ -216,7 +250,8 @@ class _Stretch:
         while more:
             with self._store.writing():
                 if self._store.place(self._name) != self._place:
-                    return  # another process follows this journal too, and is ahead of us
+                    self.overtaken = True
+                    return
                 rows = Rows(summary, self._known_turn)
                 count, more = self._take(stream, rows, travelled)
                 step = self._reading.travelled - travelled

@@ -132,7 +132,7 @@ class SqliteStore:
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with _translated(self.path):
-            return list(self._db.execute(sql, values))
+            return list(self._db.execute(sql, tuple(map(_stored, values))))
 
     # -- following the journal
 
@@ -143,7 +143,13 @@ class SqliteStore:
         rows = self._rows("SELECT * FROM places WHERE name = ?", name)
         return _place(rows[0]) if rows else None
 
-    def put_place(self, place: Place) -> None:
+    def put_place(self, place: Place, faults: Iterable[Fault] | None) -> None:
+        if faults is not None:
+            with _translated(self.path):
+                self._put_faults(0, faults)
+        self._put_place(place)
+
+    def _put_place(self, place: Place) -> None:
         with _translated(self.path):
             self._db.execute(
                 "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?)",
@@ -155,25 +161,25 @@ class SqliteStore:
             no = self._put_summary(batch.summary)
             self._db.executemany(
                 "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?)",
-                ((no, t.id, t.seq, t.state, _stored(t.prompt), *t[4:]) for t in batch.turns),
+                ((no, *map(_stored, t)) for t in batch.turns),
             )
             for m in batch.messages:
                 self._put_message(no, m)
             if batch.faults is not None:
                 self._put_faults(no, batch.faults)
-        self.put_place(batch.place)
+        self._put_place(batch.place)
 
     def _put_summary(self, summary: Summary) -> int:
         marks = ",".join("?" * len(summary))
         sets = ",".join(f"{c}=excluded.{c}" for c in _SUMMARY.split(", ")[1:])
-        values = tuple(_stored(v) if isinstance(v, str) else v for v in summary)
+        values = tuple(map(_stored, summary))
         sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
         return int(next(self._db.execute(sql, values))[0])
 
     def _put_message(self, session: int, m: Message) -> None:
         added = self._db.execute(
             "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool) VALUES (?,?,?,?,?,?,?,?) RETURNING no",
-            (session, m.seq, m.n, m.role, _stored(m.text), m.at, m.turn, _stored_data(m.tool)),
+            (session, m.seq, m.n, *map(_stored, m[2:6]), _stored_data(m.tool)),
         ).fetchone()
         if added:
             self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
@@ -210,7 +216,11 @@ class SqliteStore:
             # Merging all of FTS5's segments drops the words of deleted rows; VACUUM rewrites the file without its free pages.
             self._db.execute("INSERT INTO words(words) VALUES ('optimize')")
             self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            [(busy, _, _)] = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if busy:
+                raise Busy(
+                    "another program reads the index", where=self.path, next="Close it; the next writer goes on with this."
+                )
 
     def bury(self, session: str, at: str) -> None:
         with _translated(self.path):
@@ -242,8 +252,9 @@ class SqliteStore:
         return _summary(rows[0]) if rows else None
 
     def matching(self, text: str) -> list[str]:
-        exact = self._rows("SELECT id FROM sessions WHERE id = ?1 OR native_id = ?1 ORDER BY id", text)
-        rows = exact or self._rows(
+        rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)
+        rows = rows or self._rows("SELECT id FROM sessions WHERE native_id = ? ORDER BY id", text)
+        rows = rows or self._rows(
             "SELECT id FROM sessions WHERE substr(id, 1, length(?1)) = ?1 OR substr(native_id, 1, length(?1)) = ?1 ORDER BY id",
             text,
         )
@@ -270,14 +281,12 @@ class SqliteStore:
             " WHERE s.id = ? ORDER BY m.seq, m.n",
             session,
         )
-        return [
-            Message(seq, n, role, _restored(text), at, turn, _restored_data(tool)) for seq, n, role, text, at, turn, tool in rows
-        ]
+        return [Message(*(*map(_restored, r[:6]), _restored_data(r[6]))) for r in rows]
 
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
-            "SELECT s.id, f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times FROM faults f"
-            " JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
+            "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times FROM faults f"
+            " LEFT JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
         )
         return [(s, Fault(kind, part, at, size, _spans(lost), bool(told), n)) for s, kind, part, at, size, lost, told, n in rows]
 
@@ -305,7 +314,7 @@ class SqliteStore:
             since,
             limit,
         )
-        return [Hit("message", r[0], r[1], r[2], r[3], _restored(r[4]), r[5], round(r[6], 6), r[7]) for r in rows]
+        return [Hit(*("message", *map(_restored, r[:6]), round(r[6], 6), _restored(r[7]))) for r in rows]
 
 
 def _make(db: apsw.Connection) -> None:
@@ -319,24 +328,24 @@ def _place(row: Any) -> Place:
 
 
 def _summary(row: Any) -> Summary:
-    values: list[Any] = [_restored(v) if isinstance(v, bytes) else v for v in row]
-    return Summary(*values)
+    return Summary(*map(_restored, row))
 
 
 def _turn(row: Any) -> Turn:
-    return Turn(row[0], row[1], row[2], _restored(row[3]), *row[4:])
+    return Turn(*map(_restored, row))
 
 
-def _stored(text: str) -> str | bytes:
-    """SQLite's text is UTF-8; what isn't (lone surrogates) is kept as bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text
+def _stored(value: Any) -> Any:
+    """SQLite's text is UTF-8; what isn't (lone surrogates) is kept as bytes. Numbers and None as they are."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    return value
 
 
-def _restored(value: str | bytes) -> str:
+def _restored(value: Any) -> Any:
     return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 

@@ -74,8 +74,8 @@ class Store(Protocol):
 
     def put(self, batch: Batch) -> None: ...
 
-    def put_place(self, place: Place) -> None:
-        """For a journal that has no rows: the keep's own."""
+    def put_place(self, place: Place, faults: Sequence[Fault] | None) -> None:
+        """For a journal that has no rows: the keep's own. Its faults (None: as they were) are listed under the session ""."""
 
     def forget(self, name: str) -> None:
         """Drop all that came from that journal."""

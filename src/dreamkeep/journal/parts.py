@@ -99,11 +99,22 @@ def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:
 
 def compress(host: Host, folder: str, part: int) -> bool:
     """Replace a finished part by its compressed form. The plain one goes only when the other is durable and proven equal."""
-    import zstandard
-
     path = f"{folder}/{name(part)}"
     if host.stat(path) is None:
         return False
+    guard = host.open_lock(f"{folder}/{LOCK}")
+    try:
+        # Under the journal's lock: a rotation that fails makes a part and takes it away again, and then this one is the last.
+        if not host.try_lock(guard) or part >= numbers(host, folder)[-1]:
+            return False
+        return _compress(host, folder, part, path)
+    finally:
+        host.close(guard)
+
+
+def _compress(host: Host, folder: str, part: int, path: str) -> bool:
+    import zstandard
+
     with stream(host, folder, part) as plain:
         press = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
         frozen = b"".join([*(press.compress(block) for block in _blocks(plain)), press.flush()])

@@ -7,11 +7,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from dreamkeep.errors import from_os
+from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
 from dreamkeep.host import Host, make_folders, notice_forks
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.together import Together
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
 # A writer has two handles; half of what the process may have open is for others.
@@ -70,8 +71,13 @@ class Journals:
             journal=session or "keep",
             aside=f"{self._root}/aside",
             new_id=self._ids.new,
+            may_begin=lambda: self._refuse_if_buried(session),
             part_size=self._part_size,
         )
+
+    def _refuse_if_buried(self, session: str) -> None:
+        if session and Tombstones(self._host, self._root).has(session):
+            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
 
     def _prepare(self, name: str) -> None:
         """Folders above a journal, durable even if whoever made them died before syncing them."""
@@ -83,9 +89,17 @@ class Journals:
             while len(folder) > len(self._root):
                 folder = os.path.dirname(folder)
                 self._host.sync_folder(folder)
+            self._sync_above()
         except OSError as problem:
             raise from_os(problem, "making the keep's folders", folder) from problem
         self._synced.add(name)
+
+    def _sync_above(self) -> None:
+        """The keep's own name; where the folder above is not ours to open, its owner made that name long ago."""
+        try:
+            self._host.sync_folder(os.path.dirname(self._root))
+        except PermissionError:
+            pass
 
     def close(self) -> None:
         with self._mutex:

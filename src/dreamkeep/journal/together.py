@@ -43,6 +43,11 @@ class _Ticket:
         self.gate.acquire()
 
 
+def _wake(ticket: _Ticket | None) -> None:
+    if ticket:
+        ticket.gate.release()
+
+
 class Together:
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -78,7 +83,7 @@ class Together:
             leads = not self._led
             self._led = True
         if not leads:
-            ticket.gate.acquire()
+            self._await(ticket)
         if leads or ticket.leads:
             self._lead()
         if ticket.problem:
@@ -88,10 +93,23 @@ class Together:
         writer.make_durable(ticket.written)
         return ticket.written.seqs
 
+    def _await(self, ticket: _Ticket) -> None:
+        try:
+            ticket.gate.acquire()
+        except BaseException:
+            # Interrupted: nobody may wait for us to lead. What a leader has taken up already will be written.
+            with self._mutex:
+                if ticket in self._queue:
+                    self._queue.remove(ticket)
+                heir = self._next_leader() if ticket.leads else None
+            _wake(heir)
+            raise
+
     def _lead(self) -> None:
         """One round for everybody in the queue (we are its first), then pass the lead on."""
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST))]
+        batch: list[_Ticket] = []
         try:
+            batch += [self._queue.popleft() for _ in range(min(len(self._queue), _MOST))]
             self._write(batch)
             self._sync({id(ticket.written.part): ticket.written.part for ticket in batch if ticket.written})
         finally:
@@ -104,7 +122,9 @@ class Together:
             for ticket in batch:
                 ticket.tried = True
                 try:
-                    ticket.written = ticket.writer.write(ticket.events())
+                    # None: somebody holds that journal. Its owner may wait for it, the others need not.
+                    ticket.written = ticket.writer.write_at_once(ticket.events())
+                    ticket.tried = ticket.written is not None
                 except Exception as problem:  # belongs to whoever asked, and is raised there
                     ticket.problem = problem
         finally:
@@ -121,11 +141,16 @@ class Together:
             wanted = self._held_back if synced else True
             self._held_back = wanted and self._syncing > _ROUNDS
             if wanted and not self._held_back:
-                heir = self._queue[0] if self._queue else None
-                self._led = heir is not None
+                heir = self._next_leader()
+        _wake(heir)
+
+    def _next_leader(self) -> _Ticket | None:
+        """Under the mutex: the first in the queue leads; nobody does when it is empty."""
+        heir = self._queue[0] if self._queue else None
+        self._led = heir is not None
         if heir:
             heir.leads = True
-            heir.gate.release()
+        return heir
 
     def _sync(self, written: dict[int, Part]) -> None:
         """All of them at once, leaving out those that somebody is syncing already."""

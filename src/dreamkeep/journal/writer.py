@@ -2,7 +2,7 @@
 
 One append: number and link the frames under the lock, one write, unlock, sync, acknowledge. The lock (flock on the file `lock`)
 is held around the write only; threads that wait share one sync. The length of the file `lock` is the number of the part being
-written: one fstat tells every other process that it must move on. It is a hint, never truth: opening looks at the folder.
+written: one lseek tells every other process that it must move on. It is a hint, never truth: opening looks at the folder.
 
 A sync that failed is never tried again on that handle and never acknowledged: the page cache proves nothing any more. The part
 is sealed as suspect (its successor's head says so), and the frames in doubt are written again, into the new part, each naming the
@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from dreamkeep.errors import Deleted, from_os
-from dreamkeep.event import Event, Kind, rfc3339
+from dreamkeep.errors import from_os
+from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
@@ -71,6 +71,7 @@ class Writer:
         journal: str,
         aside: str,
         new_id: Callable[[], str],
+        may_begin: Callable[[], None] = lambda: None,
         part_size: int = PART_SIZE,
         wait_s: float = _WAIT_S,
     ) -> None:
@@ -79,12 +80,12 @@ class Writer:
         self._journal = journal
         self._aside = aside
         self._new_id = new_id
+        self._may_begin = may_begin
         self._part_size = part_size
         self._wait_s = wait_s
         self._mutex = threading.Lock()
         self._lock_handle = -1
         self._part: Part | None = None
-        self._opened_before = False
         self._seq = 0
         self._crc = NO_CRC
         self._carry: Carried = {}
@@ -103,6 +104,23 @@ class Writer:
     def write(self, events: Sequence[Event]) -> Written:
         """The first half of an append: in the page cache, promised to nobody."""
         return self._locked(self._write_new, events, [draft(event) for event in events])
+
+    def write_at_once(self, events: Sequence[Event]) -> Written | None:
+        """As `write`, but None where one would have to wait for others, or where there is more to do than to write."""
+        drafted = [draft(event) for event in events]
+        if not self._mutex.acquire(blocking=False):
+            return None
+        try:
+            if self._lock_handle < 0 or not self._host.try_lock(self._lock_handle):
+                return None
+            try:
+                return self._write_new(events, drafted) if self._unchanged() else None
+            finally:
+                self._host.unlock(self._lock_handle)
+        except OSError as problem:
+            raise from_os(problem, "writing", self.folder) from problem
+        finally:
+            self._mutex.release()
 
     def make_durable(self, written: Written) -> None:
         """The second half. Nothing is left to do when somebody else's sync covered it."""
@@ -132,8 +150,16 @@ class Writer:
 
     def remove(self) -> None:
         """Take the whole journal away. Writers elsewhere see at their next append that their lock lost its name."""
-        self._locked(self._remove_files)
-        self.park()
+        host = self._host
+        with self._mutex:
+            self._close_part()
+            handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
+            try:
+                lock(host, handle, where=self.folder, wait_s=self._wait_s)
+                self._remove_files(handle)
+            finally:
+                host.close(handle)
+                self._close_handles()
 
     def after_fork(self) -> None:
         """In a forked child: the parent's mutexes may be held by threads that do not exist here, its handles are copies."""
@@ -184,25 +210,26 @@ class Writer:
             try:
                 while True:
                     if self._lock_handle < 0:
-                        make_folders(host, self.folder)
-                        self._lock_handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
-                    if not host.try_lock(self._lock_handle):
-                        lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
+                        self._open_lock()
+                    # Locking is inside: an interrupt just after it must not leave the lock behind; unlocking twice is harmless.
                     try:
-                        part = self._part
-                        if (
-                            # The common case, kept short: nobody wrote since we did.
-                            part
-                            and part.handle >= 0
-                            and host.end(self._lock_handle) == part.number
-                            and host.end(part.handle) == part.end
-                        ) or self._up_to_date():
+                        if not host.try_lock(self._lock_handle):
+                            lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
+                        if self._unchanged() or self._up_to_date():
                             return act(*given)
                     finally:
                         host.unlock(self._lock_handle)
-                    self._look_again()
+                    # The lock file lost its name: a delete, or somebody tidied up.
+                    self._close_part()
+                    self._close_handles()
             except OSError as problem:
                 raise from_os(problem, "writing", self.folder) from problem
+
+    def _unchanged(self) -> bool:
+        """The common case, kept short: nobody wrote since we did."""
+        part = self._part
+        end = self._host.end
+        return part is not None and part.handle >= 0 and end(self._lock_handle) == part.number and end(part.handle) == part.end
 
     def _up_to_date(self) -> bool:
         """Bring what we know up to date with the disk. False when our lock is not the journal's lock any more."""
@@ -229,17 +256,11 @@ class Writer:
         part.handle = handle
         return True
 
-    def _look_again(self) -> None:
-        """The lock file lost its name: a delete, or somebody tidied up."""
-        self._close_part()
-        self._close_handles()
-        if self._opened_before and not self.exists():
-            self._opened_before = False
-            raise Deleted(
-                "the journal was removed while it was open",
-                where=self._journal,
-                next="If that was not meant, lift it with `dreamkeep undelete`, then open the session again.",
-            )
+    def _open_lock(self) -> None:
+        if self._host.stat(self.folder) is None:
+            self._may_begin()
+            make_folders(self._host, self.folder)
+        self._lock_handle = self._host.open_lock(f"{self.folder}/{parts.LOCK}")
 
     def _follow(self, part: Part, end: int) -> bool:
         """Take in what other processes appended. False when it is not simply more frames: then the part must be settled."""
@@ -265,6 +286,9 @@ class Writer:
         found = survey(host, self.folder)
         self._seq, self._crc, self._carry = found.position.seq, found.position.crc, found.carry
         notes: list[Draft] = []
+        if found.part == 0:
+            # Asked under the lock: a tombstone that was written before the parts were removed is seen here.
+            self._may_begin()
         if found.part == 0 or found.cold:
             self._open_part(found.part + 1)
         else:
@@ -282,17 +306,16 @@ class Writer:
                 part.end = found.tail.offset
                 # The damage may have begun with the line feed of the last good frame.
                 part.unended = part.end > 0 and host.read(handle, 1, part.end - 1) != b"\n"
-                notes += self._note(Kind.JOURNAL_SETTLED, {**found.tail._asdict(), "aside": kept})
+                notes += self._note(Kind.JOURNAL_SETTLED, {"journal": self._journal, **found.tail._asdict(), "aside": kept})
             if not found.headed:
                 self._write(self._head(found.part), part)
             # Whoever created these names may have died before making them durable.
             host.sync_folder(self.folder)
             host.sync_folder(os.path.dirname(self.folder))
         if found.holes:
-            notes += self._note(Kind.JOURNAL_HOLE, {"holes": found.holes})
+            notes += self._note(Kind.JOURNAL_HOLE, {"journal": self._journal, "holes": found.holes})
         if notes:
             self._write(notes, self._current)
-        self._opened_before = True
         host.cut(self._lock_handle, self._current.number)
 
     def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
@@ -325,7 +348,7 @@ class Writer:
         fresh = []
         carry = self._carry
         for event in events:
-            new = not any(_reached(carry, key, value) for key, value in event.carry.items()) if event.carry else True
+            new = not (event.carry and _said(carry, event.carry))
             fresh.append(new)
             if new and event.carry:
                 carry = {**carry, **event.carry}
@@ -344,10 +367,9 @@ class Writer:
             if taken:
                 self._host.cut(part.handle, part.end)
             raise
-        part.unended = False
-        part.end += len(data)
-        self._seq += len(drafts)
-        self._crc = crc
+        # All at once: an interrupt between two of them would make the next append reuse a seq.
+        end, seq = part.end + len(data), self._seq + len(drafts)
+        part.unended, part.end, self._seq, self._crc = False, end, seq, crc
 
     # -- parts
 
@@ -411,8 +433,8 @@ class Writer:
             if number == 1:
                 host.sync_folder(os.path.dirname(self.folder))
         except OSError as problem:
-            host.close(part.handle)
-            part.handle = -1
+            handle, part.handle = part.handle, -1
+            host.close(handle)
             try:
                 host.remove(path)  # nothing in it was acknowledged
                 self._seq, self._crc = seq, crc
@@ -442,9 +464,10 @@ class Writer:
                     part.synced = part.end
                 except OSError as problem:
                     part.failed = problem
-            if part.handle >= 0:
-                self._host.close(part.handle)
-            part.handle = -1
+            # Forgotten before it is closed: after an interrupt in between, its number may be somebody else's.
+            handle, part.handle = part.handle, -1
+            if handle >= 0:
+                self._host.close(handle)
 
     def _close_part(self) -> None:
         if self._part:
@@ -454,24 +477,26 @@ class Writer:
     def _close_handles(self) -> None:
         if self._part:
             self._retire(self._part)
-        if self._lock_handle >= 0:
-            self._host.close(self._lock_handle)
-            self._lock_handle = -1
+        handle, self._lock_handle = self._lock_handle, -1
+        if handle >= 0:
+            self._host.close(handle)
 
-    def _remove_files(self) -> None:
+    def _remove_files(self, lock_handle: int) -> None:
         host = self._host
-        self._close_part()
         for name in host.names(self.folder):
             if name != parts.LOCK:
                 host.remove(f"{self.folder}/{name}")
         host.sync_folder(self.folder)
         # Whoever has the lock file open sees by its length that this is not the journal any more.
-        host.cut(self._lock_handle, 0)
+        host.cut(lock_handle, 0)
         host.remove(f"{self.folder}/{parts.LOCK}")
         host.remove_folder(self.folder)
         host.sync_folder(os.path.dirname(self.folder))
 
 
-def _reached(carry: Carried, key: str, value: int | str) -> bool:
-    known = carry.get(key)
-    return isinstance(value, int) and isinstance(known, int) and value <= known
+def _said(known: Carried, carry: Carry) -> bool:
+    """A cursor that was reached, or nothing but words that stand already: a replay."""
+    cursors = [(key, value) for key, value in carry.items() if isinstance(value, int)]
+    if cursors:
+        return any(isinstance(reached := known.get(key), int) and value <= reached for key, value in cursors)
+    return all(known.get(key) == value for key, value in carry.items())

@@ -40,7 +40,10 @@ class Deleting:
             self._finish(session)
 
     def undelete(self, session: str) -> None:
-        self._say(Kind.SESSION_UNDELETED, session)
+        make_folders(self._host, f"{self._root}/{INTENTS}")
+        with self._alone(wait_s=_WAIT_S):
+            self._finish_each(f"{self._root}/{INTENTS}")
+            self._say(Kind.SESSION_UNDELETED, session)
 
     def finish_all(self) -> None:
         """What a crash left undone. Somebody who is deleting just now sees to it himself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dreamkeep.errors import DreamkeepError
@@ -33,13 +33,15 @@ _SHARED = (
 Ask = Callable[[Callable[[Store], Any]], Any]
 
 
-def examine(host: Host, root: str, ask: Ask) -> list[dict[str, Any]]:
-    """One entry a check: `{check, ok, what, next}`."""
+def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]) -> list[dict[str, Any]]:
+    """One entry a check: `{check, ok, what, next}`. `strays`: what the last look at the journals could not index."""
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
     checks = (_folder, _file_system, _space, _switch, _index, _journals, _unfinished, _aside)
-    return [entry for check in checks for entry in _guarded(check, host, root, ask)]
+    found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
+    way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
+    return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
 
 def _guarded(
@@ -108,11 +110,12 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         yield _entry(
             "journal",
             False,
-            f"{session}: {fault.kind} in part {fault.part} at byte {fault.offset}" + (f", seq {lost} missing" if lost else ""),
+            f"{session or 'the keep itself'}: {fault.kind} in part {fault.part} at byte {fault.offset}"
+            + (f", seq {lost} missing" if lost else ""),
             "What can be read around it is read; the bytes are kept where they are.",
         )
     if len(faults) > 20:
-        yield _entry("journal", False, f"… and {len(faults) - 20} more", "dreamkeep doctor --json shows the first 20.")
+        yield _entry("journal", False, f"… and {len(faults) - 20} more", "`dreamkeep show SESSION` lists those of one session.")
     if not faults:
         yield _entry("journal", True, "no damage seen")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Event, Kind, text_in
 
 USER = "user"
 
@@ -23,12 +23,21 @@ class Message(NamedTuple):
 
 
 def messages(seq: int, event: Event) -> list[Message]:
+    """Raises KeyError or TypeError when the body is not what its kind promises."""
     body = event.body
     if event.kind == Kind.MESSAGE_ADDED:
-        return [Message(seq, 0, body["role"], body["text"], event.at, body.get("turn"), body.get("tool"))]
+        return [_message(seq, 0, body, event.at, text_in(body, "turn", "") or None)]
     if event.kind == Kind.TURN_SUBMITTED:
-        return [Message(seq, 0, USER, body["prompt"], event.at, body["turn"])]
+        return [Message(seq, 0, USER, text_in(body, "prompt"), event.at, text_in(body, "turn"))]
     if event.kind == Kind.TURN_RECORDED:
+        turn = text_in(body, "turn")
         said = [{"role": USER, "text": body["prompt"]}, *body["messages"]]
-        return [Message(seq, n, m["role"], m["text"], event.at, body["turn"], m.get("tool")) for n, m in enumerate(said, 1)]
+        return [_message(seq, n, m, event.at, turn) for n, m in enumerate(said, 1)]
     return []
+
+
+def _message(seq: int, n: int, said: Mapping[str, Any], at: str, turn: str | None) -> Message:
+    tool = said.get("tool")
+    if tool is not None and not isinstance(tool, Mapping):
+        raise TypeError("tool is no object")
+    return Message(seq, n, text_in(said, "role"), text_in(said, "text"), at, turn, tool)

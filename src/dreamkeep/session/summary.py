@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Event, Kind, text_in
 from dreamkeep.session.messages import messages
 
 ACTIVE = "active"
@@ -54,9 +54,9 @@ def step(summary: Summary, event: Event) -> Summary:
         change["state"] = STATE_AFTER[kind]
         change["ended_at"] = event.at if kind == Kind.SESSION_ENDED else None
         for key in ("project", "cwd", "title"):
-            change[key] = body.get(key) or getattr(summary, key)
+            change[key] = text_in(body, key, getattr(summary, key))
     elif kind == Kind.SESSION_TITLED:
-        change["title"] = body["title"]
+        change["title"] = text_in(body, "title")
     return summary._replace(**change)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Event, Kind, text_in
 
 SUBMITTED = "submitted"
 STARTED = "started"
@@ -43,16 +43,18 @@ KINDS = frozenset((Kind.TURN_SUBMITTED, Kind.TURN_STARTED, Kind.TURN_SETTLED, Ki
 def step(turn: Turn | None, seq: int, event: Event) -> Turn:
     """The turn after one more of its events. Every event counts, whatever order damage left them in."""
     body = event.body
-    turn = turn or Turn(body["turn"], seq, SUBMITTED, "")
+    turn = turn or Turn(text_in(body, "turn"), seq, SUBMITTED, "")
     if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
-        turn = turn._replace(seq=seq, prompt=body["prompt"], submitted_at=event.at, owner=body.get("owner") or turn.owner)
+        turn = turn._replace(
+            seq=seq, prompt=text_in(body, "prompt"), submitted_at=event.at, owner=text_in(body, "owner", turn.owner or "")
+        )
     if event.kind == Kind.TURN_STARTED:
         turn = turn._replace(started_at=turn.started_at or event.at)
         if turn.state == SUBMITTED:
             turn = turn._replace(state=STARTED)
     if event.kind in (Kind.TURN_SETTLED, Kind.TURN_RECORDED) and turn.state not in _FINAL:
         # The first word about the end stands, except that an interruption was only ever a guess.
-        turn = turn._replace(state=body["state"], settled_at=event.at, reason=body.get("reason"))
+        turn = turn._replace(state=text_in(body, "state"), settled_at=event.at, reason=text_in(body, "reason", "") or None)
     return turn
 
 

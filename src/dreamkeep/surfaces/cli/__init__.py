@@ -23,16 +23,23 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except DreamkeepError as problem:
-        print(f"dreamkeep: {problem}", file=sys.stderr)
-        return problem.exit_code
+        return _tell(problem, arguments.json)
     except BrokenPipeError:
         # The reader (`head`) has what it wanted. Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:
-        named = from_os(problem, f"`{arguments.verb}`", str(problem.filename or ""))
-        print(f"dreamkeep: {named}", file=sys.stderr)
-        return named.exit_code
+        return _tell(from_os(problem, f"`{arguments.verb}`", str(problem.filename or "")), arguments.json)
     except KeyboardInterrupt:
         print("dreamkeep: interrupted; what was acknowledged is safe.", file=sys.stderr)
         return 3
+
+
+def _tell(problem: DreamkeepError, as_json: bool) -> int:
+    """What, where and what next on stderr; with --json as the one document on stdout, too."""
+    from dreamkeep.surfaces.cli import text
+
+    print(f"dreamkeep: {text.line(str(problem))}", file=sys.stderr)
+    if as_json:
+        print(text.json_text({"error": {"what": problem.what, "where": problem.where, "next": problem.next}}))
+    return problem.exit_code

@@ -87,6 +87,6 @@ def _count(text: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 on, not {text!r}")
+    if not 1 <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 on (and no more than a billion), not {text!r}")
     return value

@@ -35,6 +35,11 @@ def clean(text: str) -> str:
     )
 
 
+def line(text: str) -> str:
+    """As `clean`, for places of one line."""
+    return clean(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def size(count: int) -> str:
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -63,6 +68,8 @@ def status(s: dict[str, Any]) -> str:
         f"messages  {s['messages']}",
         f"journal   {size(s['bytes'])}",
     ]
+    if s["strays"]:
+        lines.append(f"strays    {s['strays']}  (see `dreamkeep doctor`)")
     if s["faults"]:
         lines.append(f"faults    {s['faults']}  (see `dreamkeep doctor`)")
     return "\n".join(lines)
@@ -73,15 +80,15 @@ def sessions(data: dict[str, Any]) -> str:
     if not found:
         return "No sessions."
     head = ["SESSION", "STATE", "TURNS", "LAST (UTC)", "TITLE"]
-    rows = [[clean(s["id"]), s["state"], str(s["turns"]), _clock(s["last_at"]), clean(s["title"])] for s in found]
+    rows = [[line(s["id"]), s["state"], str(s["turns"]), _clock(s["last_at"]), line(s["title"])] for s in found]
     return table([head, *rows])
 
 
 def session(data: dict[str, Any]) -> str:
     s = data["session"]
     lines = [
-        f"{clean(s['id'])}  {s['state']}  {clean(s['title'])}",
-        f"  project {clean(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
+        f"{line(s['id'])}  {s['state']}  {line(s['title'])}",
+        f"  project {line(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
         f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC",
     ]
     lines += [_fault(f) for f in data["faults"]]
@@ -91,11 +98,11 @@ def session(data: dict[str, Any]) -> str:
         if m["turn"] != shown and m["turn"] in turns:
             shown = m["turn"]
             t = turns[shown]
-            reason = f" ({clean(t['reason'])})" if t.get("reason") else ""
+            reason = f" ({line(t['reason'])})" if t.get("reason") else ""
             lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {shown[:8]}…{shown[-4:]}  {t['state']}{reason}"]
-        tool = f" [{clean(str(m['tool'].get('name', 'tool')))}]" if m.get("tool") else ""
+        tool = f" [{line(str(m['tool'].get('name', 'tool')))}]" if m.get("tool") else ""
         text = clean(m["text"]).replace("\n", "\n    ")
-        lines.append(f"  {clean(m['role'])}{tool}: {text}")
+        lines.append(f"  {line(m['role'])}{tool}: {text}")
     return "\n".join(lines)
 
 
@@ -106,14 +113,14 @@ def _fault(f: dict[str, Any]) -> str:
 
 def reindexed(data: dict[str, Any]) -> str:
     extra = f", {data['removed']} removed" if data["removed"] else ""
-    strays = "".join(f"\nNobody claims {name}: no readable head." for name in data["strays"])
+    strays = "".join(f"\nNot indexed: {line(stray)}" for stray in data["strays"])
     return f"{data['journals']} journals read, {data['events']} events{extra}.{strays}"
 
 
 def doctor(data: dict[str, Any]) -> str:
     lines = []
     for check in data["checks"]:
-        lines.append(f"{'ok ' if check['ok'] else 'BAD'} {check['check']}: {clean(check['what'])}")
+        lines.append(f"{'ok ' if check['ok'] else 'BAD'} {check['check']}: {line(check['what'])}")
         if check["next"] and not check["ok"]:
             lines.append(f"      → {check['next']}")
     return "\n".join(lines)

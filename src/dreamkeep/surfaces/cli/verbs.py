@@ -25,8 +25,8 @@ def _print(arguments: Namespace, data: Any, human: Callable[[Any], str]) -> None
         print(text.json_text(data))
     else:
         # What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on it.
-        shown = human(data) + "\n"
-        sys.stdout.buffer.write(shown.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+        encoding = sys.stdout.encoding or "utf-8"
+        print(human(data).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _status(keep: Keep, arguments: Namespace) -> int:

@@ -1,5 +1,0 @@
-import sys
-
-from dreamkeep.surfaces.cli import main
-
-sys.exit(main())
