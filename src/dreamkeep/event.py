@@ -75,14 +75,18 @@ class Ids:
         # 48 bits of milliseconds and 12 bits within the millisecond make one clock that never goes back.
         tick = self._now() * 512 // 125_000
         with self._lock:
-            self._tick = tick = tick if tick > self._tick else self._tick + 1
-            if not self._tails:
-                chance = self._random(15 * 64).hex()
-                self._tails = [chance[n : n + 15] for n in range(0, len(chance), 15)]
-            tail = self._tails.pop()
+            if tick <= self._tick:
+                tick = self._tick + 1
+            self._tick = tick
+            tail = (self._tails or self._more_tails()).pop()
         head = f"{tick:015x}"
         # The variant leaves two of the four bits of its digit to chance; a constant there costs nothing that matters.
         return f"{head[:8]}-{head[8:12]}-7{head[12:]}-8{tail[:3]}-{tail[3:]}"
+
+    def _more_tails(self) -> list[str]:
+        chance = self._random(15 * 64).hex()
+        self._tails = [chance[n : n + 15] for n in range(0, len(chance), 15)]
+        return self._tails
 
 
 _second: tuple[int, str] = (-1, "")
@@ -106,9 +110,9 @@ def encode_body(body: Body) -> tuple[bytes, bool]:
         raw = _dumps(body)
     except TypeError:  # a lone surrogate, a huge integer, or something that is no JSON data at all (armour refuses that)
         return _armoured(body), True
-    # orjson writes NaN and infinities as null.
-    if _hides_nan(body):
-        return _armoured(body), True
+    for value in body.values():
+        if type(value) is not str and _hides_nan(value):
+            return _armoured(body), True  # orjson would write null
     return raw, False
 
 
@@ -134,7 +138,7 @@ def _dumps(value: object) -> bytes:
 def _hides_nan(value: Any) -> bool:
     if isinstance(value, float):
         return value - value != 0  # so for NaN and both infinities
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return False

@@ -145,11 +145,11 @@ class Turn:
 
     def add(self, role: str, text: str, *, tool: Mapping[str, Any] | None = None) -> None:
         """One message; `tool` is what is known of a tool call or its result (name, input, output, exit code, …)."""
-        if type(role) is str and role and type(text) is str and tool is None:
-            message = {"role": role, "text": text}
+        if tool is None and role and type(role) is str and type(text) is str:
+            body: Body = {"turn": self.id, "role": role, "text": text}
         else:
-            message = _message({"role": role, "text": text, "tool": tool})
-        self._session._append(Kind.MESSAGE_ADDED, {"turn": self.id, **message})
+            body = {"turn": self.id, **_message({"role": role, "text": text, "tool": tool})}
+        self._session._append(Kind.MESSAGE_ADDED, body)
 
     def settle(self, state: str = "completed", reason: str | None = None) -> None:
         """How it ended. Saying the same again changes nothing; saying something else is refused."""

@@ -12,7 +12,6 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from time import monotonic
 
 from dreamkeep.errors import NotDurable
@@ -51,7 +50,8 @@ def _wake(ticket: _Ticket | None) -> None:
 class Together:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._appending: set[int] = set()
+        #: One entry for each thread that is appending now; its length is all that matters, and changing it is atomic.
+        self._appending: list[None] = []
         self._mutex = threading.Lock()
         self._queue: deque[_Ticket] = deque()
         # True from the moment somebody leads until the queue is found empty: while it is, every ticket will be seen to.
@@ -64,8 +64,7 @@ class Together:
     def append(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
         """`events` makes them when they are needed: in a crowd that is the leader's work, too."""
         appending = self._appending
-        me = get_ident()
-        appending.add(me)
+        appending.append(None)
         try:
             if len(appending) >= _MANY:
                 self._crowded_until = monotonic() + _CROWD_S
@@ -74,7 +73,7 @@ class Together:
                 return writer.append(events())
             return self._queued(writer, events) if self._able else writer.append(events())
         finally:
-            appending.discard(me)
+            appending.pop()
 
     def _queued(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
         ticket = _Ticket(writer, events)

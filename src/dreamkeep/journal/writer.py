@@ -28,7 +28,7 @@ T = TypeVar("T")
 #: A part that has reached this size is finished; the next append opens another.
 PART_SIZE = 4 << 20
 _WAIT_S = 60.0
-#: Syncs that one append may see fail, each in another part, before it gives up.
+#: How often an append may move on to another part after a failed sync, before it gives up.
 _CHANCES = 2
 
 
@@ -124,17 +124,10 @@ class Writer:
 
     def make_durable(self, written: Written) -> None:
         """The second half. Nothing is left to do when somebody else's sync covered it."""
-        for _ in range(_CHANCES):
-            if written.part.synced >= written.end:
-                return
-            try:
-                self._sync(written.part, written.end)
-            except OSError as problem:
-                # A failure seals the part; the frames get another chance in a new one.
-                failure = problem
-                written = self._locked(self._bequeath, written)
-        if written.part.synced < written.end:
-            raise from_os(failure, "syncing", self.folder) from failure
+        try:
+            self._sync(written.part, written.end)
+        except OSError as problem:
+            self._mend(written, problem)
 
     def carried(self, key: str) -> int | str | None:
         """What the journal says of `key` now: a source's cursor, the session's state."""
@@ -170,6 +163,17 @@ class Writer:
         self._close_handles()
 
     # -- durable
+
+    def _mend(self, written: Written, failure: OSError) -> None:
+        """A failure seals the part; the frames get another chance in a new one."""
+        for _ in range(_CHANCES):
+            written = self._locked(self._bequeath, written)
+            try:
+                self._sync(written.part, written.end)
+                return
+            except OSError as problem:
+                failure = problem
+        raise from_os(failure, "syncing", self.folder) from failure
 
     def _sync(self, part: Part, end: int) -> None:
         """Whoever comes first syncs for all who wait behind."""
@@ -359,17 +363,20 @@ class Writer:
         data, crc = place(drafts, self._seq, self._crc, was)
         if part.unended:
             data = b"\n" + data
-        taken = 0
-        try:
-            while taken < len(data):
-                taken += self._host.write(part.handle, data[taken:] if taken else data)
-        except OSError:
-            if taken:
-                self._host.cut(part.handle, part.end)
-            raise
+        taken = self._host.write(part.handle, data)
+        if taken < len(data):
+            self._write_rest(part, data, taken)
         # All at once: an interrupt between two of them would make the next append reuse a seq.
         end, seq = part.end + len(data), self._seq + len(drafts)
         part.unended, part.end, self._seq, self._crc = False, end, seq, crc
+
+    def _write_rest(self, part: Part, data: bytes, taken: int) -> None:
+        try:
+            while taken < len(data):
+                taken += self._host.write(part.handle, data[taken:])
+        except OSError:
+            self._host.cut(part.handle, part.end)
+            raise
 
     # -- parts
 
