@@ -291,7 +291,7 @@ def test_a_waiter_that_is_interrupted_does_not_take_the_lead_with_it(root: str) 
         pool.append(f"python:s{n}", [event("first")])
     group = pool._together
     group._led = True  # somebody leads, far away
-    tickets = [together._Ticket(pool.writer(f"python:s{n}"), lambda: [event("x")]) for n in range(2)]
+    tickets = [together._Ticket(pool.writer(f"python:s{n}"), event("x")) for n in range(2)]
 
     class Interrupted:
         def acquire(self) -> None:

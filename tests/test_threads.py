@@ -89,7 +89,7 @@ def test_a_crowd_on_many_sessions_loses_doubles_and_reorders_nothing(root: str, 
             assert [t.split()[0] for t in there if t.startswith(f"{me}:")] == [f"{me}:{n}" for n in range(60)]
         assert len(there) == 120
     if not unable:
-        assert max(host.groups) > 5, "nobody ever led for others"
+        assert max(host.groups) > 1, "nobody ever led for others"
 
 
 def test_a_crowd_on_one_session_shares_syncs(root: str) -> None:

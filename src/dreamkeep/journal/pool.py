@@ -36,13 +36,12 @@ class Journals:
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
-        return self._together.append(self.writer(session), lambda: events)
+        return self._together.append(self.writer(session), events)
 
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
         """Append one event that happens now."""
-        self._together.append(
-            self.writer(session), lambda: (Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry),)
-        )
+        event = Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
+        self._together.append(self.writer(session), (event,))
 
     def writer(self, session: str) -> Writer:
         """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 
 from dreamkeep.errors import NotDurable
@@ -28,11 +28,11 @@ _CROWD_S = 0.01
 
 
 class _Ticket:
-    __slots__ = ("events", "gate", "leads", "problem", "tried", "writer", "written")
+    __slots__ = ("event", "gate", "leads", "problem", "tried", "writer", "written")
 
-    def __init__(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> None:
+    def __init__(self, writer: Writer, event: Event) -> None:
         self.writer = writer
-        self.events = events
+        self.event = event
         self.tried = False
         self.written: Written | None = None
         self.problem: Exception | None = None
@@ -61,8 +61,7 @@ class Together:
         self._able = True
         self._crowded_until = 0.0
 
-    def append(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
-        """`events` makes them when they are needed: in a crowd that is the leader's work, too."""
+    def append(self, writer: Writer, events: Sequence[Event]) -> tuple[int | None, ...]:
         appending = self._appending
         appending.append(None)
         try:
@@ -70,13 +69,13 @@ class Together:
                 self._crowded_until = monotonic() + _CROWD_S
             elif not self._crowded_until or monotonic() > self._crowded_until:
                 self._crowded_until = 0.0
-                return writer.append(events())
-            return self._queued(writer, events) if self._able else writer.append(events())
+                return writer.append(events)
+            return self._queued(writer, events[0]) if self._able and len(events) == 1 else writer.append(events)
         finally:
             appending.pop()
 
-    def _queued(self, writer: Writer, events: Callable[[], Sequence[Event]]) -> tuple[int | None, ...]:
-        ticket = _Ticket(writer, events)
+    def _queued(self, writer: Writer, event: Event) -> tuple[int | None, ...]:
+        ticket = _Ticket(writer, event)
         with self._mutex:
             self._queue.append(ticket)
             leads = not self._led
@@ -88,7 +87,7 @@ class Together:
         if ticket.problem:
             raise ticket.problem
         if ticket.written is None:
-            return writer.append(events())
+            return writer.append((event,))
         writer.make_durable(ticket.written)
         return ticket.written.seqs
 
@@ -108,7 +107,6 @@ class Together:
         """One round for everybody in the queue (we are its first), then pass the lead on."""
         batch: list[_Ticket] = []
         try:
-            batch += [self._queue.popleft() for _ in range(min(len(self._queue), _MOST))]
             self._write(batch)
             self._sync({id(ticket.written.part): ticket.written.part for ticket in batch if ticket.written})
         finally:
@@ -117,12 +115,14 @@ class Together:
                 ticket.gate.release()
 
     def _write(self, batch: list[_Ticket]) -> None:
+        """Takes the queue into `batch`. Whatever happens, the lead is passed on."""
         try:
+            batch += [self._queue.popleft() for _ in range(min(len(self._queue), _MOST))]
             for ticket in batch:
                 ticket.tried = True
                 try:
                     # None: somebody holds that journal. Its owner may wait for it, the others need not.
-                    ticket.written = ticket.writer.write_at_once(ticket.events())
+                    ticket.written = ticket.writer.write_at_once(ticket.event)
                     ticket.tried = ticket.written is not None
                 except Exception as problem:  # belongs to whoever asked, and is raised there
                     ticket.problem = problem

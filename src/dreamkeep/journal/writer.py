@@ -97,7 +97,7 @@ class Writer:
 
         Raises NotDurable (or a kind of it) when the disk does not take them.
         """
-        written = self.write(events)
+        written = (self.write_at_once(events[0]) if len(events) == 1 else None) or self.write(events)
         self.make_durable(written)
         return written.seqs
 
@@ -105,18 +105,31 @@ class Writer:
         """The first half of an append: in the page cache, promised to nobody."""
         return self._locked(self._write_new, events, [draft(event) for event in events])
 
-    def write_at_once(self, events: Sequence[Event]) -> Written | None:
-        """As `write`, but None where one would have to wait for others, or where there is more to do than to write."""
-        drafted = [draft(event) for event in events]
-        if not self._mutex.acquire(blocking=False):
+    def write_at_once(self, event: Event) -> Written | None:
+        """The common case of `write`, in one piece because it is the one that must be fast: one event, nobody to wait for,
+        nothing changed since we wrote last. None when it is another case."""
+        drafts = draft(event)
+        if event.carry or len(drafts) > 1 or not self._mutex.acquire(False):
             return None
         try:
-            if self._lock_handle < 0 or not self._host.try_lock(self._lock_handle):
+            host, part, lock_handle = self._host, self._part, self._lock_handle
+            if (
+                part is None
+                or part.handle < 0
+                or lock_handle < 0
+                or part.failed
+                or part.unended
+                or not host.try_lock(lock_handle)
+            ):
                 return None
             try:
-                return self._write_new(events, drafted) if self._unchanged() else None
+                start = part.end
+                if host.end(lock_handle) != part.number or host.end(part.handle) != start or start >= self._part_size:
+                    return None
+                self._write(drafts, part)
+                return Written((self._seq,), drafts, self._seq, part, part.end)
             finally:
-                self._host.unlock(self._lock_handle)
+                host.unlock(lock_handle)
         except OSError as problem:
             raise from_os(problem, "writing", self.folder) from problem
         finally:
@@ -219,7 +232,7 @@ class Writer:
                     try:
                         if not host.try_lock(self._lock_handle):
                             lock(host, self._lock_handle, where=self.folder, wait_s=self._wait_s)
-                        if self._unchanged() or self._up_to_date():
+                        if self._up_to_date():
                             return act(*given)
                     finally:
                         host.unlock(self._lock_handle)
@@ -228,12 +241,6 @@ class Writer:
                     self._close_handles()
             except OSError as problem:
                 raise from_os(problem, "writing", self.folder) from problem
-
-    def _unchanged(self) -> bool:
-        """The common case, kept short: nobody wrote since we did."""
-        part = self._part
-        end = self._host.end
-        return part is not None and part.handle >= 0 and end(self._lock_handle) == part.number and end(part.handle) == part.end
 
     def _up_to_date(self) -> bool:
         """Bring what we know up to date with the disk. False when our lock is not the journal's lock any more."""
@@ -323,13 +330,8 @@ class Writer:
         host.cut(self._lock_handle, self._current.number)
 
     def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
-        part = self._current
-        if len(events) == 1 and not events[0].carry and part.failed is None and part.end < self._part_size:
-            first = self._seq + 1
-            self._write(drafted[0], part)
-            return Written((self._seq,), drafted[0], first, part, part.end)
-        if part.failed:
-            self._seal(str(part.failed))
+        if self._current.failed:
+            self._seal(str(self._current.failed))
         fresh, carry = self._fresh(events)
         drafts = [d for own, new in zip(drafted, fresh, strict=True) if new for d in own]
         if drafts and self._current.end >= self._part_size:
