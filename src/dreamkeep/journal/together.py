@@ -20,11 +20,11 @@ from dreamkeep.host import Host
 from dreamkeep.journal.writer import Part, Writer, Written
 
 #: Below so many appending threads everybody goes alone.
-_MANY = 16
+_MANY = 8
 _MOST = 64
 _ROUNDS = 1
 # A crowd that was just served comes back one by one: it is still a crowd.
-_CROWD_S = 0.01
+_CROWD_S = 0.05
 
 
 class _Ticket:
