@@ -12,7 +12,8 @@ import pytest
 
 from dreamkeep.errors import Busy, NoSpace, NotDurable, ReadOnly, from_os
 from dreamkeep.event import Ids, rfc3339
-from dreamkeep.host import RealHost, file_system_of, hold, is_held, lock, make_folders, publish_file, replace_file, sweep
+from dreamkeep.held import hold, is_held, sweep
+from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, replace_file
 
 from .faults import LOSSES, FragileHost, PowerCut
 

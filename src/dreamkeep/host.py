@@ -11,8 +11,7 @@ import errno
 import os
 import sys
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 from dreamkeep.errors import Busy, Unsupported
@@ -390,90 +389,3 @@ def read_file(host: Host, path: str) -> bytes:
         return host.read(handle, host.end(handle), 0)
     finally:
         host.close(handle)
-
-
-class Forkable(Protocol):
-    def after_fork(self) -> None: ...
-
-
-_forkable: weakref.WeakSet[Forkable] = weakref.WeakSet()
-
-
-def notice_forks(thing: Forkable) -> None:
-    """In every forked child `thing.after_fork()` is called: locks, handles and chance are copies there, not its own."""
-    _forkable.add(thing)
-
-
-def _after_fork_in_child() -> None:
-    for thing in list(_forkable):
-        thing.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-class Held:
-    """A lock file held by this process until `release`: proof of life that needs no clock and no pid."""
-
-    def __init__(self, host: Host, path: str, handle: int) -> None:
-        self._host = host
-        self.path = path
-        self._handle = handle
-
-    def release(self) -> None:
-        if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            try:
-                self._host.remove(self.path)
-            except OSError:
-                pass  # closing gives the lock back; the name is swept by the next owner
-            finally:
-                self._host.close(handle)
-
-    def forget(self) -> None:
-        """In a forked child: let go of the copy without ending the parent's ownership."""
-        if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            self._host.close(handle)
-
-
-def hold(host: Host, name: Callable[[], str]) -> Held:
-    """Create a lock file under a fresh name and lock it; a sweeper that got in between only costs a retry."""
-    while True:
-        path = name()
-        handle = host.create(path)
-        if host.try_lock(handle) and host.handle_stat(handle).links > 0:
-            return Held(host, path, handle)
-        host.close(handle)
-
-
-def is_held(host: Host, path: str) -> bool:
-    """Whether some process holds that lock file now. Changes nothing on disk."""
-    try:
-        handle = host.open_read(path)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # can't be told; that somebody is gone is a conclusion we don't draw from a failure
-    try:
-        # Shared, so that two who ask at the same time don't take each other for the owner.
-        return not host.try_lock(handle, shared=True)
-    finally:
-        host.close(handle)
-
-
-def sweep(host: Host, folder: str) -> None:
-    """Remove lock files whose holders are gone."""
-    for name in host.names(folder):
-        path = f"{folder}/{name}"
-        try:
-            handle = host.open_read(path)
-        except OSError:
-            continue  # another sweeper was faster, or it is not ours to look at
-        try:
-            if host.try_lock(handle):
-                host.remove(path)
-        except OSError:
-            pass  # likewise; or it can't be removed, which harms nobody
-        finally:
-            host.close(handle)

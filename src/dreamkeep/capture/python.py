@@ -14,7 +14,8 @@ from typing import Any
 
 from dreamkeep.errors import Refused, from_os
 from dreamkeep.event import Body, Carry, Ids, Kind
-from dreamkeep.host import Held, Host, hold, is_held, make_folders, notice_forks, sweep
+from dreamkeep.held import Held, hold, is_held, notice_forks, sweep
+from dreamkeep.host import Host, make_folders
 from dreamkeep.journal.pool import Journals
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
 from dreamkeep.session.turns import SETTLED

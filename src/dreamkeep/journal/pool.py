@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
-from dreamkeep.host import Host, make_folders, notice_forks
+from dreamkeep.held import notice_forks
+from dreamkeep.host import Host, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.together import Together
 from dreamkeep.journal.tombs import Tombstones
