@@ -104,7 +104,7 @@ def test_delete_leaves_no_word_and_nothing_brings_it_back(sample: Keep, root: st
     with pytest.raises(Exception, match="deleted"), Keep.open(root) as keep:
         keep.session("secret")
     assert cli("reindex", "--from-zero").code == 0 and cli("show", "secret").code == 1
-    assert cli("undelete", "secret").code == 0
+    assert cli("undelete", "secr").code == 0
     with Keep.open(root) as keep:
         keep.session("secret").record("new life")
     assert [m["text"] for m in cli("show", "secret", "--json").json["messages"]] == ["new life"]

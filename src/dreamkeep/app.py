@@ -33,7 +33,10 @@ class Keep:
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
         self.root = root
         self._host = host
-        found = host.stat(root)
+        try:
+            found = host.stat(root)
+        except OSError as problem:
+            raise cannot_read(problem, root) from problem
         if found and not found.is_folder:
             raise BadUsage("a keep is a folder, and this is a file", where=root, next="Choose another with --keep.")
         self.config = settings.load(_toml(host, root), environment, where=f"{root}/keep.toml")
@@ -128,7 +131,7 @@ class Keep:
         matches = (
             [d for d in dead if session == d]
             or [d for d in dead if session == d.partition(":")[2]]
-            or [d for d in dead if session and d.startswith(session)]
+            or [d for d in dead if session and (d.startswith(session) or d.partition(":")[2].startswith(session))]
         )
         found = _one(matches, session, "deleted session")
         self._deleting().undelete(found)
@@ -330,7 +333,7 @@ def _one(matches: list[str], text: str, what: str) -> str:
     if not text:
         raise BadUsage(f"which {what}? The id is empty", next="`dreamkeep sessions` lists them.")
     if not matches:
-        raise NotFound(f"there is no {what} {text!r}", where="", next="`dreamkeep sessions` lists them.")
+        raise NotFound(f"there is no {what} {text!r}", next="`dreamkeep sessions` lists what there is.")
     if len(matches) > 1:
         some = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
         raise NotFound(f"{text!r} is not one {what} but {len(matches)}", where=some, next="Give more of the id.")

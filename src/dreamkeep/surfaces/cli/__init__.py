@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dreamkeep.errors import DreamkeepError, from_os
+from dreamkeep.errors import DreamkeepError, cannot_read
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:
-        return _tell(from_os(problem, f"`{arguments.verb}`", str(problem.filename or "")), arguments.json)
+        # Writing says its own errors; what is left could not be looked at.
+        return _tell(cannot_read(problem, f"`{arguments.verb}`"), arguments.json)
     except KeyboardInterrupt:
         print("dreamkeep: interrupted; what was acknowledged is safe.", file=sys.stderr)
         return 3
