@@ -157,7 +157,12 @@ class Together:
         try:
             ready = [part for part in mine if part.handle >= 0 and part.failed is None]
             ends = [part.end for part in ready]
-            outcome = self._host.sync_all([part.handle for part in ready]) if ready else []
+            try:
+                outcome = self._host.sync_all([part.handle for part in ready]) if ready else []
+            except OSError:
+                outcome = (
+                    None  # the kernel's queue failed, not a file: everybody syncs for himself, and hears of it if that fails
+                )
             if outcome is None:
                 self._able = False
                 return
