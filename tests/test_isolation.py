@@ -379,3 +379,41 @@ def test_ending_from_two_sides_is_one_event(root: str) -> None:
             side.end()
         frames = Reading(HOST, str(folder(root, "s")))
         assert sum(f["kind"] == Kind.SESSION_ENDED for f in frames) == 1
+
+
+def test_an_interrupt_just_after_locking_leaves_no_lock_behind(root: str) -> None:
+    class Interrupting(RealHost):
+        armed = False
+
+        def try_lock(self, handle: int, *, shared: bool = False) -> bool:
+            got = super().try_lock(handle, shared=shared)
+            if self.armed:
+                self.armed = False
+                raise KeyboardInterrupt
+            return got
+
+    host = Interrupting()
+    pool, other = Journals(host, root, IDS), Journals(HOST, root, IDS)
+    pool.append("python:s", [event("one")])
+    for events in ([event("a"), event("b")], []):  # the long way
+        host.armed = True
+        with pytest.raises(KeyboardInterrupt):
+            pool.append("python:s", events)
+        probe = HOST.open_lock(f"{root}/{folder_of('python:s')}/lock")
+        assert HOST.try_lock(probe)
+        HOST.close(probe)
+    other.append("python:s", [event("two")])
+    assert texts(f"{root}/{folder_of('python:s')}") == ["one", "two"]
+
+
+def test_undeleting_waits_for_a_deletion_under_way(keep: Keep, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K2: lifted half-way, a torn session would come back."""
+    monkeypatch.setattr("dreamkeep.recovery.delete._WAIT_S", 0.1)
+    keep.session("x").record("gone")
+    keep.delete("x")
+    holder = HOST.open_lock(f"{root}/state/delete.lock")
+    assert HOST.try_lock(holder)
+    with pytest.raises(Busy):
+        keep.undelete("x")
+    HOST.close(holder)
+    assert keep.undelete("x") == "python:x"
