@@ -395,7 +395,7 @@ def test_an_interrupt_just_after_locking_leaves_no_lock_behind(root: str) -> Non
     host = Interrupting()
     pool, other = Journals(host, root, IDS), Journals(HOST, root, IDS)
     pool.append("python:s", [event("one")])
-    for events in ([event("a"), event("b")], []):  # the long way
+    for events in ([event("a"), event("b")], [event("c")], []):  # the long way, and the quick one
         host.armed = True
         with pytest.raises(KeyboardInterrupt):
             pool.append("python:s", events)

@@ -109,31 +109,27 @@ class Writer:
         """The common case of `write`, in one piece because it is the one that must be fast: one event, nobody to wait for,
         nothing changed since we wrote last. None when it is another case."""
         drafts = draft(event)
-        if event.carry or len(drafts) > 1 or not self._mutex.acquire(False):
+        if event.carry or len(drafts) > 1 or self._mutex.locked():
             return None
-        try:
+        # `with` and `finally` around every lock: Python raises an interrupt right after the call that took it, too.
+        with self._mutex:
             host, part, lock_handle = self._host, self._part, self._lock_handle
-            if (
-                part is None
-                or part.handle < 0
-                or lock_handle < 0
-                or part.failed
-                or part.unended
-                or not host.try_lock(lock_handle)
-            ):
+            if part is None or part.handle < 0 or lock_handle < 0 or part.failed or part.unended:
                 return None
             try:
                 start = part.end
-                if host.end(lock_handle) != part.number or host.end(part.handle) != start or start >= self._part_size:
-                    return None
-                self._write(drafts, part)
-                return Written((self._seq,), drafts, self._seq, part, part.end)
+                if (
+                    host.try_lock(lock_handle)
+                    and host.end(lock_handle) == part.number
+                    and host.end(part.handle) == start < self._part_size
+                ):
+                    self._write(drafts, part)
+                    return Written((self._seq,), drafts, self._seq, part, part.end)
+                return None
+            except OSError as problem:
+                raise from_os(problem, "writing", self.folder) from problem
             finally:
                 host.unlock(lock_handle)
-        except OSError as problem:
-            raise from_os(problem, "writing", self.folder) from problem
-        finally:
-            self._mutex.release()
 
     def make_durable(self, written: Written) -> None:
         """The second half. Nothing is left to do when somebody else's sync covered it."""
