@@ -17,7 +17,7 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, empty
 from dreamkeep.session.turns import Turn
 
-MARK = Mark(1, 100, 5, 6)
+MARK = Mark(1, 100, 5, 7, 6)
 
 
 def place(session: str, seq: int = 1) -> Place:

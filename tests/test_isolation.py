@@ -160,6 +160,31 @@ def test_a_change_behind_the_indexs_back_is_seen(root: str, change: str) -> None
         assert answers(keep) == before
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_damage_in_what_was_indexed_long_ago_is_told_once_the_session_goes_on(root: str, in_place: bool) -> None:
+    """W4 B3: by the hole that the next writer records; or at once, when the file was replaced by another."""
+    with Keep.open(root) as keep:
+        session = keep.session("s", cwd="/")
+        for word in ("alpha", "beta", "gamma"):
+            session.record(word)
+        answers(keep)
+    file = part(folder(root, "s"))
+    damaged = file.read_bytes().replace(b'"beta"', b'"bet4"') + b"garbage"
+    if in_place:
+        file.write_bytes(damaged)
+    else:
+        Path(f"{file}.new").write_bytes(damaged)
+        os.replace(f"{file}.new", file)
+    with Keep.open(root) as keep:
+        assert in_place or "journal" in bad(keep)
+        keep.session("s", cwd="/").record("delta")
+        assert [m["text"] for m in keep.show("s")["messages"]] == ["alpha", "gamma", "delta"]
+        assert "damage" in bad(keep)["journal"]
+        before = answers(keep)
+        keep.reindex(from_zero=True)
+        assert answers(keep) == before
+
+
 def test_damage_in_the_keeps_own_journal_is_told(root: str) -> None:
     """B3: that one holds the tombstones."""
     with Keep.open(root) as keep:

@@ -14,6 +14,7 @@ from dreamkeep.host import Host
 from dreamkeep.index.rows import Rows
 from dreamkeep.index.store import Batch, Mark, Place, Store
 from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault, Position, Reading, Span, events
 from dreamkeep.journal.settle import read_head
@@ -85,7 +86,7 @@ def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
     if not part:
         return None  # an empty folder is no journal
     hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
-    return Mark(part, hot.size, hot.mtime_ns, at.mtime_ns) if hot else None
+    return Mark(part, hot.size, hot.mtime_ns, hot.inode, at.mtime_ns) if hot else None
 
 
 def journals(host: Host, root: str) -> Iterator[str]:
@@ -187,6 +188,8 @@ def _only_longer(host: Host, folder: str, place: Place) -> bool:
     before = place.mark
     if now is None or ((now.part, now.size) == (before.part, before.size) and now.part_mtime_ns != before.part_mtime_ns):
         return False
+    if now.part == before.part and now.part_inode != before.part_inode:
+        return False  # another file of that name: a backup, an editor
     if now.folder_mtime_ns != before.folder_mtime_ns and len(parts.numbers(host, folder)) != now.part:
         return False
     return _still_there(host, folder, place.position)
@@ -236,6 +239,7 @@ class _Stretch:
         self._reading = Reading(host, folder, place.position if place else None)
         self._broken: list[str] = []
         self._strange: list[int] = []
+        self._told = False
         self.odd = False
         self.overtaken = False
 
@@ -244,7 +248,7 @@ class _Stretch:
         summary = life.empty(self._session) if self._from_zero else self._store.session(self._session)
         if summary is None or self._mark is None:
             return  # removed while we looked
-        stream = events(self._reading, self._broken)
+        stream = events(self._listening(), self._broken)
         travelled = 0
         more = True
         while more:
@@ -259,6 +263,12 @@ class _Stretch:
                 self._put(rows, summary, more)
             travelled += step
             yield count, step
+
+    def _listening(self) -> Iterator[Frame]:
+        """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
+        for frame in self._reading:
+            self._told |= frame["kind"] == Kind.JOURNAL_HOLE
+            yield frame
 
     def _known_turn(self, turn: str) -> Turn | None:
         found = self._store.turns(self._session, [turn])
@@ -277,7 +287,7 @@ class _Stretch:
     def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
-        mark = Mark(0, 0, 0, 0) if more or self._mark is None else self._mark
+        mark = Mark(0, 0, 0, 0, 0) if more or self._mark is None else self._mark
         self._place = Place(self._name, self._session, self._reading.position, mark)
         faults = None if more else self._faults()
         self._store.put(Batch(self._place, summary, list(rows.turns.values()), rows.messages, faults))
@@ -288,5 +298,5 @@ class _Stretch:
             *(Fault("chunks", 0, 0, 0) for _ in self._broken),
             *(Fault("strange", 0, 0, 0, (Span(seq, seq),)) for seq in self._strange),
         ]
-        self.odd = bool(found) or self._reading.looks_back
+        self.odd = bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
         return found if self._from_zero else None

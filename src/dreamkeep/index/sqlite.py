@@ -18,11 +18,11 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 1
+VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
-    mark_part INT, mark_size INT, mark_part_mtime INT, mark_folder_mtime INT) WITHOUT ROWID;
+    mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
     title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT);
 CREATE INDEX sessions_by_native_id ON sessions(native_id);
@@ -152,7 +152,7 @@ class SqliteStore:
     def _put_place(self, place: Place) -> None:
         with _translated(self.path):
             self._db.execute(
-                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?)",
+                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                 (place.name, place.session, *place.position, *place.mark),
             )
 
@@ -324,7 +324,7 @@ def _make(db: apsw.Connection) -> None:
 
 
 def _place(row: Any) -> Place:
-    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:10]))
+    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:11]))
 
 
 def _summary(row: Any) -> Summary:

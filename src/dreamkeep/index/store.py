@@ -18,6 +18,7 @@ class Mark(NamedTuple):
     part: int
     size: int
     part_mtime_ns: int
+    part_inode: int
     folder_mtime_ns: int
 
 
