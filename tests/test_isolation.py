@@ -204,13 +204,7 @@ def test_an_answer_waits_for_a_follower_that_is_ahead(root: str, monkeypatch: py
         session = keep.session("s")
         for n in range(100):
             session.record(f"m{n}")
-        real = build._Stretch._known_turn
         once = [1]
-
-        def between(self: Any, turn: str) -> Any:
-            return real(self, turn)
-
-        monkeypatch.setattr(build._Stretch, "_known_turn", between)
         reading = build._Stretch.read
 
         def overtaken(self: Any) -> Any:
