@@ -23,7 +23,7 @@ LAYERS = [
 #: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
 TOGETHER = [{"app", "views"}, {"host", "aio"}, {"host", "held"}, {"event", "errors"}, {"surfaces", "__main__"}]
 THIRD_PARTY = {
-    "orjson": {"event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py"},
+    "orjson": {"event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"},
     "apsw": {"index/sqlite.py"},
     "zstandard": {"journal/parts.py"},
     "shtab": {"surfaces/cli/verbs.py"},

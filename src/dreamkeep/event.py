@@ -17,6 +17,14 @@ Body = Mapping[str, Any]
 Carry = Mapping[str, "int | str"]
 
 
+class Verbatim(dict[str, Any]):
+    """A body that is JSON bytes already, to be written as they are. Whoever makes one vouches for them: one line, strict JSON."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__()
+        self.raw = raw
+
+
 class Kind:
     """The names of what can happen. `part.*`, `journal.*` and `chunk` are the journal's own book-keeping."""
 
@@ -37,6 +45,16 @@ class Kind:
     TURN_SETTLED = "turn.settled"
     TURN_RECORDED = "turn.recorded"
     MESSAGE_ADDED = "message.added"
+    # What was captured raw (session/raw.py).
+    SOURCE_OPENED = "source.opened"
+    SOURCE_READ = "source.read"
+    SOURCE_CHANGED = "source.changed"
+    SOURCE_ROWS = "source.rows"
+    HOOK_FIRED = "hook.fired"
+    TAP_OPENED = "tap.opened"
+    TAP_FRAMES = "tap.frames"
+    TAP_CLOSED = "tap.closed"
+    LINEAGE_FOUND = "lineage.found"
 
 
 class Event(NamedTuple):
@@ -106,6 +124,8 @@ def rfc3339(ns: int) -> str:
 
 def encode_body(body: Body) -> tuple[bytes, bool]:
     """JSON bytes without a line feed, and whether they are armoured."""
+    if type(body) is Verbatim:
+        return body.raw, False
     try:
         raw = _dumps(body)
     except TypeError:  # a lone surrogate, a huge integer, or something that is no JSON data at all (armour refuses that)

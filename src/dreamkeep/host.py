@@ -38,6 +38,13 @@ class Stat(NamedTuple):
     mode: int
 
 
+class Entry(NamedTuple):
+    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere."""
+
+    name: str
+    at: Stat | None
+
+
 class Host(Protocol):
     """A handle is a small integer, as the operating system gives it."""
 
@@ -53,6 +60,9 @@ class Host(Protocol):
         """None when there is no such name; every other problem raises."""
 
     def names(self, folder: str) -> list[str]: ...
+
+    def entries(self, folder: str) -> list[Entry]:
+        """Names with their stats, in the order of names: for looking through many files at once."""
 
     def make_folder(self, path: str) -> bool:
         """False when it was there already."""
@@ -124,6 +134,17 @@ def _stat(s: os.stat_result) -> Stat:
     return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, (s.st_mode & 0o170000) == 0o040000, s.st_mode & 0o7777)
 
 
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
+    try:
+        return _stat(entry.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # gone meanwhile, or a link to nothing
+
+
 class RealHost:
     """The machine we run on."""
 
@@ -138,6 +159,10 @@ class RealHost:
 
     def names(self, folder: str) -> list[str]:
         return os.listdir(folder)
+
+    def entries(self, folder: str) -> list[Entry]:
+        with os.scandir(folder) as found:
+            return sorted((Entry(e.name, _entry_stat(e)) for e in found), key=_name)
 
     def remove(self, path: str) -> None:
         os.unlink(path)

@@ -1,0 +1,69 @@
+"""What discovery finds: a source is a file or database in which an agent keeps sessions. Knows names, opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import NamedTuple, Protocol
+
+from dreamkeep.host import Host
+
+#: How a source is read: lines that are appended; a JSON document that is rewritten whole; the rows of an SQLite file;
+#: lines in a zstd-compressed file.
+LINES, DOCUMENT, ROWS, LINES_ZST = "lines", "document", "rows", "lines.zst"
+
+
+class Source(NamedTuple):
+    """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many (rows).
+
+    `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup". `parent`: of a subagent, whose.
+    """
+
+    agent: str
+    path: str
+    form: str = LINES
+    session: str = ""
+    role: str = "main"
+    parent: str = ""
+
+
+class Discovery(Protocol):
+    """What a module of `capture/agents/` offers. All of it may be asked at any time, so it must be cheap."""
+
+    AGENT: str
+
+    def homes(self, home: str, environment: Mapping[str, str]) -> list[str]:
+        """Folders (or files) where this agent may keep its sessions, most specific first; they need not exist.
+
+        `environment` is empty when the user named a home.
+        """
+
+    def discover(self, host: Host, place: str) -> Iterable[Source]:
+        """All sources below one of `homes`. A folder that is not there or can't be read yields nothing or raises OSError."""
+
+    def claims(self, path: str) -> Source | None:
+        """Whether a path that the user named is a source of this agent, by its name alone."""
+
+    def identify(self, path: str, head: bytes) -> str:
+        """The session's native id by the beginning of the file (up to 64 KiB); "" when it does not tell."""
+
+
+#: Every agent that keeps sessions on disk: its module in capture/agents/.
+AGENTS = {
+    "claude": "claude",
+    "codex": "codex",
+    "gemini": "gemini",
+    "qwen": "qwen",
+    "opencode": "opencode",
+    "hermes": "hermes",
+    "hermes-webui": "hermes_webui",
+    "copilot": "copilot",
+    "kimi": "kimi",
+    "goose": "goose",
+    "pi": "pi",
+}
+
+
+def discovery(agent: str) -> Discovery:
+    found: Discovery = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")  # type: ignore[assignment]  # a module is one
+    return found

@@ -1,0 +1,77 @@
+"""An agent's own bytes inside a frame's body, and out again, byte for byte. Pure.
+
+    {"source":"main",…,"sizes":[17,2],"lines":[{"type":"user"…},"not JSON"]}
+
+Each element is one line (or piece) of a source. A line that is a JSON object stands there verbatim, so that a frame's own parsing
+parses it too, and `jq` sees into it; `sizes` (bytes of each element in the frame) lets its exact bytes be cut out again. Anything else is
+a JSON string; what is no UTF-8 is base64 in a list. `sizes` and `lines` are the last members.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from dreamkeep.event import Verbatim
+
+_LINES = b'"lines":['
+# Parsers stop at some depth (orjson at 1024, others earlier), and a frame is deeper than the line in it: far down stays text.
+_DEPTH = 200
+_DEEPER = 1024 - _DEPTH
+_OPEN, _CLOSE = b"[" * _DEEPER, b"]" * _DEEPER
+
+
+def pack(about: Mapping[str, Any], lines: Sequence[bytes]) -> Verbatim:
+    """A body that holds `about` and the lines."""
+    elements = [element(line) for line in lines]
+    head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
+    raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
+    return Verbatim(raw)
+
+
+def element(line: bytes) -> bytes:
+    if line[:1] == b"{" and b"\n" not in line:
+        try:
+            # Shallow lines are nearly all of them, and counting is cheaper than building lists around them.
+            deep = line.count(b"[") + line.count(b"{") > _DEPTH
+            orjson.loads(_OPEN + line + _CLOSE if deep else line)
+            return line
+        except orjson.JSONDecodeError:
+            pass  # not what a strict parser takes: as text, then
+    try:
+        return orjson.dumps(line.decode())
+    except UnicodeDecodeError:
+        return b'["%b"]' % base64.b64encode(line)
+
+
+def unpack(body: bytes) -> list[bytes]:
+    """The lines of a packed body, from its raw bytes."""
+    start = body.index(_LINES)
+    sizes = orjson.loads(body[:start].rstrip(b",") + b"}")["sizes"]
+    at = start + len(_LINES)
+    found = []
+    for size in sizes:
+        found.append(_bytes(body[at : at + size]))
+        at += size + 1
+    return found
+
+
+def _bytes(piece: bytes) -> bytes:
+    if piece[:1] == b"{":
+        return piece
+    value = orjson.loads(piece)
+    return base64.b64decode(value[0]) if isinstance(value, list) else str(value).encode()
+
+
+def contents(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any] | bytes]:
+    """What a reader needs, from a parsed body: an object for a line that was one, else its bytes."""
+    for value in body["lines"]:
+        if isinstance(value, dict):
+            yield value
+        elif isinstance(value, list):
+            yield base64.b64decode(value[0])
+        else:
+            yield str(value).encode()
