@@ -14,7 +14,7 @@ LINES, DOCUMENT, ROWS, LINES_ZST = "lines", "document", "rows", "lines.zst"
 
 
 class Source(NamedTuple):
-    """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many (rows).
+    """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many.
 
     `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup". `parent`: of a subagent, whose.
     """

@@ -2,8 +2,9 @@
 
     raw record ─► reader (session/formats/) ─► facts ─► folds (turns, messages, segments, lineage) ─► rows
 
-Facts are plain and frozen. Identity is a `key`: the agent's own id of a thing, or a hash of its content; never a position, because
-agents append again, insert again under new row numbers, and rewrite. The same key again is the same thing, perhaps in a newer version.
+Facts are plain and frozen. Identity is a `key`: the agent's own id of a thing, or a hash of its content; never a position,
+because agents append again, insert again under new row numbers, and rewrite. The same key again is the same thing, perhaps in a
+newer version.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-#: Roles. `tool` is a tool's result; a call is an `assistant` message with `tool`. `summary` stands for what a compaction squeezed out.
+#: Roles. `tool` is a tool's result; a call is an `assistant` message with `tool`. `summary`: what a compaction made of the talk.
 USER, ASSISTANT, TOOL, SYSTEM, REASONING, SUMMARY = "user", "assistant", "tool", "system", "reasoning", "summary"
 
 #: Marks: not the words of user or model, though they look like it.
@@ -30,8 +31,8 @@ class Record(NamedTuple):
 
     `data` is the parsed object; None when the bytes are no JSON object, which then are in `text`. `channel` says how it came:
     "file" (a transcript's line), "row" (a database's row: `table`, and `data` is the row), "piece" (a piece of a document that is
-    rewritten whole, as `text`), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame of the tap; `name`
-    is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as `text`).
+    rewritten whole, as `text`), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame of the tap;
+    `name` is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as `text`).
     `source` says which of a session's files ("main", "subagent", "turns", "backup"…). `at` is when it was captured, RFC 3339.
     """
 
@@ -46,7 +47,7 @@ class Record(NamedTuple):
 class Said(NamedTuple):
     """A message. Of several with one key the last is the message, in the place of the first.
 
-    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}` with the output as text.
+    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`, the output as text.
     `turn`: the turn it belongs to, if the record names it; "": the turn that is going on.
     """
 
@@ -69,7 +70,7 @@ class Began(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a turn ended, by what the record says: completed, failed, cancelled, interrupted. `turn` "": the one that is going on."""
+    """How a turn ended, by what the record says: completed, failed, cancelled, interrupted. `turn` "": the one going on."""
 
     turn: str
     state: str
@@ -91,8 +92,9 @@ class Signal(NamedTuple):
     `source`: "structured" (the agent's protocol), "transcript" (its records), "hook", "scraped" (a log line).
     `phase`: "started", "progress" (a heartbeat), "completed", "failed", "cancelled", "noop".
     `id`: the compaction's own identity where the signal has one ("" where not). `scope`: the native session id that the signal is
-    about, after the compaction where it changes ("" = this session); `old_scope`: the one before. `depth`: how many compactions this
-    session has behind it by the agent's own count. `before`/`after`: {"messages": n, "tokens": n}, what is known. `reason`: manual, auto, …
+    about, after the compaction where it changes ("" = this session); `old_scope`: the one before. `depth`: how many compactions
+    this session has behind it by the agent's own count. `before`/`after`: {"messages": n, "tokens": n}, what is known of them.
+    `reason`: manual, auto, …
     `historic`: told again, of what happened before (a replay): never a change of the current segment.
     """
 

@@ -3,8 +3,8 @@
     {"source":"main",…,"sizes":[17,2],"lines":[{"type":"user"…},"not JSON"]}
 
 Each element is one line (or piece) of a source. A line that is a JSON object stands there verbatim, so that a frame's own parsing
-parses it too, and `jq` sees into it; `sizes` (bytes of each element in the frame) lets its exact bytes be cut out again. Anything else is
-a JSON string; what is no UTF-8 is base64 in a list. `sizes` and `lines` are the last members.
+parses it too, and `jq` sees into it; `sizes` (bytes of each element in the frame) lets its exact bytes be cut out again. Anything
+else is a JSON string; what is no UTF-8 is base64 in a list. `sizes` and `lines` are the last members.
 """
 
 from __future__ import annotations
