@@ -1,0 +1,338 @@
+"""One call of an agent's hook: what it says on stdin, verbatim and durable, into the keep's spool. Nothing else.
+
+    python -I -S /…/hook.py AGENT EVENT [KEEP]
+
+Started many times in a turn while the agent waits, so it is a file by itself: it imports only what the interpreter has loaded
+anyway (a test pins that), knows nothing of dreamkeep, parses nothing. It always exits 0, and says nothing unless a pack waits for
+the agent.
+
+KEEP is the keep that `init` knew; DREAMKEEP_KEEP is stronger, and without both it is the user's data folder. More words are
+ignored. DREAMKEEP_OFF=1, or a file OFF in the keep: it only takes stdin off the agent's hands.
+
+    spool/.<name>.tmp ─► write, sync ─► rename to spool/<name>.hook ─► sync the folder      <name>: time-pid-chance~AGENT~EVENT
+
+At the end of a turn or session it starts the drainer (`dreamkeep drain`) in a session of its own and does not wait for it. While
+one holds `state/drain.lock` none is started: that one looks into the spool again after it let go of the lock, and sees our entry.
+
+A pack is a text rendered beforehand. `state/packs/index` has a line `<folder> TAB <file in state/packs>` for each folder that has
+one; the line with the longest folder that is the payload's cwd or above it counts ("/" is for all).
+
+What could not be kept leaves a line in `spool/problems`, else in a file of the user's temp folder: `doctor` shows both.
+"""
+
+# No `from __future__`, no `os`, no `signal`: each is a file to find, read and run, at every call.
+import _signal  # type: ignore[import-not-found]  # the built-in half of `signal`
+import posix
+import sys
+from time import time_ns
+
+_READ = 1 << 18
+#: An agent that leaves its end open without a word for so long has said what it had to say.
+_IDLE_S = 2.0
+#: Answers are for small payloads; what is longer is not looked into.
+_HEAD = 1 << 20
+_PROBLEMS_SIZE = 1 << 16
+_NEW = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC | posix.O_NOFOLLOW
+_ENDS = (
+    *("Stop", "AfterAgent", "agentStop", "Interrupt", "on_session_end", "session.idle", "event_session.idle"),
+    *("SessionEnd", "sessionEnd", "on_session_finalize", "session.deleted", "event_session.deleted"),
+)
+#: Where an agent takes a pack.
+_ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call")
+#: As `python -m dreamkeep`, but found where this file was found; `-E -P`: nothing of the agent's project is ever imported.
+_DRAIN = "import sys; sys.path.append(sys.argv.pop(1)); from dreamkeep.surfaces.cli import main; sys.exit(main())"
+
+
+def main(words: list[str]) -> None:
+    """`words`: AGENT EVENT [KEEP], and whatever else the agent's shell made of the command."""
+    agent, event, given = [*words, "", "", ""][:3]
+    agent, event = _plain(agent), _plain(event)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        # A few milliseconds from the end anyway; half a payload would be of no use to anybody.
+        _signal.signal(number, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGALRM, _give_up_reading)
+    keep = ""
+    try:
+        keep = _keep(given)
+        if _env("DREAMKEEP_OFF") in ("", "0") and not _there(keep + "/OFF"):
+            _take(keep, agent, event)
+    except Exception as problem:
+        _note(keep, agent, event, problem)
+    while _read():  # an agent that can't get rid of its payload would be disturbed
+        pass
+
+
+def _take(keep: str, agent: str, event: str) -> None:
+    head: list[bytes] | None = [] if event in _ANSWERS else None
+    try:
+        _spool(keep + "/spool", agent, event, head)
+    finally:
+        if head is not None:
+            _say(_answer(keep, agent, event, b"".join(head)))
+    if event in _ENDS:
+        _start_drainer(keep)
+
+
+def _plain(word: str) -> str:
+    """What may stand in a file's name."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word[:64])
+
+
+def _env(name: str) -> str:
+    return posix.environ.get(name.encode(), b"").decode(sys.getfilesystemencoding(), "surrogateescape")
+
+
+def _keep(given: str) -> str:
+    """As `config.keep_path` finds it (a test compares). A database has no spool: then it is the folder that `init` knew."""
+    keep = _env("DREAMKEEP_KEEP").removeprefix("file://")
+    if not keep or "://" in keep:
+        keep = given
+    if not keep:
+        data = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
+        other = "" if sys.platform == "darwin" else _env("XDG_DATA_HOME").strip()
+        keep = f"{other or _home() + '/' + data}/dreamkeep"
+    if keep == "~" or keep.startswith("~/"):
+        keep = _home() + keep[1:]
+    return keep if keep.startswith("/") else f"{posix.getcwd()}/{keep}"
+
+
+def _home() -> str:
+    home = _env("HOME")
+    if home:
+        return home
+    import pwd
+
+    return pwd.getpwuid(posix.getuid()).pw_dir
+
+
+def _there(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+# -- stdin
+
+
+def _read() -> bytes:
+    """Empty at the end, when there is no stdin at all, and when nobody says anything any more."""
+    _signal.setitimer(_signal.ITIMER_REAL, _IDLE_S)
+    try:
+        return posix.read(0, _READ)
+    except OSError:
+        return b""
+    finally:
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+def _give_up_reading(*_: object) -> None:
+    # The read that is waiting is tried again after this, and finds an end.
+    posix.dup2(posix.open("/dev/null", posix.O_RDONLY), 0)
+
+
+# -- the spool
+
+
+def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> None:
+    """Piece by piece: a payload of any size needs little memory. `head` gets the beginning."""
+    name = f"{time_ns():020d}-{posix.getpid()}-{posix.urandom(8).hex()}~{agent}~{event}"
+    temp = f"{folder}/.{name}.tmp"
+    # Read first: with stdin closed, the file that is opened next would get its number.
+    piece = _read()
+    try:
+        handle = posix.open(temp, _NEW, 0o600)
+    except FileNotFoundError:
+        _make(folder)
+        handle = posix.open(temp, _NEW, 0o600)
+    try:
+        size = 0
+        while piece:
+            if head is not None and size < _HEAD:
+                head.append(piece)
+            size += len(piece)
+            while piece:
+                piece = piece[posix.write(handle, piece) :]
+            piece = _read()
+        _sync(handle)
+        posix.close(handle)
+        posix.rename(temp, f"{folder}/{name}.hook")
+    except BaseException:
+        posix.unlink(temp)
+        raise
+    _sync_folder(folder)
+
+
+def _make(folder: str) -> None:
+    """With all above it, each durable. Whoever makes one at the same time does the same."""
+    above = folder.rpartition("/")[0]
+    if above and not _there(above):
+        _make(above)
+    try:
+        posix.mkdir(folder, 0o700)
+    except FileExistsError:
+        return
+    _sync_folder(above or "/")
+
+
+def _sync(handle: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    else:
+        posix.fdatasync(handle)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = posix.open(folder, posix.O_RDONLY | posix.O_CLOEXEC)
+    posix.fsync(handle)
+    posix.close(handle)
+
+
+# -- what went wrong
+
+
+def _note(keep: str, agent: str, event: str, problem: BaseException) -> None:
+    """One line, no word of the payload in it. Bounded: when the file is full it begins anew."""
+    what = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
+    line = f"{time_ns()} {agent} {event} {what} (keep {keep})\n".encode("utf-8", "backslashreplace")
+    temp = _env("XDG_RUNTIME_DIR") or _env("TMPDIR") or "/tmp"
+    for path in (f"{keep}/spool/problems", f"{temp}/dreamkeep-hook-{posix.getuid()}.problems"):
+        try:
+            _append(path, line)
+            return
+        except Exception:
+            continue  # there is one more place, or nowhere left to say it
+
+
+def _append(path: str, line: bytes) -> None:
+    """Only to a plain file of our own: in a temp folder others may have put anything under that name."""
+    flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
+    handle = posix.open(path, flags, 0o600)
+    found = posix.fstat(handle)
+    if found.st_mode & 0o170000 != 0o100000 or found.st_uid != posix.getuid() or found.st_nlink != 1:
+        raise PermissionError(path)
+    if found.st_size > _PROBLEMS_SIZE:
+        posix.ftruncate(handle, 0)
+    posix.write(handle, line)
+    posix.close(handle)
+
+
+# -- the pack
+
+
+def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
+    """What the agent gets to read, in its own form; nothing where there is no pack."""
+    try:
+        index = _file(f"{keep}/state/packs/index")
+        if event == "pre_llm_call" and b'"is_first_turn":true' not in payload.replace(b": ", b":"):
+            return b""  # Hermes asks at every turn
+        import json  # only now: it costs as much as all the rest
+
+        try:
+            cwd = json.loads(payload).get("cwd")
+        except Exception:
+            cwd = None
+        name = _pack_for(cwd if isinstance(cwd, str) else posix.getcwd(), index.decode("utf-8", "surrogateescape"))
+        text = _file(f"{keep}/state/packs/{name}").decode() if name else ""
+        if not text.strip():
+            return b""
+        if agent == "kimi":
+            return text.encode()  # takes whatever is printed as it is
+        if event == "pre_llm_call":
+            answer: dict[str, object] = {"context": text}
+        elif event == "sessionStart":
+            answer = {"additionalContext": text}
+        else:
+            answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+        return json.dumps(answer).encode()
+    except FileNotFoundError:
+        return b""
+    except Exception as problem:
+        _note(keep, agent, event, problem)
+        return b""
+
+
+def _pack_for(cwd: str, index: str) -> str:
+    best, found = -1, ""
+    for line in index.split("\n"):
+        folder, tab, name = line.partition("\t")
+        folder = folder.rstrip("/")
+        if tab and len(folder) > best and (cwd + "/").startswith(folder + "/") and "/" not in name and name[:1] != ".":
+            best, found = len(folder), name
+    return found
+
+
+def _file(path: str) -> bytes:
+    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    found = posix.read(handle, _HEAD + 1)
+    posix.close(handle)
+    if len(found) > _HEAD:
+        raise ValueError(f"{path} is too large")
+    return found
+
+
+def _say(answer: bytes) -> None:
+    try:
+        while answer:
+            answer = answer[posix.write(1, answer) :]
+    except OSError:
+        pass  # nobody listens
+
+
+# -- the drainer
+
+
+def _start_drainer(keep: str) -> None:
+    if _drainer_at_work(f"{keep}/state/drain.lock"):
+        return
+    if not sys.executable:
+        raise RuntimeError("this Python does not know its own path, so no drainer can be started")
+    file = __file__ if __file__.startswith("/") else f"{posix.getcwd()}/{__file__}"
+    package = file.rsplit("/", 3)[0]
+    words = [sys.executable, "-E", "-P", "-c", _DRAIN, package, "--keep", keep, "drain"]
+    # Nothing of the agent's may be kept open or in use by a process that outlives this one: pipes, folders.
+    posix.closerange(3, 1024)
+    posix.chdir("/")
+    quiet = posix.open("/dev/null", posix.O_RDWR)
+    try:
+        # What it says last is there for `doctor`; the next one begins anew, so that it can't grow.
+        log = posix.open(f"{keep}/state/drain.log", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW, 0o600)
+    except OSError:
+        log = quiet
+    posix.posix_spawn(
+        words[0],
+        words,
+        posix.environ,
+        file_actions=[(posix.POSIX_SPAWN_DUP2, old, new) for old, new in ((quiet, 0), (quiet, 1), (log, 2))],
+        setsid=True,
+        setsigdef=(_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGPIPE),
+    )
+
+
+def _drainer_at_work(path: str) -> bool:
+    """Shared, so that two who ask at the same time don't take each other for the drainer."""
+    try:
+        handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        posix.close(handle)
+    return False
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except BaseException:
+        pass  # whatever it is, it is not the agent's problem
+    # At once: closing down an interpreter takes as long as all of the above.
+    posix._exit(0)

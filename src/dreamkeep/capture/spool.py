@@ -1,0 +1,129 @@
+"""The spool: hook calls that are durable and not journaled yet. What the names mean; looks, and changes nothing.
+
+    spool/<time>-<pid>-<chance>~<agent>~<event>.hook    one call's stdin, verbatim, whole (hook.py writes them)
+    spool/.<…>.tmp                                       being written, or left by a hook that was killed
+    spool/batch-<id>/<…>.hook                            calls of one session on their way into its journal (drain.py)
+    spool/batch-<id>~keep/<…>.hook                       … or of no session, into the keep's own
+    spool/problems                                       what hooks could not keep, a line each
+
+Time is the order here because processes that know nothing of each other have no other one; it decides nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dreamkeep.event import rfc3339
+from dreamkeep.host import Host, read_file
+
+SPOOL = "spool"
+PROBLEMS = "problems"
+_BATCH = "batch-"
+_KEEPS = "~keep"
+_NAME = re.compile(r"(\d{20})-\d{1,20}-[0-9a-f]{16}~([A-Za-z0-9._-]{0,64})~([A-Za-z0-9._-]{0,64})\.hook")
+#: A hook gives up reading after two seconds of silence: what is so old is not being written any more.
+_LEFT_AFTER_NS = 3600 * 10**9
+_PROBLEMS_SHOWN = 20
+_LONGEST_PROBLEM = 600
+_LARGEST_PROBLEMS = 1 << 20
+
+
+class Entry(NamedTuple):
+    """One finished call. `at`: when the hook was started, RFC 3339."""
+
+    name: str
+    at: str
+    agent: str
+    event: str
+
+
+def entry(name: str) -> Entry | None:
+    """What a file's name says; None for everything that is no finished call."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        return None
+    time, agent, event = found.groups()
+    return Entry(name, rfc3339(min(int(time), 2**63)), agent, event)
+
+
+def entries(names: Iterable[str]) -> list[Entry]:
+    """The finished calls among the names of a folder, in the order in which they were made."""
+    return [found for found in map(entry, sorted(names)) if found]
+
+
+def is_batch(name: str) -> bool:
+    return name.startswith(_BATCH)
+
+
+def batch_name(id: str, *, keeps: bool) -> str:
+    return f"{_BATCH}{id}{_KEEPS if keeps else ''}"
+
+
+def is_keeps(batch: str) -> bool:
+    """Whether a batch goes into the keep's own journal."""
+    return batch.endswith(_KEEPS)
+
+
+def left_over(names: Iterable[str], now: int) -> list[str]:
+    """Files of hooks that were killed while they wrote."""
+    return [n for n in sorted(names) if (made := _finished(n)) and now - int(made[:20]) > _LEFT_AFTER_NS]
+
+
+def finished_name(left: str) -> str:
+    """The name that a hook which was killed would have given in the end."""
+    return _finished(left) or left
+
+
+def _finished(name: str) -> str | None:
+    if not (name.startswith(".") and name.endswith(".tmp")):
+        return None
+    found = f"{name[1:-4]}.hook"
+    return found if _NAME.fullmatch(found) else None
+
+
+def names(host: Host, root: str) -> list[str]:
+    """Everything in the spool; nothing when there is none."""
+    try:
+        return host.names(f"{root}/{SPOOL}")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def waiting(host: Host, root: str) -> int:
+    """How many calls, or batches of them, wait for a drainer. One listing."""
+    return sum(1 for name in names(host, root) if is_batch(name) or entry(name))
+
+
+def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(file, line): what hooks could not keep, the newest of each file. Files of others can't be read, and are passed over."""
+    temp = environment.get("XDG_RUNTIME_DIR") or environment.get("TMPDIR") or "/tmp"
+    paths = [f"{root}/{SPOOL}/{PROBLEMS}"]
+    try:
+        paths += [f"{temp}/{n}" for n in sorted(host.names(temp)) if re.fullmatch(r"dreamkeep-hook-\d+\.problems", n)]
+    except OSError:
+        pass  # no temp folder, no problems in it
+    return [(path, line) for path in paths for line in _lines(host, path)[-_PROBLEMS_SHOWN:]]
+
+
+def _lines(host: Host, path: str) -> list[str]:
+    try:
+        found = host.stat(path)
+        # A pipe that somebody put there has no size, and would keep us waiting.
+        if found is None or found.is_folder or not 0 < found.size <= _LARGEST_PROBLEMS:
+            return []
+        text = read_file(host, path).decode("utf-8", "replace")
+    except OSError:
+        return []
+    return ["".join(c if c.isprintable() else "?" for c in line[:_LONGEST_PROBLEM]) for line in text.split("\n") if line.strip()]
+
+
+def hook_command(python: str, hook: str, agent: str, event: str, keep: str) -> str:
+    """The command as an agent's settings have it, for a shell or for who only splits words.
+
+    `|| :` because a Python that does not find its file exits with 2, and 2 tells an agent to stop what it was doing: an
+    uninstalled dreamkeep must not. Who runs it without a shell passes two words more, which the hook ignores.
+    """
+    return f"{shlex.join([python, '-I', '-S', hook, agent, event, keep])} || :"
