@@ -1,0 +1,69 @@
+"""Where Copilot CLI keeps its sessions.
+
+    $COPILOT_HOME or ~/.copilot (older versions: $XDG_CONFIG_HOME/.copilot, $XDG_STATE_HOME/.copilot)
+      session-state/<session id>/events.jsonl     observed
+      session-state/<session id>.jsonl            first versions (assumed)
+
+`session-store.db` beside it is a cache across sessions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+
+from dreamkeep.capture.sources import Source
+from dreamkeep.host import Host
+
+AGENT = "copilot"
+
+_STATE, _EVENTS = "session-state", "events.jsonl"
+
+
+def homes(home: str, environment: Mapping[str, str]) -> list[str]:
+    bases = [environment.get(name, "") for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")]
+    older = [os.path.join(base, ".copilot") for base in bases if base]
+    found = [environment.get("COPILOT_HOME", ""), os.path.join(home, ".copilot"), *older]
+    return list(dict.fromkeys(place for place in found if place))
+
+
+def discover(host: Host, place: str) -> Iterable[Source]:
+    folder = os.path.join(place, _STATE)
+    try:
+        entries = host.entries(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        path = os.path.join(folder, entry.name)
+        if entry.at is None or entry.name.startswith("."):
+            continue
+        if entry.at.is_folder:
+            path = os.path.join(path, _EVENTS)
+            if host.stat(path) is None:
+                continue
+        source = claims(path)
+        if source:
+            yield source
+
+
+def claims(path: str) -> Source | None:
+    folder, name = os.path.split(path)
+    above, session = os.path.split(folder)
+    if name == _EVENTS and os.path.basename(above) == _STATE and session:
+        return Source(AGENT, path, session=session)
+    if session == _STATE and name.endswith(".jsonl") and name != _EVENTS:
+        return Source(AGENT, path, session=name.removesuffix(".jsonl"))
+    return None
+
+
+def identify(path: str, head: bytes) -> str:
+    found = claims(path)
+    if found:
+        return found.session
+    try:
+        first = json.loads(head.split(b"\n", 1)[0])
+        session = first["data"]["sessionId"] if first["type"] == "session.start" else ""
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return session if isinstance(session, str) else ""

@@ -1,0 +1,69 @@
+"""The facts of one file, folded crudely, in the form of `tests/expected/*.json`: for tests of readers alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dreamkeep.session import facts as f
+from dreamkeep.session.formats import Reader
+
+
+def read(
+    make: Callable[[dict[str, Any]], Reader], lines: Iterable[str], *, source: str = "main", rest: bool = False
+) -> list[f.Fact]:
+    """All facts; with `rest` the reader stops after every record, and another one goes on from its state as JSON."""
+    reader = make({})
+    found: list[f.Fact] = []
+    for line in lines:
+        try:
+            data = json.loads(line)
+        except ValueError:
+            data = None
+        whole = isinstance(data, dict)
+        found += reader.read(f.Record("file", data if whole else None, "" if whole else line, "", source))
+        if rest:
+            reader = make(json.loads(json.dumps(reader.state)))
+    return found
+
+
+def fold(found: Iterable[f.Fact]) -> dict[str, Any]:
+    said: dict[str, f.Said] = {}
+    turns: dict[str, dict[str, str]] = {}
+    compactions: dict[str, dict[str, Any]] = {}
+    lineage: dict[tuple[str, str], None] = {}
+    unknown: Counter[str] = Counter()
+    odd, current = 0, ""
+    for fact in found:
+        if isinstance(fact, f.Said):
+            said[fact.key] = fact
+        elif isinstance(fact, f.Began):
+            current = fact.turn
+            turns.setdefault(current, {"prompt": "", "state": "open"})["prompt"] = fact.prompt
+        elif isinstance(fact, f.Settled):
+            turn = turns.get(fact.turn or current, {"state": ""})
+            turn["state"] = fact.state if turn["state"] in ("open", "interrupted") else turn["state"]
+        elif isinstance(fact, f.Signal) and not fact.historic:
+            one = compactions.setdefault(fact.id, {"state": "", "reason": "", "sources": [fact.source]})
+            one["state"], one["reason"] = fact.phase, fact.reason or one["reason"]
+        elif isinstance(fact, f.Edge):
+            lineage[fact.kind, fact.session] = None
+        elif isinstance(fact, f.Unknown):
+            unknown[fact.kind] += 1
+        elif isinstance(fact, f.Odd):
+            odd += 1
+    results = {one.tool["id"]: one.tool for one in said.values() if one.role == f.TOOL and one.tool}
+    calls = [one.tool for one in said.values() if one.role == f.ASSISTANT and one.tool]
+    roles = Counter(one.role for one in said.values())
+    return {
+        "turns": list(turns.values()),
+        "roles": {role: roles[role] for role in (f.USER, f.ASSISTANT, f.TOOL, f.REASONING, f.SUMMARY, f.SYSTEM)},
+        "tool_calls": [{"name": c["name"], "error": bool(results.get(c["id"], {}).get("error"))} for c in calls],
+        "compactions": list(compactions.values()),
+        "lineage": [{"kind": kind, "session": session} for kind, session in lineage],
+        "marks": dict(Counter(one.mark for one in said.values() if one.mark)),
+        "unknown": dict(unknown),
+        "odd": odd,
+    }
