@@ -1,0 +1,51 @@
+"""Pieces of a JSON document that is rewritten whole (cut by capture/document.py): each read by itself. Pure; never raises.
+
+Of a new version only the pieces come that are new: its frames (all that is no element of an array), and between them the elements
+that changed. So the frame before it says to which array an element belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_OPENS = re.compile(r'"((?:[^"\\]|\\.){0,200})"\s*:\s*([\[{])$')
+_TAIL = 300
+
+
+class Frame(NamedTuple):
+    """`members` of the top level; `opens`: the array (or object) whose elements come next, "" at the document's end."""
+
+    members: Mapping[str, Any]
+    opens: str
+    first: bool
+
+
+class Element(NamedTuple):
+    value: object
+
+
+def piece(text: str, inside: bool) -> Frame | Element | None:
+    """None when it can't be read. `inside`: the frame before opened an array."""
+    bare = text.strip().lstrip("\ufeff")
+    opens = _OPENS.search(bare[-_TAIL:])
+    first = bare.startswith("{") and (bool(opens) or not inside)
+    if not first and not bare.startswith(("]", "}")):
+        element = _parsed(bare.lstrip(",")) if inside else None
+        return Element(element[0]) if element else None
+    body = bare if first else "{" + bare[1:].lstrip().lstrip(",")
+    if opens:
+        body += "]}" if opens[2] == "[" else "}}"
+    found = _parsed(body)
+    if found is None or not isinstance(found[0], dict):
+        return None
+    return Frame(found[0], opens[1] if opens else "", first)
+
+
+def _parsed(text: str) -> tuple[Any] | None:
+    try:
+        return (json.loads(text),)
+    except (ValueError, RecursionError):
+        return None
