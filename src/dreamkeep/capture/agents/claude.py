@@ -105,17 +105,19 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """By the name; a subagent that lies beside its session is named after the session in its lines."""
+    """By the name; else by a line that only this agent writes. An old subagent is named after the session in its lines."""
     named = claims(path)
     if named and named.session:
         return named.session
     stem = _stem(path) if path.endswith(_ENDING) else ""
     for line in head.split(b"\n"):
+        if b'"isSidechain"' not in line:
+            continue
         try:
             found = table(json.loads(line))
         except (ValueError, RecursionError):
             continue  # cut off, or broken: the next line may tell
         session = text(found.get("sessionId"))
-        if session:
+        if session and "parentUuid" in found and "isSidechain" in found:
             return f"{session}/{stem}" if stem.startswith(_SUBAGENT) else session
     return ""

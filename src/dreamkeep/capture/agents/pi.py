@@ -1,4 +1,4 @@
-"""Where pi keeps its sessions: `agent/sessions/--<cwd>--/<time>_<session>.jsonl`; in a folder that the user named, without the cwd."""
+"""Where pi keeps its sessions: `agent/sessions/--<cwd>--/<time>_<session>.jsonl`; without the cwd in a folder of the user's."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """The header's id; the name, where the header can't be read."""
-    for line in head.split(b"\n")[:1]:
-        try:
-            found = table(json.loads(line))
-        except (ValueError, RecursionError):
-            break
-        if found.get("type") == "session" and text(found.get("id")):
-            return text(found.get("id"))
-    return _source(path).session
+    """The header's id; of a file in pi's own place the name, where the header can't be read."""
+    try:
+        found = table(json.loads(head.partition(b"\n")[0]))
+    except (ValueError, RecursionError):
+        found = {}
+    if found.get("type") == "session" and text(found.get("id")):
+        return text(found.get("id"))
+    claimed = claims(path)
+    return claimed.session if claimed else ""
