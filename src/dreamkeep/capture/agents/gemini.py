@@ -75,6 +75,8 @@ def claims(path: str) -> Source | None:
 
 
 def identify(path: str, head: bytes) -> str:
-    """Inside of texts quotes are escaped, so this is a member's name."""
+    """Inside of texts quotes are escaped, so this is a member's name. Others have one, too; only Gemini has a hash beside it."""
+    if not _FILE.fullmatch(basename(path)) and b'"projectHash"' not in head:
+        return ""
     found = _ID.search(head)
     return found[1].decode("utf-8", "replace") if found else ""
