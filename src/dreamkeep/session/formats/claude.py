@@ -549,7 +549,7 @@ def chain_ids(lines: Iterable[bytes]) -> Iterator[tuple[str, str | None]]:
         if b'"parentUuid"' not in line:
             continue
         uuids, times = _UUID.findall(line), _AT.findall(line)
-        if len(uuids) == 1 and len(times) <= 1:
+        if len(uuids) == 1 and len(times) <= 1 and line.rstrip().endswith(b"}"):
             yield uuids[0].decode("utf-8", "replace"), times[0].decode("utf-8", "replace") if times else None
             continue
         try:
