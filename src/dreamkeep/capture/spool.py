@@ -2,8 +2,8 @@
 
     spool/<time>-<pid>-<chance>~<agent>~<event>.hook    one call's stdin, verbatim, whole (hook.py writes them)
     spool/.<…>.tmp                                       being written, or left by a hook that was killed
-    spool/batch-<id>/<…>.hook                            calls of one session on their way into its journal (drain.py)
-    spool/batch-<id>~keep/<…>.hook                       … or of no session, into the keep's own
+    spool/batch-<id>~<whose>/<…>.hook                    calls of one session on their way into its journal (drain.py); `whose`
+                                                         is a hash of its id; "keep" for calls of none: the keep's own journal
     spool/problems                                       what hooks could not keep, a line each
 
 Time is the order here because processes that know nothing of each other have no other one; it decides nothing else.
@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, read_file
+from dreamkeep.session.formats.common import digest
 
 SPOOL = "spool"
 PROBLEMS = "problems"
 _BATCH = "batch-"
-_KEEPS = "~keep"
 _NAME = re.compile(r"(\d{20})-\d{1,20}-[0-9a-f]{16}~([A-Za-z0-9._-]{0,64})~([A-Za-z0-9._-]{0,64})\.hook")
 #: A hook gives up reading after two seconds of silence: what is so old is not being written any more.
 _LEFT_AFTER_NS = 3600 * 10**9
@@ -58,13 +58,17 @@ def is_batch(name: str) -> bool:
     return name.startswith(_BATCH)
 
 
-def batch_name(id: str, *, keeps: bool) -> str:
-    return f"{_BATCH}{id}{_KEEPS if keeps else ''}"
+def batch_name(id: str, session: str) -> str:
+    return f"{_BATCH}{id}~{whose_is(session)}"
 
 
-def is_keeps(batch: str) -> bool:
-    """Whether a batch goes into the keep's own journal."""
-    return batch.endswith(_KEEPS)
+def whose(batch: str) -> str:
+    return batch.rpartition("~")[2]
+
+
+def whose_is(session: str) -> str:
+    """So that a batch tells whose it is even when it can't be read."""
+    return digest(session) if session else "keep"
 
 
 def left_over(names: Iterable[str], now: int) -> list[str]:
@@ -94,7 +98,8 @@ def names(host: Host, root: str) -> list[str]:
 
 def waiting(host: Host, root: str) -> int:
     """How many calls, or batches of them, wait for a drainer. One listing."""
-    return sum(1 for name in names(host, root) if is_batch(name) or entry(name))
+    found = names(host, root)
+    return sum(1 for name in found if is_batch(name) or entry(name)) + (len(left_over(found, host.now())) if found else 0)
 
 
 def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:

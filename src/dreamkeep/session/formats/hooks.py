@@ -60,10 +60,10 @@ _MEANINGS = {
     END: "sessionend onsessionfinalize session.deleted",
     TOLD: "session.updated",
     # Known, and nothing to say of the conversation.
-    QUIET: "precompress beforemodel aftermodel beforetoolselection subagentstart subagentstop notification erroroccurred permissionrequest"
-    " permissiondenied setup configchange teammateidle taskcompleted instructionsloaded worktreecreate worktreeremove init"
-    " onsessionreset system.transform experimental.chat.system.transform session.status session.diff message.updated"
-    " message.part.updated message.part.delta",
+    QUIET: "precompress beforemodel aftermodel beforetoolselection subagentstart subagentstop notification permissionrequest"
+    " permissiondenied erroroccurred setup configchange teammateidle taskcompleted instructionsloaded worktreecreate init"
+    " worktreeremove onsessionreset system.transform experimental.chat.system.transform session.status session.diff"
+    " message.updated message.part.updated message.part.delta",
 }
 _MEANING = {name: meaning for meaning, names in _MEANINGS.items() for name in names.split()}
 _CONTEXT = re.compile(r"\s*<(hook_context|qwen:user-prompt-submit-context)>(.*?)</\1>\s*", re.DOTALL)
