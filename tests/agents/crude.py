@@ -45,6 +45,10 @@ def fold(found: Iterable[f.Fact]) -> dict[str, Any]:
         elif isinstance(fact, f.Settled):
             turn = turns.get(fact.turn or current, {"state": ""})
             turn["state"] = fact.state if turn["state"] in ("open", "interrupted") else turn["state"]
+        elif isinstance(fact, f.Rewound) and fact.key in said:
+            keys = list(said)
+            for key in keys[keys.index(fact.key) :]:
+                said[key] = said[key]._replace(mark=said[key].mark or f.REWOUND)
         elif isinstance(fact, f.Signal) and not fact.historic:
             one = compactions.setdefault(fact.id, {"state": "", "reason": "", "sources": [fact.source]})
             one["state"], one["reason"] = fact.phase, fact.reason or one["reason"]
