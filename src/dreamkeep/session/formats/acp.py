@@ -7,9 +7,9 @@
 A reader hears one connection. A record's `source` is the connection's id, with `#n` (the frame's number) where it is known: a
 frame that was journaled twice, because the first time its writer could not be sure, then counts once.
 
-History that is told again makes no turns, and its messages have keys of their own, `replay:N:KEY`: it is the message KEY, if there
-is one; else the N-th (from 0) in this session with the same role and words; else nobody has heard it before, and it is a message
-like any other.
+History that is told again makes no turns, and its messages have keys of their own, `replay:N:KEY`: it is the message KEY, if
+there is one; else the N-th (from 0) in this session with the same role and words; else nobody has heard it before, and it is a
+message like any other.
 """
 
 from __future__ import annotations
