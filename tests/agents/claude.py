@@ -1,12 +1,14 @@
 """A home as Claude Code leaves it, made up, in the forms of versions 2.1 (and 2.0 for `OLD`).
 
-MAIN      hooks, a pack of ours, tools, a command of one's own, an interruption, a rewind, a compaction in the middle of a turn whose
-          preserved lines come again, a crash, an API error, an unknown kind, a torn line
-HELPER    a subagent of MAIN
-COPY      `--fork-session` of MAIN: its first turn copied, uuids and all, and no pointer back
-BRANCH    `fork_session()` of the SDK: new uuids, `forkedFrom`
-OLD       no `stop_reason`; a subagent's talk in the main file, and one in a file beside it; a compaction that repeats lines
-          under new uuids; the title of another session at its head
+    MAIN      hooks, a pack of ours, tools, a command of one's own, an interruption, a rewind, a compaction in the middle of a
+              turn whose preserved lines come again, a crash, an API error, an unknown kind, a torn line
+    HELPER    a subagent of MAIN
+    COPY      `--fork-session` of MAIN: its first turn copied, uuids and all, and no pointer back
+    BRANCH    `fork_session()` of the SDK: new uuids, `forkedFrom`
+    OLD       no `stop_reason`; a subagent's talk in the main file, and one in a file beside it; a compaction that repeats lines
+              under new uuids; the title of another session at its head
+
+Nothing in it happened.
 """
 
 from __future__ import annotations

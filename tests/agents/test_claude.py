@@ -18,6 +18,8 @@ from tests.agents import claude as made
 from tests.agents.crude import fold, read
 
 NATIVE = {one["id"].removeprefix("claude:"): one for one in made.EXPECTED["sessions"]}
+#: The crude fold counts a line each time, and forgets that a message was taken back when it is said again.
+CRUDE = {"unknown": 0, "marks": 0}
 
 
 def lines_of(native: str) -> list[str]:
@@ -48,7 +50,7 @@ def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
     assert got["tool_calls"] == want["tool_calls"]
     assert got["compactions"] == want["compactions"]
     assert [{**one, "session": f"claude:{one['session']}"} for one in got["lineage"]] == want["lineage"]
-    assert got["marks"] == {mark: n for mark, n in want["marks"].items() if mark != f.REWOUND}
+    assert got["marks"] == want["marks"]
     assert got["unknown"] == want["unknown"]
     titles = sorted(of(f.Titled, found), key=lambda one: one.rank)
     assert (titles[-1].title if titles else got["turns"][0]["prompt"].splitlines()[0]) == want["title"]
@@ -65,7 +67,7 @@ def test_read_twice_in_a_row_it_is_the_same_session() -> None:
     """W14: replays add nothing, and no turn ends otherwise."""
     lines = lines_of(made.MAIN)
     once, twice = facts(lines), facts([*lines, *lines])
-    assert fold(once) | {"unknown": 0} == fold(twice) | {"unknown": 0}
+    assert fold(once) | CRUDE == fold(twice) | CRUDE
     assert {one.key for one in of(f.Rewound, once)} == {one.key for one in of(f.Rewound, twice)}
 
 
@@ -347,23 +349,8 @@ def test_what_has_no_uuid_is_known_by_its_content() -> None:
 
 # -- robustness
 
-JUNK: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    1e308,
-    "",
-    "x",
-    "\0",
-    "\ud800",
-    [],
-    [[]],
-    {},
-    {"type": {}},
-    [{"type": "text", "text": 1}],
-    ["a", None],
-]
+ODD_TEXTS = ["", "x", "\0", "\ud800"]
+JUNK: list[Any] = [None, True, 0, -1, 1e308, *ODD_TEXTS, [], [[]], {}, {"type": {}}, [{"type": "text", "text": 1}], ["a", None]]
 
 
 def test_no_line_makes_the_reader_raise() -> None:

@@ -9,12 +9,11 @@
 A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again, and
 complete it yet), aborted (cancelled). A crash leaves nothing that says so: the turn stays open. A user's message or a branch's
 summary with the parent of an earlier prompt means that the user went back to there. Ids are only 8 digits: they name an entry
-within its session, and a fork's copies keep them.
+within its session. A fork begins with copies of its parent's entries, ids and times and all: those older than its header.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -41,15 +40,23 @@ class Reader:
         kind = text(data.get("type"))
         act = _ACTS.get(kind)
         if act is not None:
-            yield from act(self, data)
+            found = act(self, data)
+            yield from _copies(found) if self._is_copy(data) else found
         elif kind not in _SILENT:
             yield f.Unknown(kind or "?")
+
+    def _is_copy(self, data: Mapping[str, Any]) -> bool:
+        forked, at = text(self.state.get("forked_at")), when(data.get("timestamp"))
+        if forked and data.get("type") != "session" and at and at >= forked:
+            self.state["forked_at"] = ""  # from here on it is the fork's own, whatever the clock does
+        return bool(self.state.get("forked_at")) and data.get("type") != "session"
 
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         yield f.Placed(cwd=text(data.get("cwd")), model=text(data.get("modelId")))
         for name in ("parentSession", "branchedFrom"):
             parent = session_of(text(data.get(name)))
             if parent:
+                self.state["forked_at"] = when(data.get("timestamp")) or ""
                 yield f.Edge("fork", parent, f"{name} in its header", when(data.get("timestamp")))
 
     def _model(self, data: Mapping[str, Any]) -> Iterator[Fact]:
@@ -152,21 +159,19 @@ _ACTS = {
 }
 
 
+def _copies(found: Iterable[Fact]) -> Iterator[Fact]:
+    """They count where they were copied from."""
+    for fact in found:
+        if isinstance(fact, f.Said):
+            yield fact._replace(mark=f.COPIED, turn="")
+        elif not isinstance(fact, (f.Began, f.Settled, f.Rewound, f.Signal)):
+            yield fact
+
+
 def session_of(path: str) -> str:
     """The session whose file it is: `<time>_<session>.jsonl`."""
     name = path.replace("\\", "/").rpartition("/")[2]
     return name.partition("_")[2].removesuffix(".jsonl") if "_" in name else name.removesuffix(".jsonl")
-
-
-def chain_ids(lines: Iterable[bytes]) -> Iterator[tuple[str, str | None]]:
-    """(id, timestamp) of each entry in the order of the file: a fork begins with copies of its parent's entries, ids and all."""
-    for line in lines:
-        try:
-            data = table(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
-        if text(data.get("id")) and data.get("type") != "session":
-            yield text(data.get("id")), text(data.get("timestamp")) or None
 
 
 def _key(data: Mapping[str, Any]) -> str:
