@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from dreamkeep.host import Stat
+from dreamkeep.host import Entry, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -143,6 +143,12 @@ class FragileHost:
         entries = self._need(folder).entries
         assert entries is not None
         return list(entries)
+
+    def entries(self, folder: str) -> list[Entry]:
+        return [Entry(name, self.stat(f"{folder}/{name}")) for name in sorted(self.names(folder))]
+
+    def start(self, words: Sequence[str], log: str) -> None:
+        raise OSError(errno.ENOSYS, "no processes here")
 
     def make_folder(self, path: str) -> bool:
         self._step("make_folder", path)

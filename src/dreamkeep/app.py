@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
-from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, NotFound, cannot_read, from_os
-from dreamkeep.event import Ids, Kind
+from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
+from dreamkeep.event import Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.ingest import Ingest, Outcome
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.index.build import Built, Progress
     from dreamkeep.index.store import Hit, Store
@@ -42,6 +43,7 @@ class Keep:
         self.config = settings.load(_toml(host, root), environment, where=f"{root}/keep.toml")
         self._ids = Ids(host.now, host.random)
         self._off = settings.switched_off(environment)
+        self._environment = environment
         #: Surfaces may hang themselves in here, to show that something takes time or is not as it should be.
         self.progress: Progress | None = None
         self.warn: Callable[[str], None] = lambda text: None
@@ -137,6 +139,125 @@ class Keep:
         self._deleting().undelete(found)
         return found
 
+    # -- capturing
+
+    def ingest(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: str | os.PathLike[str] | None = None,
+        paths: Sequence[str | os.PathLike[str]] = (),
+        again: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[Outcome]:
+        """Find and import sessions: of all agents on this machine, or below `home`, or what `paths` name. One outcome a source."""
+        from dreamkeep.capture import find
+        from dreamkeep.capture.ingest import Outcome
+
+        chosen = find.checked(agents)
+        where, environment = self._home(home)
+        found: list[find.Found] = []
+        for path in paths:
+            found += find.named(self._host, os.fspath(path), chosen)
+        if not paths:
+            found = list(find.everywhere(self._host, where, environment, chosen))
+        for one in found:
+            if isinstance(one, find.Trouble):
+                yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
+        ingest = self._ingest(again)
+        yield from ingest.run((one for one in found if not isinstance(one, find.Trouble)), progress)
+        if not paths:
+            yield from ingest.vanished(chosen, {one.path for one in found})
+
+    def watch(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: str | os.PathLike[str] | None = None,
+        polling: bool = False,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Outcome | None]:
+        """The same, live, until `stopped`: outcomes as they come, and None now and then."""
+        from dreamkeep.capture.find import checked
+        from dreamkeep.capture.watch import Watching
+
+        where, environment = self._home(home)
+        watching = Watching(
+            self._host,
+            self._ingest(),
+            where,
+            environment,
+            checked(agents),
+            now_s=lambda: self._host.now() / 1e9,
+            stopped=stopped,
+            off=self.is_off,
+            polling=polling,
+        )
+        yield from watching.run()
+
+    def drain(self) -> dict[str, Any]:
+        """Journal what hooks have left in the spool, and bring in the transcripts they name."""
+        from dreamkeep.capture.drain import drain
+
+        if self.is_off():
+            return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
+        exclude = self.config["capture.exclude"]
+        done = drain(self._host, self.root, self._journals(), self._ids, exclude=exclude, read_source=self._read_source)
+        return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
+
+    def _read_source(self, agent: str, path: str) -> None:
+        """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
+        found = self.ingest(agents=[agent], paths=[path] if path else ())
+        problems = [one.problem for one in found if one.problem]
+        if problems:
+            raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
+
+    def start_drainer(self) -> None:
+        """In a process of its own, if something waits for it."""
+        from dreamkeep.capture import spool
+
+        if not spool.waiting(self._host, self.root) or self.is_off():
+            return
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "drain"]
+        try:
+            self._host.start(words, f"{self.root}/state/drain.log")
+        except OSError as problem:
+            self.warn(f"The drainer can't be started: {problem}")
+
+    def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
+        """Run an ACP agent between its client and us; its exit code."""
+        from dreamkeep.capture import tap
+        from dreamkeep.capture.exclude import Excluded
+
+        excluded = Excluded(self.config["capture.exclude"])
+        return tap.run(
+            self._host,
+            self.root,
+            self._journals,
+            self._ids,
+            self._owners,
+            command,
+            agent=agent,
+            environment=self._environment,
+            off=self.is_off(),
+            scrape=self.config["capture.scrape"],
+            excluded=excluded.path,
+        )
+
+    def _ingest(self, again: bool = False) -> Ingest:
+        from dreamkeep.capture.ingest import Ingest
+
+        return Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+
+    def _home(self, home: str | os.PathLike[str] | None) -> tuple[str, Mapping[str, str]]:
+        """A home that is named is looked at as it is; the user's own also where the environment says."""
+        if home is not None:
+            return os.path.abspath(os.path.expanduser(os.fspath(home))), {}
+        return os.path.expanduser("~"), self._environment
+
+    def is_off(self) -> bool:
+        return self._off or self._host.stat(f"{self.root}/OFF") is not None
+
     # -- asking
 
     def resolve(self, text: str) -> str:
@@ -160,12 +281,14 @@ class Keep:
 
         return views.session(summary)
 
-    def show(self, text: str) -> dict[str, Any]:
-        """One session whole, as the contract's JSON."""
+    def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
+        """One session whole, as the contract's JSON; `live` adds what is going on now."""
         from dreamkeep import views
 
+        now = rfc3339(self._host.now())
+
         def whole(store: Store) -> dict[str, Any]:
-            return views.session_whole(store, _one(store.matching(text), text, "session"), self._alive)
+            return views.session_whole(store, _one(store.matching(text), text, "session"), self._alive, now, live=live)
 
         return self._ask(whole)
 
@@ -185,7 +308,7 @@ class Keep:
     def status(self) -> dict[str, Any]:
         from dreamkeep import views
 
-        off = self._off or self._host.stat(f"{self.root}/OFF") is not None
+        off = self.is_off()
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive))
         return {**answer, "strays": len(self._strays)}
 
@@ -311,6 +434,13 @@ class Keep:
             raise cannot_read(problem, self.root) from problem
         finally:
             store.close()
+
+
+def hook(words: Sequence[str]) -> None:
+    """One call of an agent's hook, in this process."""
+    from dreamkeep.capture import hook
+
+    hook.main(list(words))
 
 
 def _clear(store: Store) -> None:

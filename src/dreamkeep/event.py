@@ -40,6 +40,7 @@ class Kind:
     SESSION_SUSPENDED = "session.suspended"
     SESSION_RESUMED = "session.resumed"
     SESSION_TITLED = "session.titled"
+    SESSION_PLACED = "session.placed"
     TURN_SUBMITTED = "turn.submitted"
     TURN_STARTED = "turn.started"
     TURN_SETTLED = "turn.settled"

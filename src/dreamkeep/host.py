@@ -124,6 +124,9 @@ class Host(Protocol):
     def hasten(self) -> None:
         """Told once by who is about to append often, perhaps from many threads."""
 
+    def start(self, words: Sequence[str], log: str) -> None:
+        """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`."""
+
     # locks that die with their process
     def try_lock(self, handle: int, *, shared: bool = False) -> bool: ...
 
@@ -222,6 +225,17 @@ class RealHost:
     def free_space(self, path: str) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def start(self, words: Sequence[str], log: str) -> None:
+        import signal
+
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE),
+        ]
+        quiet = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+        os.posix_spawn(words[0], list(words), os.environ, file_actions=actions, setsid=True, setsigdef=quiet)
 
     def most_handles(self) -> int:
         import resource

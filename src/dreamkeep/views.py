@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,32 +10,49 @@ from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session.messages import Message
-from dreamkeep.session.segments import segments
+from dreamkeep.session.segments import Folding
+from dreamkeep.session.segments import live as live_view
 from dreamkeep.session.summary import ENDED, Summary
-from dreamkeep.session.turns import INTERRUPTED, Turn, seen
+from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, Turn, seen
 
 Alive = Callable[[str], bool]
+#: What else a captured session says of itself.
+_ABOUT = ("branch", "model", "version")
 
 
 def session(summary: Summary) -> dict[str, Any]:
-    return {**summary._asdict(), "segments": 1, "compactions": 0, "lineage": []}
+    return {**summary._asdict(), "lineage": [{"kind": kind, "session": other} for kind, other in summary.lineage]}
 
 
-def session_whole(store: Store, session_id: str, alive: Alive) -> dict[str, Any]:
+def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live: bool = False) -> dict[str, Any]:
     summary = store.session(session_id)
     assert summary is not None, "the caller has resolved the id"
-    said = store.messages(session_id)
+    state = json.loads(store.state(session_id))
+    turns = [seen(t, alive) for t in store.turns(session_id)]
     place = store.place(folder_of(session_id))
     last = place.position.seq if place else 0
-    parts = segments(session_id, ended_seq=last if summary.state == ENDED else None)
-    return {
-        "session": session(summary),
-        "turns": [turn(seen(t, alive)) for t in store.turns(session_id)],
-        "segments": [s._asdict() for s in parts],
-        "compactions": [],
-        "messages": [message(m, parts[0].id) for m in said],
+    folding = Folding(summary.native_id, state.get("segments"))
+    view = folding.view(now, alive, (last, 0) if summary.state == ENDED else None, session=session_id)
+    shown = {
+        "session": {**session(summary), **{key: state[key] for key in _ABOUT if key in state}},
+        "turns": [turn(t) for t in turns],
+        "segments": [s._asdict() for s in view.segments],
+        "compactions": [c._asdict() for c in view.compactions],
+        "messages": [message(m, view.segment_at((m.seq, m.n)).id) for m in store.messages(session_id)],
         "faults": [fault(f) for owner, f in store.faults() if owner == session_id],
     }
+    for key in ("unknown", "odd"):
+        if state.get(key):
+            shown[key] = state[key]
+    if live:
+        running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
+        owners = [view.owner, *(t.owner for t in running)]
+        shown["live"] = live_view(
+            view,
+            owner_alive=any(owner and alive(owner) for owner in owners),
+            active_turn=running[-1].id if running else None,
+        )
+    return shown
 
 
 def turn(t: Turn) -> dict[str, Any]:
@@ -58,7 +76,11 @@ def message(m: Message, segment: str) -> dict[str, Any]:
         "turn": m.turn,
         "segment": segment,
     }
-    return {**shown, "tool": m.tool} if m.tool is not None else shown
+    if m.tool is not None:
+        shown["tool"] = m.tool
+    if m.mark:
+        shown["mark"] = m.mark
+    return shown
 
 
 def fault(f: Fault) -> dict[str, Any]:

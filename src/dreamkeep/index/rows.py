@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from dreamkeep.event import Event
+from dreamkeep.event import Event, Kind
 from dreamkeep.session import summary as life
 from dreamkeep.session import turns
-from dreamkeep.session.messages import Message, messages
+from dreamkeep.session.fold import Changes, Fold, Known
+from dreamkeep.session.messages import messages
+from dreamkeep.session.records import RAW
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
+_FOLDED = RAW | {Kind.LINEAGE_FOUND}
+
 
 class Rows:
-    """Collects what a stretch of events adds. `known` looks up turns that began before the stretch."""
+    """Collects what a stretch of events adds. `known` looks up what came before the stretch; `state` is what the fold remembers."""
 
-    def __init__(self, summary: Summary, known: Callable[[str], Turn | None]) -> None:
+    def __init__(self, summary: Summary, state: dict[str, Any], known: Known) -> None:
         self.summary = summary
-        self.turns: dict[str, Turn] = {}
-        self.messages: list[Message] = []
+        self.changes = Changes(known)
         self.strange: list[int] = []
-        self._known = known
+        self._fold = Fold(summary.id, state, self.changes)
 
     def add(self, seq: int, event: Event) -> None:
         try:
+            if event.kind in _FOLDED:
+                self.summary = self._fold.step(self.summary, seq, event)
+                return
             summary = life.step(self.summary, event)
             said = messages(seq, event)
             turn = self._turn_after(seq, event)
@@ -32,12 +38,20 @@ class Rows:
             self.strange.append(seq)
             return
         self.summary = summary
-        self.messages += said
+        for message in said:
+            self.changes.messages[message[:2]] = message
         if turn:
-            self.turns[turn.id] = turn
+            self.changes.turns[turn.id] = turn
+            self._fold.native(seq, event)
+
+    def seen(self) -> Summary:
+        """The summary with what the fold counts."""
+        return self._fold.counted(self.summary)
+
+    def state(self) -> dict[str, Any]:
+        return self._fold.state()
 
     def _turn_after(self, seq: int, event: Event) -> Turn | None:
         if event.kind not in turns.KINDS:
             return None
-        turn_id = event.body["turn"]
-        return turns.step(self.turns.get(turn_id) or self._known(turn_id), seq, event)
+        return turns.step(self.changes.turn(event.body["turn"]), seq, event)

@@ -18,28 +18,35 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 2
+VERSION = 3
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
     mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
-    title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT);
+    title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT, segments INT, compactions INT,
+    lineage TEXT, fold TEXT NOT NULL DEFAULT '{}');
 CREATE INDEX sessions_by_native_id ON sessions(native_id);
 CREATE INDEX sessions_by_time ON sessions(last_at, id);
 CREATE TABLE turns(session INT NOT NULL, id TEXT NOT NULL, seq INT, state TEXT, prompt TEXT, submitted_at TEXT, started_at TEXT,
-    settled_at TEXT, reason TEXT, owner TEXT, PRIMARY KEY(session, id)) WITHOUT ROWID;
+    settled_at TEXT, reason TEXT, owner TEXT, n INT, PRIMARY KEY(session, id)) WITHOUT ROWID;
 CREATE INDEX turns_unsettled ON turns(session) WHERE state IN ('submitted', 'started');
 CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT NULL, n INT NOT NULL, role TEXT, text,
-    at TEXT, turn TEXT, tool TEXT, UNIQUE(session, seq, n));
+    at TEXT, turn TEXT, tool TEXT, mark TEXT, heard INT, twin TEXT, UNIQUE(session, seq, n));
+CREATE INDEX messages_by_twin ON messages(session, twin) WHERE twin IS NOT NULL;
+CREATE TABLE keys(session INT NOT NULL, key TEXT NOT NULL, seq INT, n INT, PRIMARY KEY(session, key)) WITHOUT ROWID;
 CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT);
 CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
 """
 
-_SUMMARY = "id, agent, native_id, project, cwd, title, started_at, last_at, ended_at, state, turns, messages, bytes"
-_TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner"
+_SUMMARY = (
+    "id, agent, native_id, project, cwd, title, started_at, last_at, ended_at, state, turns, messages, bytes,"
+    " segments, compactions, lineage"
+)
+_MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard"
+_TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
 
 class Unusable(DreamkeepError):
@@ -160,11 +167,16 @@ class SqliteStore:
         with _translated(self.path):
             no = self._put_summary(batch.summary)
             self._db.executemany(
-                "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?)",
+                "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                 ((no, *map(_stored, t)) for t in batch.turns),
             )
+            self._db.execute("UPDATE sessions SET fold = ? WHERE no = ?", (batch.state, no))
+            self._take_back(no, batch)
             for m in batch.messages:
-                self._put_message(no, m)
+                self._put_message(no, m, batch.twins.get(m[:2]))
+            self._db.executemany(
+                "INSERT OR REPLACE INTO keys VALUES (?,?,?,?)", ((no, _stored(key), *at) for key, at in batch.keys.items())
+            )
             if batch.faults is not None:
                 self._put_faults(no, batch.faults)
         self._put_place(batch.place)
@@ -172,17 +184,37 @@ class SqliteStore:
     def _put_summary(self, summary: Summary) -> int:
         marks = ",".join("?" * len(summary))
         sets = ",".join(f"{c}=excluded.{c}" for c in _SUMMARY.split(", ")[1:])
-        values = tuple(map(_stored, summary))
+        values = tuple(map(_stored, summary._replace(lineage=_lineage_text(summary.lineage))))  # type: ignore[arg-type]
         sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
         return int(next(self._db.execute(sql, values))[0])
 
-    def _put_message(self, session: int, m: Message) -> None:
+    def _take_back(self, session: int, batch: Batch) -> None:
+        for place in batch.rewound:
+            self._db.execute(
+                "UPDATE messages SET mark = 'rewound' WHERE session = ? AND mark = '' AND (seq, n) >= (?, ?)", (session, *place)
+            )
+        for place in batch.removed:
+            gone = self._db.execute(
+                "DELETE FROM messages WHERE session = ? AND seq = ? AND n = ? RETURNING no", (session, *place)
+            ).fetchone()
+            if gone:
+                self._db.execute("DELETE FROM words WHERE rowid = ?", gone)
+
+    def _put_message(self, session: int, m: Message, twin: str | None) -> None:
+        values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin)
         added = self._db.execute(
-            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool) VALUES (?,?,?,?,?,?,?,?) RETURNING no",
-            (session, m.seq, m.n, *map(_stored, m[2:6]), _stored_data(m.tool)),
+            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool, mark, heard, twin)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
+            (session, m.seq, m.n, *values),
         ).fetchone()
-        if added:
-            self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
+        if not added:
+            added = self._db.execute(
+                "UPDATE messages SET role=?, text=?, at=?, turn=?, tool=?, mark=?, heard=?, twin=coalesce(?, twin)"
+                " WHERE session=? AND seq=? AND n=? RETURNING no",
+                (*values, session, m.seq, m.n),
+            ).fetchone()
+            self._db.execute("DELETE FROM words WHERE rowid = ?", added)
+        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
 
     def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
@@ -198,7 +230,7 @@ class SqliteStore:
         with _translated(self.path):
             for (no,) in list(self._db.execute("SELECT no FROM sessions WHERE id = ?", (place.session,))):
                 self._db.execute("DELETE FROM words WHERE rowid IN (SELECT no FROM messages WHERE session = ?)", (no,))
-                for table in ("messages", "turns", "faults"):
+                for table in ("messages", "keys", "turns", "faults"):
                     self._db.execute(f"DELETE FROM {table} WHERE session = ?", (no,))
                 self._db.execute("DELETE FROM sessions WHERE no = ?", (no,))
             self._db.execute("DELETE FROM places WHERE name = ?", (name,))
@@ -264,24 +296,56 @@ class SqliteStore:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         sql = f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
         if ids is None:
-            return [_turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.id", session)]
+            return [_turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.n, t.id", session)]
         return [_turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
+
+    def last_turns(self, session: str, count: int) -> list[Turn]:
+        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
+        rows = self._rows(
+            f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?"
+            " ORDER BY t.seq DESC, t.n DESC, t.id DESC LIMIT ?",
+            session,
+            count,
+        )
+        return [_turn(row) for row in reversed(rows)]
+
+    def state(self, session: str) -> str:
+        rows = self._rows("SELECT fold FROM sessions WHERE id = ?", session)
+        return str(rows[0][0]) if rows else "{}"
+
+    def message(self, session: str, key: str) -> Message | None:
+        rows = self._rows(
+            f"SELECT {_MESSAGE} FROM sessions s JOIN keys k ON k.session = s.no"
+            " JOIN messages m ON m.session = s.no AND m.seq = k.seq AND m.n = k.n WHERE s.id = ? AND k.key = ?",
+            session,
+            _stored(key),
+        )
+        return _message(rows[0]) if rows else None
+
+    def twin(self, session: str, twin: str, not_heard: int) -> Message | None:
+        rows = self._rows(
+            f"SELECT {_MESSAGE} FROM sessions s JOIN messages m ON m.session = s.no"
+            " WHERE s.id = ? AND m.twin = ? AND m.heard & ? = 0 ORDER BY m.seq, m.n LIMIT 1",
+            session,
+            twin,
+            not_heard,
+        )
+        return _message(rows[0]) if rows else None
 
     def unsettled(self) -> list[tuple[str, Turn]]:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
             f"SELECT s.id, {columns} FROM turns t JOIN sessions s ON s.no = t.session"
-            " WHERE t.state IN ('submitted', 'started') ORDER BY s.id, t.seq"
+            " WHERE t.state IN ('submitted', 'started') ORDER BY s.id, t.seq, t.n"
         )
         return [(row[0], _turn(row[1:])) for row in rows]
 
     def messages(self, session: str) -> list[Message]:
         rows = self._rows(
-            "SELECT m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool FROM messages m JOIN sessions s ON s.no = m.session"
-            " WHERE s.id = ? ORDER BY m.seq, m.n",
+            f"SELECT {_MESSAGE} FROM messages m JOIN sessions s ON s.no = m.session WHERE s.id = ? ORDER BY m.seq, m.n",
             session,
         )
-        return [Message(*(*map(_restored, r[:6]), _restored_data(r[6]))) for r in rows]
+        return [_message(r) for r in rows]
 
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
@@ -328,7 +392,19 @@ def _place(row: Any) -> Place:
 
 
 def _summary(row: Any) -> Summary:
-    return Summary(*map(_restored, row))
+    found = Summary(*map(_restored, row))
+    return found._replace(lineage=tuple(tuple(edge) for edge in _restored_data(row[-1]) or ()))
+
+
+def _lineage_text(lineage: tuple[tuple[str, str], ...]) -> str | bytes | None:
+    if not lineage:
+        return None
+    text = _stored_data({"": lineage})  # armour is for objects
+    return text if isinstance(text, bytes) else text[4:-1] if text else None
+
+
+def _message(row: Any) -> Message:
+    return Message(*map(_restored, row[:6]), _restored_data(row[6]), row[7], row[8])
 
 
 def _turn(row: Any) -> Turn:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from dreamkeep.journal.reader import Fault, Position
@@ -40,6 +41,16 @@ class Batch(NamedTuple):
     messages: Sequence[Message]
     #: None: as they were.
     faults: Sequence[Fault] | None = None
+    #: What the fold of captured events remembers, as JSON text.
+    state: str = "{}"
+    #: Where the message is that has this key; two keys may lead to one message.
+    keys: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    #: What is the same of a message on every channel.
+    twins: Mapping[tuple[int, int], str] = MappingProxyType({})
+    #: Messages of earlier batches that turned out to be others.
+    removed: Collection[tuple[int, int]] = ()
+    #: What earlier batches have from here on was taken back by the user.
+    rewound: Sequence[tuple[int, int]] = ()
 
 
 class Hit(NamedTuple):
@@ -103,6 +114,17 @@ class Store(Protocol):
         """Session ids that are `text`, or whose native id is, or that begin with it; exact ones alone if there are any."""
 
     def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]: ...
+
+    def last_turns(self, session: str, count: int) -> list[Turn]:
+        """The last ones, in the order of their beginning."""
+
+    def state(self, session: str) -> str:
+        """What the fold remembered after the last batch; "{}" when there was none."""
+
+    def message(self, session: str, key: str) -> Message | None: ...
+
+    def twin(self, session: str, twin: str, not_heard: int) -> Message | None:
+        """The first message that is the same on every channel as `twin` says, and was not heard on channel `not_heard`."""
 
     def unsettled(self) -> list[tuple[str, Turn]]:
         """Turns that nobody has settled, with their sessions."""

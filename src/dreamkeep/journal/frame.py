@@ -134,6 +134,13 @@ def parse(line: bytes) -> Frame | None:
     return None
 
 
+def body_of(line: bytes, frame: Frame) -> bytes:
+    """The exact bytes of a frame's body."""
+    head = undraft(line, frame).head
+    # Nothing that stands before the body can hold these bytes: inside a JSON text a quote has a backslash before it.
+    return head[head.index(b',"body":') + len(b',"body":') :]
+
+
 def event_of(frame: Frame) -> Event:
     """The event a frame holds (for a chunked one: the event that binds the pieces, without them)."""
     body = disarm(frame["body"]) if "arm" in frame else frame["body"]

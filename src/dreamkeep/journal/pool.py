@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
@@ -38,6 +38,12 @@ class Journals:
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
         return self._together.append(self.writer(session), events)
+
+    def append_if(
+        self, session: str, events: Sequence[Event], expect: Mapping[str, int | str | None]
+    ) -> tuple[int | None, ...] | None:
+        """If the journal carries exactly `expect`; None when somebody was quicker."""
+        return self.writer(session).append_if(events, expect)
 
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
         """Append one event that happens now."""

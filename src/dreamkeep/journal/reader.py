@@ -6,7 +6,7 @@ and the good frames around it come through. Only the end of the last part may be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 from zlib import crc32
@@ -15,7 +15,7 @@ from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import CRC_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, event_of, parse, salvage
+from dreamkeep.journal.frame import CRC_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, body_of, event_of, parse, salvage
 
 
 class Position(NamedTuple):
@@ -66,7 +66,9 @@ class Reading:
     `position` is the place after the frame that came last.
     """
 
-    def __init__(self, host: Host, folder: str, start: Position | None = None) -> None:
+    def __init__(self, host: Host, folder: str, start: Position | None = None, *, raw: bool = False) -> None:
+        """`raw`: each frame also has its own bytes, under "raw"."""
+        self._raw = raw
         self._host = host
         self._folder = folder
         self.faults: list[Fault] = []
@@ -141,6 +143,8 @@ class Reading:
                             crc = mine
                             self._offset = offset = offset + len(line)
                             self._last = frame
+                            if self._raw:
+                                frame["raw"] = line[:-1]
                             yield frame
                             continue
                     except (ValueError, KeyError, TypeError):
@@ -181,6 +185,8 @@ class Reading:
             if frame is None:
                 self._mark_bad(offset + at, len(piece))
                 continue
+            if self._raw:
+                frame["raw"] = piece
             # The last frame of all may lack its line feed; its place is counted as if it were there, for it will be.
             yield from self._good(frame, offset + at, len(piece) + (done == len(text)))
             if not ended and done == len(text):
@@ -325,6 +331,19 @@ def events(frames: Iterable[Frame], broken: list[str] | None = None) -> Iterator
     """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by id."""
     import orjson
 
+    for frame, chunked in _whole(frames, broken):
+        yield frame["seq"], event_of(frame if chunked is None else {**frame, "body": orjson.loads(chunked)})
+
+
+def bodies(reading: Reading, kinds: Collection[str]) -> Iterator[tuple[Frame, bytes]]:
+    """Frames of some kinds with the exact bytes of their bodies. The reading must be a raw one."""
+    for frame, chunked in _whole(reading, None):
+        if frame["kind"] in kinds:
+            yield frame, body_of(frame["raw"], frame) if chunked is None else chunked
+
+
+def _whole(frames: Iterable[Frame], broken: list[str] | None) -> Iterator[tuple[Frame, bytes | None]]:
+    """Each event's frame; with the joined bytes of its body where that was chunked."""
     pieces: list[str] = []
     of = ""
     for frame in frames:
@@ -341,8 +360,8 @@ def events(frames: Iterable[Frame], broken: list[str] | None = None) -> Iterator
             raw = "".join(pieces).encode() if of == frame["id"] else b""
             of, pieces = "", []
             if f"{crc32(raw):08x}" == frame["body"]["crc"]:
-                yield frame["seq"], event_of({**frame, "body": orjson.loads(raw)})
+                yield frame, raw
             elif broken is not None:
                 broken.append(frame["id"])
         else:
-            yield frame["seq"], event_of(frame)
+            yield frame, None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import from_os
@@ -101,6 +101,14 @@ class Writer:
         self.make_durable(written)
         return written.seqs
 
+    def append_if(self, events: Sequence[Event], expect: Mapping[str, int | str | None]) -> tuple[int | None, ...] | None:
+        """As `append`, if the journal carries exactly what the caller believes; None when somebody was quicker."""
+        written = self._locked(self._write_if, events, [draft(event) for event in events], expect)
+        if written is None:
+            return None
+        self.make_durable(written)
+        return written.seqs
+
     def write(self, events: Sequence[Event]) -> Written:
         """The first half of an append: in the page cache, promised to nobody."""
         return self._locked(self._write_new, events, [draft(event) for event in events])
@@ -141,6 +149,10 @@ class Writer:
     def carried(self, key: str) -> int | str | None:
         """What the journal says of `key` now: a source's cursor, the session's state."""
         return self._locked(self._carry_of, key)
+
+    def all_carried(self) -> Carried:
+        """All of it: a copy."""
+        return self._locked(self._copy_carry)
 
     def exists(self) -> bool:
         return bool(parts.numbers(self._host, self.folder))
@@ -254,6 +266,9 @@ class Writer:
     def _carry_of(self, key: str) -> int | str | None:
         return self._carry.get(key)
 
+    def _copy_carry(self) -> Carried:
+        return dict(self._carry)
+
     def _reopen(self, part: Part) -> bool:
         """A parked part, if it is still the same file."""
         handle = self._host.open_append(f"{self.folder}/{parts.name(part.number)}")
@@ -344,6 +359,13 @@ class Writer:
             seqs.append(last if new else None)
         # A replay is acknowledged too, so what it repeats must be durable: even an empty batch is synced.
         return Written(tuple(seqs), drafts, first, part, part.end)
+
+    def _write_if(
+        self, events: Sequence[Event], drafted: list[list[Draft]], expect: Mapping[str, int | str | None]
+    ) -> Written | None:
+        if any(self._carry.get(key) != value for key, value in expect.items()):
+            return None
+        return self._write_new(events, drafted)
 
     def _fresh(self, events: Sequence[Event]) -> tuple[list[bool], Carried]:
         """Which events are new by their cursors, and what is carried once they are written."""

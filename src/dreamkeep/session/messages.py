@@ -11,15 +11,20 @@ USER = "user"
 
 
 class Message(NamedTuple):
-    """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …"""
+    """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …
+
+    `mark`: not the words of user or model, though it looks so (session/facts.py). `heard`: by which channels it was captured, as bits.
+    """
 
     seq: int
     n: int
     role: str
     text: str
-    at: str
+    at: str | None
     turn: str | None
     tool: Mapping[str, Any] | None = None
+    mark: str = ""
+    heard: int = 0
 
 
 def messages(seq: int, event: Event) -> list[Message]:

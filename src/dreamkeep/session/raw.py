@@ -10,7 +10,7 @@ else is a JSON string; what is no UTF-8 is base64 in a list. `sizes` and `lines`
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -24,9 +24,9 @@ _DEEPER = 1024 - _DEPTH
 _OPEN, _CLOSE = b"[" * _DEEPER, b"]" * _DEEPER
 
 
-def pack(about: Mapping[str, Any], lines: Sequence[bytes]) -> Verbatim:
-    """A body that holds `about` and the lines."""
-    elements = [element(line) for line in lines]
+def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[int] = ()) -> Verbatim:
+    """A body that holds `about` and the lines. `as_text`: those that are only a part of a line, though they may look like JSON."""
+    elements = [_plain(line) if n in as_text else element(line) for n, line in enumerate(lines)]
     head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
     raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
     return Verbatim(raw)
@@ -41,6 +41,10 @@ def element(line: bytes) -> bytes:
             return line
         except orjson.JSONDecodeError:
             pass  # not what a strict parser takes: as text, then
+    return _plain(line)
+
+
+def _plain(line: bytes) -> bytes:
     try:
         return orjson.dumps(line.decode())
     except UnicodeDecodeError:

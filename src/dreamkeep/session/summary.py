@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.event import Event, Kind, text_in
 from dreamkeep.session.messages import messages
+from dreamkeep.session.records import RAW
 
 ACTIVE = "active"
 SUSPENDED = "suspended"
@@ -18,6 +19,7 @@ STATE_AFTER = {
     Kind.SESSION_ENDED: ENDED,
 }
 _TITLE_LENGTH = 80
+_ABOUT_SOURCES = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED, Kind.LINEAGE_FOUND))
 
 
 class Summary(NamedTuple):
@@ -34,6 +36,10 @@ class Summary(NamedTuple):
     turns: int = 0
     messages: int = 0
     bytes: int = 0
+    segments: int = 1
+    compactions: int = 0
+    #: (kind, session) of each.
+    lineage: tuple[tuple[str, str], ...] = ()
 
 
 def empty(session_id: str) -> Summary:
@@ -44,9 +50,13 @@ def empty(session_id: str) -> Summary:
 def step(summary: Summary, event: Event) -> Summary:
     kind = event.kind
     body = event.body
-    change: dict[str, Any] = {"last_at": event.at, "messages": summary.messages + len(messages(0, event))}
-    if summary.started_at is None:
-        change["started_at"] = event.at
+    if kind in RAW or kind in _ABOUT_SOURCES:
+        return summary  # what they say is told by their facts
+    change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
+    if kind != Kind.SESSION_PLACED and not body.get("captured"):
+        # What was captured tells its own times; ours may be much later.
+        change["last_at"] = event.at
+        change["started_at"] = summary.started_at or event.at
     if kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
         change["turns"] = summary.turns + 1
         change["title"] = summary.title or title_of(body["prompt"])
@@ -57,6 +67,9 @@ def step(summary: Summary, event: Event) -> Summary:
             change[key] = text_in(body, key, getattr(summary, key))
     elif kind == Kind.SESSION_TITLED:
         change["title"] = text_in(body, "title")
+    elif kind == Kind.SESSION_PLACED:
+        change["cwd"] = text_in(body, "cwd", summary.cwd)
+        change["project"] = text_in(body, "project", summary.project)
     return summary._replace(**change)
 
 

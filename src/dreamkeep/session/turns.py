@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dreamkeep.event import Event, Kind, text_in
+from dreamkeep.session.facts import Began, Settled
 
 SUBMITTED = "submitted"
 STARTED = "started"
@@ -23,7 +24,7 @@ _FINAL = ("completed", "failed", "cancelled")
 
 
 class Turn(NamedTuple):
-    """`owner` names the lock that proves somebody works on it; empty where nobody ever said."""
+    """`owner` names the lock that proves somebody works on it; empty where nobody ever said. `n`: its place in the frame."""
 
     id: str
     seq: int
@@ -34,6 +35,7 @@ class Turn(NamedTuple):
     settled_at: str | None = None
     reason: str | None = None
     owner: str = ""
+    n: int = 0
 
 
 #: Kinds that belong to a turn.
@@ -56,6 +58,21 @@ def step(turn: Turn | None, seq: int, event: Event) -> Turn:
         # The first word about the end stands, except that an interruption was only ever a guess.
         turn = turn._replace(state=text_in(body, "state"), settled_at=event.at, reason=text_in(body, "reason", "") or None)
     return turn
+
+
+def began(turn: Turn | None, place: tuple[int, int], fact: Began, owner: str) -> Turn:
+    """As a transcript, a hook or the tap tells it. Told again, what is new in it counts."""
+    turn = turn or Turn(fact.turn, place[0], STARTED, fact.prompt, fact.at, fact.at, n=place[1])
+    return turn._replace(prompt=fact.prompt or turn.prompt, submitted_at=turn.submitted_at or fact.at, owner=turn.owner or owner)
+
+
+def settled(turn: Turn, fact: Settled) -> Turn:
+    """The first word about the end stands, except that an interruption was only ever a guess."""
+    if turn.state in _FINAL or fact.state not in SETTLED:
+        return turn
+    if turn.state == INTERRUPTED == fact.state:
+        return turn
+    return turn._replace(state=fact.state, settled_at=fact.at, reason=fact.reason or None)
 
 
 def seen(turn: Turn, alive: Callable[[str], bool]) -> Turn:

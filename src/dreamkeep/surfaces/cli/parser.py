@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from dreamkeep import __version__
 
@@ -46,9 +47,10 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=_Help,
         )
 
-    verb("status", "what is in the keep")
+    verb("status", "what is in the keep, and what is going on")
     _sessions(verb("sessions", "list the sessions, newest first"))
-    _session(verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such."))
+    _show(verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such."))
+    _capture(verb)
     reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
     reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
     verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is.")
@@ -74,6 +76,55 @@ def parser() -> argparse.ArgumentParser:
 
 def _session(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("session", metavar="SESSION", help="an id, a bare native id, or a unique beginning of one")
+
+
+def _show(verb: argparse.ArgumentParser) -> None:
+    _session(verb)
+    verb.add_argument("--live", action="store_true", help="also what is going on now: turn, segment, compaction, owner")
+    verb.add_argument("--follow", action="store_true", help="go on showing what comes, until interrupted")
+    verb.add_argument("--markdown", action="store_true", help="as Markdown, to be kept or passed on")
+    verb.add_argument("--segment", metavar="N", help="only one segment: its number, or `current`")
+
+
+def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    ingest = verb(
+        "ingest",
+        "find the sessions of all agents on this machine and import them",
+        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the others were imported.",
+    )
+    _agents(ingest)
+    ingest.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
+    ingest.add_argument("paths", metavar="PATH", nargs="*", help="only these transcripts, databases or folders")
+    watch = verb("watch", "the same, live, until interrupted", "With --json one object a line.")
+    _agents(watch)
+    watch.add_argument("--poll", action="store_true", help="look again and again instead of being told by the file system")
+    tap = verb(
+        "tap",
+        "run an ACP agent and keep a copy of what it and its client say",
+        "Bytes pass unchanged: dreamkeep tap -- gemini --acp",
+    )
+    tap.add_argument("--agent", metavar="NAME", help="whose sessions these are; else told by the agent or its command")
+    tap.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="the agent's command and its arguments, after --")
+    hook = verb(
+        "hook", "one call of an agent's hook: JSON on stdin, always exit code 0", "What `init` installs does the same, faster."
+    )
+    hook.add_argument("agent", metavar="AGENT")
+    hook.add_argument("event", metavar="EVENT")
+    init = verb(
+        "init",
+        "install capture hooks and the MCP server for the agents found here",
+        "Existing settings are kept; what can't be read is left alone.\nA backup is kept, and --uninstall takes exactly that back.",
+    )
+    _agents(init)
+    init.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    init.add_argument("--uninstall", action="store_true", help="take back what was installed")
+    init.add_argument("--no-mcp", action="store_true", help="hooks only")
+    verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves.")
+
+
+def _agents(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--agent", metavar="A", action="append", default=[], help="only this agent (may be given several times)")
+    verb.add_argument("--home", metavar="DIR", help="look there instead of in your home folder")
 
 
 def _sessions(verb: argparse.ArgumentParser) -> None:

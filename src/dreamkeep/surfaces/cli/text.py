@@ -92,23 +92,96 @@ def session(data: dict[str, Any]) -> str:
         f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC",
     ]
     lines += [_fault(f) for f in data["faults"]]
+    lines += _around(data)
     turns = {t["id"]: t for t in data["turns"]}
-    shown = None
+    shown = segment = None
     for m in data["messages"]:
+        if segment is not None and m["segment"] != segment:
+            lines += ["", f"──────── {_why(data, segment)} ────────"]
+        segment = m["segment"]
         if m["turn"] != shown and m["turn"] in turns:
             shown = m["turn"]
             t = turns[shown]
             reason = f" ({line(t['reason'])})" if t.get("reason") else ""
             lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {shown[:8]}…{shown[-4:]}  {t['state']}{reason}"]
-        tool = f" [{line(str(m['tool'].get('name', 'tool')))}]" if m.get("tool") else ""
-        text = clean(m["text"]).replace("\n", "\n    ")
-        lines.append(f"  {line(m['role'])}{tool}: {text}")
+        lines.append(message(m))
     return "\n".join(lines)
+
+
+def message(m: dict[str, Any]) -> str:
+    tool = m.get("tool") or {}
+    name = f" [{line(str(tool.get('name', 'tool')))}]" if tool else ""
+    mark = f" ({m['mark']})" if m.get("mark") else ""
+    said = clean(m["text"]) if m["text"] or not tool else line(json_text(tool.get("input")))
+    return f"  {line(m['role'])}{name}{mark}: " + said.replace("\n", "\n    ")
+
+
+def _around(data: dict[str, Any]) -> list[str]:
+    """What belongs to no message: lineage, compactions, what is going on."""
+    s = data["session"]
+    lines = [f"  {line(edge['kind'])} of {line(edge['session'])}" for edge in s["lineage"]]
+    for c in data["compactions"]:
+        how = "active" if c["active"] else c["closing"] or c["state"]
+        lines.append(
+            f"  compaction {c['state']} ({how}; told by {', '.join(c['sources'])})  {_clock(c['opened_at'] or c['closed_at'])}"
+        )
+    if data.get("unknown"):
+        lines.append("  kept raw, kinds not known: " + ", ".join(f"{line(k)} ×{n}" for k, n in data["unknown"].items()))
+    if data.get("odd"):
+        lines.append(f"  {data['odd']['count']} odd records, kept raw (see --json)")
+    if "live" in data:
+        now = data["live"]
+        owner = "alive" if now["owner_alive"] else "gone"
+        active = ", compacting" if now["compaction"]["active"] else ""
+        lines.append(f"  now: owner {owner}, turn {now['active_turn'] or 'none'}, segment {now['active_segment']}{active}")
+    return lines
+
+
+def _why(data: dict[str, Any], segment: str) -> str:
+    return next((line(str(s["end_reason"])) for s in data["segments"] if s["id"] == segment and s["end_reason"]), "boundary")
 
 
 def _fault(f: dict[str, Any]) -> str:
     lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in f["missing"])
     return f"  ! {f['kind']} in part {f['part']} at byte {f['offset']}" + (f": seq {lost} missing" if lost else "")
+
+
+def ingested(data: dict[str, Any]) -> str:
+    lines = [outcome(one) for one in data["sources"] if one["state"] not in ("unchanged", "empty")]
+    totals = data["totals"]
+    if not totals["sources"]:
+        return "No sessions of any agent were found. Where else to look: --home DIR, or name files."
+    lines.append(
+        f"{totals['sources']} sources, {totals['changed']} with something new: {size(totals['new_bytes'])}"
+        + (f"; {totals['failed']} with a problem" if totals["failed"] else "")
+    )
+    return "\n".join(lines)
+
+
+def outcome(one: dict[str, Any]) -> str:
+    what = line(one["session"] or one["path"])
+    if one.get("problem"):
+        return f"✗ {line(one['path'])}: {line(one['problem'])}"
+    return f"{'+' if one['new_events'] else ' '} {one['state']:9} {what}" + (
+        f"  {size(one['new_bytes'])}" if one["new_bytes"] else ""
+    )
+
+
+def changes(data: dict[str, Any]) -> str:
+    if not data["changes"]:
+        return "No agent was found here. Name one with --agent, or another home with --home."
+    lines = []
+    for change in data["changes"]:
+        lines.append(f"{change['action']:10} {change['agent']:9} {line(change['file'])}")
+        for key in ("problem", "note"):
+            if change.get(key):
+                lines.append(f"             {line(change[key])}")
+    return "\n".join(lines)
+
+
+def drained(data: dict[str, Any]) -> str:
+    lines = [f"{data['calls']} hook calls journaled, {data['sessions']} sessions."]
+    return "\n".join([*lines, *(f"✗ {line(problem)}" for problem in data["problems"])])
 
 
 def reindexed(data: dict[str, Any]) -> str:

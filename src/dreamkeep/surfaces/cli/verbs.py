@@ -8,16 +8,25 @@ from collections.abc import Callable
 from typing import Any
 
 from dreamkeep.app import Keep
+from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import text
+
+#: These do it themselves, or must not be followed by anything.
+_NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init"))
 
 
 def run(arguments: Namespace) -> int:
     if arguments.verb == "completion":
         return _completion(arguments)
+    if arguments.verb == "hook":
+        return _hook(arguments)
     with Keep.open(arguments.keep) as keep:
         keep.warn = lambda line: print(f"dreamkeep: {line}", file=sys.stderr)
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
-        return _VERBS[arguments.verb](keep, arguments)
+        code = _VERBS[arguments.verb](keep, arguments)
+        if arguments.verb not in _NO_DRAINER:
+            keep.start_drainer()
+        return code
 
 
 def _print(arguments: Namespace, data: Any, human: Callable[[Any], str]) -> None:
@@ -41,8 +50,82 @@ def _sessions(keep: Keep, arguments: Namespace) -> int:
 
 
 def _show(keep: Keep, arguments: Namespace) -> int:
-    _print(arguments, keep.show(arguments.session), text.session)
+    from dreamkeep.surfaces.cli import show
+
+    return show.run(keep, arguments, _print)
+
+
+def _ingest(keep: Keep, arguments: Namespace) -> int:
+    progress = text.Progress("importing", always=True)
+    found = list(
+        keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
+    )
+    data = {"sources": [_outcome(one) for one in found], "totals": _totals(found)}
+    _print(arguments, data, text.ingested)
+    return 1 if data["totals"]["failed"] else 0
+
+
+def _outcome(one: Any) -> dict[str, Any]:
+    shown = one._asdict()
+    return shown if one.problem else {key: value for key, value in shown.items() if key != "problem"}
+
+
+def _totals(found: list[Any]) -> dict[str, int]:
+    return {
+        "sources": len(found),
+        "sessions": len({one.session for one in found if one.session}),
+        "changed": sum(one.new_events > 0 for one in found),
+        "new_bytes": sum(one.new_bytes for one in found),
+        "new_events": sum(one.new_events for one in found),
+        "failed": sum(one.state == "failed" for one in found),
+    }
+
+
+def _watch(keep: Keep, arguments: Namespace) -> int:
+    import signal
+
+    over: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: over.append(number))
+    found = keep.watch(agents=arguments.agent, home=arguments.home, polling=arguments.poll, stopped=lambda: bool(over))
+    for one in found:
+        if one is not None:
+            shown = _outcome(one)
+            print(text.json_text(shown) if arguments.json else text.outcome(shown), flush=True)
     return 0
+
+
+def _tap(keep: Keep, arguments: Namespace) -> int:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise BadUsage("which agent? No command is given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
+    return keep.tap(command, agent=arguments.agent)
+
+
+def _hook(arguments: Namespace) -> int:
+    """For who calls it this way; `init` installs the file itself, which starts much faster."""
+    from dreamkeep.app import hook
+
+    hook([arguments.agent, arguments.event, *([arguments.keep] if arguments.keep else [])])
+    return 0
+
+
+def _init(keep: Keep, arguments: Namespace) -> int:
+    changes = keep.init(
+        agents=arguments.agent,
+        home=arguments.home,
+        dry_run=arguments.dry_run,
+        uninstall=arguments.uninstall,
+        mcp=not arguments.no_mcp,
+    )
+    _print(arguments, {"changes": changes}, text.changes)
+    return 1 if any(change["action"] == "refused" for change in changes) else 0
+
+
+def _drain(keep: Keep, arguments: Namespace) -> int:
+    data = keep.drain()
+    _print(arguments, data, text.drained)
+    return 1 if data["problems"] else 0
 
 
 def _reindex(keep: Keep, arguments: Namespace) -> int:
@@ -88,6 +171,11 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "status": _status,
     "sessions": _sessions,
     "show": _show,
+    "ingest": _ingest,
+    "watch": _watch,
+    "tap": _tap,
+    "init": _init,
+    "drain": _drain,
     "reindex": _reindex,
     "doctor": _doctor,
     "end": _lifecycle("end"),

@@ -1,0 +1,208 @@
+"""A source's bytes as lines, in bounded memory: blocks in, batches of lines out. And by what a file is known again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from dreamkeep.host import Host
+from dreamkeep.session.records import LONGEST_LINE
+
+BLOCK = 1 << 20
+#: About so many bytes of lines make one frame.
+FRAME = 1 << 18
+#: A line that is longer than any reader would take is cut into pieces of this size.
+PIECE = 4 << 20
+_HEAD = 4096
+_TAIL = 1024
+
+
+class Content(Protocol):
+    size: int
+    inode: int
+
+    def read(self, size: int, offset: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class File:
+    """A plain file."""
+
+    def __init__(self, host: Host, path: str) -> None:
+        self._host = host
+        self._handle = host.open_read(path)
+        at = host.handle_stat(self._handle)
+        self.size, self.inode = at.size, at.inode
+
+    def read(self, size: int, offset: int) -> bytes:
+        return self._host.read(self._handle, size, offset)
+
+    def close(self) -> None:
+        self._host.close(self._handle)
+
+
+class Unpacked:
+    """A zstd file, as what is in it. Read forward; going back begins again."""
+
+    def __init__(self, host: Host, path: str) -> None:
+        self._host = host
+        self._path = path
+        at = host.stat(path)
+        if at is None:
+            raise FileNotFoundError(2, "no such file", path)
+        self.inode = at.inode
+        self._begin()
+        self.size = sum(len(block) for block in iter(lambda: self._source.read(BLOCK), b""))
+        self.close()
+        self._begin()
+
+    def _begin(self) -> None:
+        import zstandard
+
+        self._file = self._host.open_stream(self._path)
+        self._source = zstandard.ZstdDecompressor().stream_reader(self._file, read_across_frames=True)
+        self._at = 0
+
+    def read(self, size: int, offset: int) -> bytes:
+        if offset < self._at:
+            self.close()
+            self._begin()
+        while self._at < offset:
+            skipped = len(self._source.read(min(BLOCK, offset - self._at)))
+            if not skipped:
+                return b""
+            self._at += skipped
+        found = b""
+        while len(found) < size and (more := self._source.read(size - len(found))):
+            found += more
+        self._at += len(found)
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Cut(NamedTuple):
+    """Lines that belong into one frame. `joins`: the first goes on with the line before; `more`: the last is not ended.
+
+    `size`: the bytes of the source it covers.
+    """
+
+    lines: list[bytes]
+    joins: bool
+    more: bool
+    size: int
+
+
+def cuts(content: Content, offset: int, joins: bool) -> Iterator[Cut]:
+    """From `offset` to the end as it was when the content was opened: what is written later comes next time."""
+    rest = bytearray()
+    lines: list[bytes] = []
+    size = 0
+    while offset < content.size:
+        block = content.read(min(BLOCK, content.size - offset), offset)
+        if not block:
+            break  # it shrank under our hands: the next look will tell
+        offset += len(block)
+        first, ended, others = block.partition(b"\n")
+        rest += first
+        if ended:
+            found = [bytes(rest), *others.split(b"\n")]
+            rest = bytearray(found.pop())
+            for line in found:
+                lines.append(line)
+                size += len(line) + 1
+                if size >= FRAME:
+                    yield Cut(lines, joins, False, size)
+                    lines, joins, size = [], False, 0
+        if len(rest) > LONGEST_LINE:
+            if lines:
+                yield Cut(lines, joins, False, size)
+                lines, joins, size = [], False, 0
+            for at in range(0, len(rest), PIECE):
+                piece = bytes(rest[at : at + PIECE])
+                yield Cut([piece], joins, True, len(piece))
+                joins = True
+            rest.clear()
+    if rest:
+        yield Cut([*lines, bytes(rest)], joins, True, size + len(rest))
+    elif lines:
+        yield Cut(lines, joins, False, size)
+
+
+class Word(NamedTuple):
+    """How far a source was read, and by what it is known again; journaled with what was read (carry, key `src:NAME`)."""
+
+    generation: int
+    offset: int
+    #: The last line is not ended yet.
+    open: int
+    inode: int
+    head_size: int
+    head: str
+    tail: str
+    #: Of everything up to `offset`.
+    crc: int = 0
+    state: str = ""
+
+    @classmethod
+    def parse(cls, text: object) -> Word | None:
+        if not isinstance(text, str):
+            return None
+        try:
+            generation, offset, more, inode, head_size, head, tail, crc, state = text.split(" ")
+            return cls(int(generation), int(offset), int(more), int(inode), int(head_size), head, tail, int(crc), state)
+        except ValueError:
+            return None  # of another program: then the source is read again
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+def word_at(content: Content, generation: int, offset: int, more: bool, crc: int) -> Word:
+    """The word to be journaled once everything up to `offset` is."""
+    head_size = min(_HEAD, offset)
+    return Word(
+        generation,
+        offset,
+        int(more),
+        content.inode,
+        head_size,
+        _hash(content.read(head_size, 0)),
+        _hash(content.read(min(_TAIL, offset), max(0, offset - _TAIL))),
+        crc,
+    )
+
+
+def goes_on(content: Content, word: Word) -> bool:
+    """Whether the file is the one that was read, perhaps longer."""
+    return (
+        content.size >= word.offset
+        and _hash(content.read(word.head_size, 0)) == word.head
+        and _hash(content.read(min(_TAIL, word.offset), max(0, word.offset - _TAIL))) == word.tail
+    )
+
+
+def untouched(content: Content, word: Word) -> bool:
+    """Whether every byte that was read is still so: for a file that did not grow, yet was written to."""
+    crc = at = 0
+    while at < word.offset:
+        block = content.read(min(BLOCK, word.offset - at), at)
+        if not block:
+            return False
+        crc = crc32(block, crc)
+        at += len(block)
+    return crc == word.crc
+
+
+def what_happened(content: Content, word: Word) -> str:
+    if content.size < word.offset:
+        return "shrank"
+    return "replaced" if content.inode != word.inode else "rewritten"
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=9).hexdigest()

@@ -1,0 +1,105 @@
+"""Where sessions are on this machine: all agents' places, or what the user named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from dreamkeep.capture.sources import AGENTS, ROWS, Source, discovery
+from dreamkeep.errors import BadUsage
+from dreamkeep.host import Host
+
+_HEAD = 1 << 16
+
+
+class Trouble(NamedTuple):
+    """A place that could not be looked through; the others were."""
+
+    agent: str
+    path: str
+    problem: str
+
+
+Found = Source | Trouble
+
+
+def checked(agents: Iterable[str]) -> list[str]:
+    chosen = list(agents)
+    for agent in chosen:
+        if agent not in AGENTS:
+            raise BadUsage(f"no agent `{agent}` keeps sessions on disk", where="--agent", next=f"Known are: {', '.join(AGENTS)}.")
+    return chosen or list(AGENTS)
+
+
+def everywhere(host: Host, home: str, environment: Mapping[str, str], agents: Iterable[str]) -> Iterator[Found]:
+    """Every source of these agents below `home` and where the environment says."""
+    seen: set[str] = set()
+    for agent in agents:
+        for place in places(agent, home, environment):
+            yield from _fresh(_below(host, agent, place), seen)
+
+
+def places(agent: str, home: str, environment: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys(os.path.abspath(place) for place in discovery(agent).homes(home, environment)))
+
+
+def _below(host: Host, agent: str, place: str) -> Iterator[Found]:
+    try:
+        if host.stat(place) is not None:
+            yield from discovery(agent).discover(host, place)
+    except OSError as problem:
+        yield Trouble(agent, str(problem.filename or place), problem.strerror or str(problem))
+
+
+def _fresh(found: Iterable[Found], seen: set[str]) -> Iterator[Found]:
+    for one in found:
+        if one.path not in seen:
+            seen.add(one.path)
+            yield one
+
+
+def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:
+    """What the user named: a transcript, a database, or a folder to look through."""
+    path = os.path.abspath(os.path.expanduser(path))
+    agents = list(agents)
+    at = host.stat(path)
+    if at is None:
+        return [Trouble("", path, "there is nothing of that name")]
+    if at.is_folder:
+        return _in_folder(host, path, agents)
+    for agent in agents:
+        claimed = discovery(agent).claims(path)
+        if claimed is not None:
+            return [claimed._replace(path=path)]
+    return [_by_head(host, path, agents) or Trouble("", path, "no agent's format that is known here; say whose with --agent")]
+
+
+def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
+    """As somebody's home, as one of an agent's own folders, or as a folder of transcripts."""
+    found = list(everywhere(host, path, {}, agents))
+    if not found:
+        seen: set[str] = set()
+        for agent in agents:
+            found += _fresh(_below(host, agent, path), seen)
+    if not found:
+        for name, at in host.entries(path):
+            if at and not at.is_folder and name.endswith((".jsonl", ".json", ".db")):
+                found += [one for one in named(host, f"{path}/{name}", agents) if isinstance(one, Source)]
+    return found or [Trouble("", path, "no sessions were found here")]
+
+
+def _by_head(host: Host, path: str, agents: list[str]) -> Source | None:
+    if path.endswith((".db", ".sqlite", ".sqlite3")):
+        # Another program's database is opened by SQLite only: even closing a plain handle could drop its locks.
+        return Source(agents[0], path, ROWS) if len(agents) == 1 else None
+    handle = host.open_read(path)
+    try:
+        head = host.read(handle, _HEAD, 0)
+    finally:
+        host.close(handle)
+    for agent in agents:
+        native = discovery(agent).identify(path, head)
+        if native:
+            return Source(agent, path, session=native)
+    return None

@@ -1,0 +1,495 @@
+"""Transcripts already on disk → journal, from a remembered place.
+
+Each session's journal carries, for each of its sources, how far it was read and by what the file is known again (`content.Word`).
+Frames and word are one append, made only if the journal still carries the word it was based on: two ingests at once add nothing
+twice, and a crash in between loses nothing. What the agent did to its file (shrank, rewrote, moved, removed it) is journaled as that;
+nothing that we have is ever taken away by it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from dreamkeep.capture import rejoin
+from dreamkeep.capture.content import BLOCK, Content, Cut, File, Unpacked, Word, cuts, goes_on, untouched, what_happened, word_at
+from dreamkeep.capture.exclude import Excluded
+from dreamkeep.capture.forks import Forks
+from dreamkeep.capture.opening import Openings, facts_in
+from dreamkeep.capture.seen import Cache, Look, Seen
+from dreamkeep.capture.sources import DOCUMENT, LINES_ZST, ROWS, Source, discovery
+from dreamkeep.errors import Deleted, DreamkeepError
+from dreamkeep.event import Event, Ids, Kind, Verbatim, rfc3339
+from dreamkeep.host import Host, Stat
+from dreamkeep.journal.places import folder_of, session_id
+from dreamkeep.journal.pool import Journals
+from dreamkeep.session.raw import pack
+
+#: So many bytes of frames share a sync.
+_APPEND = 2 << 20
+#: A document is read whole; beyond this it is refused.
+_LARGEST_DOCUMENT = 256 << 20
+#: A rewritten file larger than this is journaled again whole: finding what stayed would need too much memory.
+_LARGEST_DELTA = 256 << 20
+_OPS = 4_000
+_TRIES = 8
+
+Progress = Callable[[int, int], None]
+
+
+class Outcome(NamedTuple):
+    """What one source came to. `state`: new, grew, unchanged, shrank, rewritten, replaced, moved, vanished, empty, deleted,
+    excluded, failed."""
+
+    agent: str
+    path: str
+    session: str
+    new_bytes: int = 0
+    new_events: int = 0
+    state: str = "unchanged"
+    problem: str | None = None
+
+
+class Overtaken(Exception):
+    """Another ingest was quicker; look again."""
+
+
+class Ingest:
+    """Not for several threads at once; any number of processes."""
+
+    def __init__(
+        self, host: Host, root: str, journals: Journals, ids: Ids, *, exclude: Sequence[str] = (), again: bool = False
+    ) -> None:
+        self._host = host
+        self._root = root
+        self._journals = journals
+        self._ids = ids
+        self._excluded = Excluded(exclude)
+        self._cache = Cache(host, root)
+        self.again = again
+        self._openings = Openings(host, root, journals, self._excluded)
+        self._forks = Forks(host)
+
+    # -- all of them
+
+    def run(self, sources: Iterable[Source], progress: Progress | None = None, *, save: bool = True) -> Iterator[Outcome]:
+        """One outcome for each source that changed or has a problem; unchanged ones come too, and cost a stat."""
+        self._forks = Forks(self._host)
+        todo = []
+        for source in sources:
+            at = self._host.stat(source.path)
+            known = self._cache.get(source.path)
+            if at and known and not self.again and known.look == Look.of(at) and self._beside(source) == known.beside:
+                session = f"{known.agent}:{known.session}" if known.session else ""
+                yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
+            else:
+                todo.append((source, at))
+        yield from self._take_all(todo, progress)
+        if save:
+            self._cache.save()
+
+    def _take_all(self, todo: list[tuple[Source, Stat | None]], progress: Progress | None) -> Iterator[Outcome]:
+        total = sum(at.size for _, at in todo if at)
+        done = 0
+        for source, at in todo:
+            step = self._stepping(progress, done, total)
+            yield from self._isolated(source, at, step)
+            done += at.size if at else 0
+            step(0)
+
+    @staticmethod
+    def _stepping(progress: Progress | None, done: int, total: int) -> Callable[[int], None]:
+        def step(offset: int) -> None:
+            if progress:
+                progress(min(done + offset, total), total)
+
+        return step
+
+    def _isolated(self, source: Source, at: Stat | None, step: Callable[[int], None]) -> Iterator[Outcome]:
+        """One bad source is reported, and the rest go on."""
+        try:
+            yield from self.take(source, at, step)
+        except Deleted:
+            self._remember(source, at, "", "deleted")
+            yield Outcome(source.agent, source.path, self._named(source), state="deleted")
+        except (DreamkeepError, OSError) as problem:
+            self._cache.forget(source.path)
+            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem=str(problem))
+
+    def vanished(self, agents: Iterable[str], present: set[str]) -> Iterator[Outcome]:
+        """Sources that were there at an earlier look and are gone: said once in their journals. What we have stays."""
+        for path, seen in list(self._cache.sources.items()):
+            if seen.agent not in agents or path in present or seen.state == "vanished" or self._host.stat(path) is not None:
+                continue
+            source = Source(seen.agent, path, session=seen.session)
+            if seen.session and seen.state not in ("deleted", "excluded", "empty"):
+                self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
+            self._cache.put(path, seen._replace(look=None, state="vanished"))
+            yield Outcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
+        self._cache.save()
+
+    # -- one
+
+    def take(self, source: Source, at: Stat | None, step: Callable[[int], None] = lambda offset: None) -> Iterator[Outcome]:
+        if at is None:
+            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="there is no such file")
+        elif at.is_folder:
+            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
+        elif self._excluded.path(source.path):
+            self._remember(source, at, "", "excluded")
+            yield Outcome(source.agent, source.path, self._named(source), state="excluded")
+        elif source.form == ROWS:
+            from dreamkeep.capture.ingest_rows import take_rows
+
+            yield from take_rows(self, source, at, self._beside(source))
+        else:
+            yield self._take_file(source, at, step)
+
+    def _take_file(self, source: Source, at: Stat, step: Callable[[int], None]) -> Outcome:
+        content: Content = (Unpacked if source.form == LINES_ZST else File)(self._host, source.path)
+        try:
+            native = source.session or discovery(source.agent).identify(source.path, content.read(1 << 16, 0))
+            if not native:
+                if content.size:
+                    return Outcome(
+                        source.agent, source.path, "", state="failed", problem="its beginning does not say which session it is"
+                    )
+                self._remember(source, at, "", "empty")
+                return Outcome(source.agent, source.path, "", state="empty")
+            session = session_id(source.agent, native)
+            for _ in range(_TRIES):
+                try:
+                    outcome = self._take_content(source._replace(session=native), session, content, step)
+                    break
+                except Overtaken:
+                    continue
+            else:
+                return Outcome(
+                    source.agent, source.path, session, state="failed", problem="others keep writing the same; try again"
+                )
+        finally:
+            content.close()
+        self._remember(source, at, native, outcome.state)
+        return outcome
+
+    def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
+        name = source_name(source)
+        writer = self._journals.writer(session)
+        text = writer.carried(f"src:{name}")
+        word = Word.parse(text)
+        state = "grew"
+        if word is None:
+            if not content.size:
+                return Outcome(source.agent, source.path, session, state="empty")
+            if not self._openings.open(source, session, content):
+                return Outcome(source.agent, source.path, session, state="excluded")
+            if source.parent:
+                self._say_lineage(session, "subagent", f"{source.agent}:{source.parent}", "its file lies where its parent's are")
+            word, text, state = self._first_word(source, session, content, text)
+        run = _Run(self, source, session, name, content, word, text)
+        if source.form == DOCUMENT:
+            state = run.document(state)
+        elif word.offset and not goes_on(content, word):
+            state = what_happened(content, word)
+            run.rewritten(state, step)
+        elif content.size == word.offset:
+            state = self._same_size(run, content, word, state)
+        else:
+            self._openings.resume_if(session, lambda: facts_in(source, content.read(BLOCK, word.offset)))
+            run.grown(step)
+        return Outcome(source.agent, source.path, session, run.new_bytes, run.new_events, state)
+
+    def _same_size(self, run: _Run, content: Content, word: Word, state: str) -> str:
+        if untouched(content, word):
+            return state if state in ("moved",) else "unchanged"
+        run.rewritten("rewritten", lambda offset: None)
+        return "rewritten"
+
+    def _first_word(self, source: Source, session: str, content: Content, text: object) -> tuple[Word, str | None, str]:
+        """Where reading begins: at zero; or, if the file was only moved (archived, compressed), where it was."""
+        name = source_name(source)
+        carried = self._journals.writer(session).all_carried()
+        for key, value in carried.items():
+            known = Word.parse(value) if key.startswith("src:") else None
+            if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._gone(session, key[4:]):
+                moved = known._replace(inode=content.inode)
+                body = {**about(source), "what": "moved", "was": key[4:], "gen": known.generation}
+                event = self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved)})
+                if self._journals.append_if(session, [event], {f"src:{name}": text if isinstance(text, str) else None}) is None:
+                    raise Overtaken
+                return moved, str(moved), "moved"
+        word = Word(1, 0, 0, content.inode, 0, "-", "-")
+        event = self.event(Kind.SOURCE_OPENED, {**about(source), "gen": 1}, {f"src:{name}": str(word)})
+        if self._journals.append_if(session, [event], {f"src:{name}": text if isinstance(text, str) else None}) is None:
+            raise Overtaken
+        return word, str(word), "new"
+
+    def _gone(self, session: str, name: str) -> bool:
+        found = rejoin.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {})
+        return bool(found.get("path")) and self._host.stat(found["path"]) is None
+
+    # -- what the parts of an ingest share
+
+    def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event:
+        return Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
+
+    def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None:
+        if self._journals.append_if(session, events, expect) is None:
+            raise Overtaken
+
+    def old_lines(self, session: str, name: str) -> list[bytes]:
+        return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
+
+    def copied_size(self, source: Source, session: str, content: Content) -> int:
+        """How many bytes at the beginning are a copy of another session's; found once, when the file is read first."""
+        fork = self._forks.find(source, content)
+        if fork is None:
+            return 0
+        self._say_lineage(session, "fork", fork.session, fork.evidence)
+        return fork.size
+
+    def _say_lineage(self, session: str, kind: str, other: str, evidence: str) -> None:
+        body = {"kind": kind, "session": other, "evidence": evidence}
+        self._journals.append(session, [self.event(Kind.LINEAGE_FOUND, body, {f"lineage:{kind}": other})])
+
+    @property
+    def host(self) -> Host:
+        return self._host
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @property
+    def journals(self) -> Journals:
+        return self._journals
+
+    @property
+    def openings(self) -> Openings:
+        return self._openings
+
+    @property
+    def cache(self) -> Cache:
+        return self._cache
+
+    def _say_changed(self, session: str, source: Source, what: str) -> None:
+        name = source_name(source)
+        writer = self._journals.writer(session)
+        word = Word.parse(writer.carried(f"src:{name}")) if writer.exists() else None
+        if word and word.state != what:
+            event = self.event(
+                Kind.SOURCE_CHANGED,
+                {**about(source), "what": what, "gen": word.generation},
+                {f"src:{name}": str(word._replace(state=what))},
+            )
+            self._journals.append_if(session, [event], {f"src:{name}": str(word)})
+
+    def _remember(self, source: Source, at: Stat | None, native: str, state: str) -> None:
+        look = Look.of(at) if at else None
+        self._cache.put(source.path, Seen(source.agent, native or source.session, look, self._beside(source), _lasting(state)))
+
+    def _beside(self, source: Source) -> Look | None:
+        if source.form != ROWS:
+            return None
+        at = self._host.stat(f"{source.path}-wal")
+        return Look.of(at) if at else None
+
+    @staticmethod
+    def _named(source: Source) -> str:
+        return f"{source.agent}:{source.session}" if source.session else ""
+
+
+def _lasting(state: str) -> str:
+    return state if state in ("deleted", "excluded", "empty") else ""
+
+
+def source_name(source: Source) -> str:
+    """Short, safe, and different for each path: the key of a source in its session's journal."""
+    return f"{source.role}-{sha256(os.path.abspath(source.path).encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
+
+
+def about(source: Source) -> dict[str, Any]:
+    path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return {"source": source_name(source), "role": source.role, "agent": source.agent, "form": source.form, "path": path}
+
+
+class _Run:
+    """The reading of one file's new bytes into its session's journal."""
+
+    def __init__(
+        self, ingest: Ingest, source: Source, session: str, name: str, content: Content, word: Word, text: str | int | None
+    ) -> None:
+        self._ingest = ingest
+        self._source = source
+        self._session = session
+        self._key = f"src:{name}"
+        self._name = name
+        self._content = content
+        self._word = word
+        self._expect: str | int | None = text
+        self._waiting: list[Event] = []
+        self._waiting_bytes = 0
+        self._first = text
+        self.new_bytes = 0
+        self.new_events = 0
+
+    def grown(self, step: Callable[[int], None]) -> None:
+        """What was appended since."""
+        word = self._word
+        copied = self._ingest.copied_size(self._source, self._session, self._content) if not word.offset else 0
+        for cut in _split_at(cuts(self._content, word.offset, bool(word.open)), copied):
+            at = self._word.offset
+            self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
+            self.new_bytes += cut.size
+            step(self._word.offset)
+        self._flush()
+
+    def rewritten(self, what: str, step: Callable[[int], None]) -> None:
+        """A new generation: lines that we have are named, the others are journaled."""
+        old: list[bytes] = []
+        if self._word.offset <= _LARGEST_DELTA:
+            old = self._ingest.old_lines(self._session, self._name)
+        places = {line: n for n, line in reversed(list(enumerate(old)))}
+        word = self._word
+        body = {**about(self._source), "what": what, "gen": word.generation + 1, "size": word.offset, "now": self._content.size}
+        self._word = Word(word.generation + 1, 0, 0, self._content.inode, 0, "-", "-", state=what)
+        self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self._word)}), 0)
+        for cut in cuts(self._content, 0, False):
+            self._delta(cut, old, places)
+            step(self._word.offset)
+        self._flush()
+
+    def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int]) -> None:
+        last = len(cut.lines) - 1
+        full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
+        if cut.joins or not old:
+            self._frame(cut, {}, cut.size)
+            self.new_bytes += cut.size
+            return
+        ops, new = operations(full, old, places)
+        fresh = [line.removesuffix(b"\n") for line in new]
+        more = cut.more and bool(ops) and isinstance(ops[-1], int)
+        self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, cut.size, full)
+        self.new_bytes += sum(map(len, new))
+
+    def document(self, state: str) -> str:
+        """A file that its agent rewrites whole: each version costs what is new in it."""
+        from dreamkeep.capture import document
+
+        content = self._content
+        if content.size > _LARGEST_DOCUMENT:
+            raise OSError(27, f"a document of {content.size} bytes is too large to be read whole")
+        data = b"".join(iter_blocks(content))
+        crc = crc32(data)
+        word = self._word
+        if word.offset == len(data) and word.crc == crc:
+            return "unchanged"
+        pieces = document.split(data)
+        if word.offset:
+            old = self._ingest.old_lines(self._session, self._name)
+            state = "rewritten" if len(data) >= word.offset else "shrank"
+        else:
+            old = []
+        places = {line: n for n, line in reversed(list(enumerate(old)))}
+        ops, new = operations(pieces, old, places)
+        generation = word.generation + 1 if word.offset else word.generation
+        done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
+        body = {"source": self._name, "role": self._source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
+        # One event, however long (the journal chunks it): a version is there whole or not at all.
+        event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
+        if state == "shrank":
+            about_it = {**about(self._source), "what": state, "gen": generation, "size": word.offset, "now": len(data)}
+            self._waiting.append(self._ingest.event(Kind.SOURCE_CHANGED, about_it))
+        self._word = done
+        self._add(event, len(data))
+        self.new_bytes = sum(map(len, new))
+        self._flush()
+        return state
+
+    def _frame(self, cut: Cut, extra: dict[str, Any], size: int, covers: list[bytes] | None = None) -> None:
+        word = self._word
+        body: dict[str, Any] = {
+            "source": self._name,
+            "role": self._source.role,
+            "gen": word.generation,
+            "at": word.offset,
+            **extra,
+        }
+        as_text = set()
+        if cut.joins:
+            body["joins"] = 1
+            as_text.add(0)
+        if cut.more:
+            body["more"] = 1
+            as_text.add(len(cut.lines) - 1)
+        crc = word.crc
+        for n, line in enumerate(covers if covers is not None else cut.lines):
+            crc = crc32(line, crc)
+            if covers is None and not (cut.more and n == len(cut.lines) - 1):
+                crc = crc32(b"\n", crc)
+        offset = word.offset + size
+        packed: Verbatim = pack(body, cut.lines, as_text)
+        more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))
+        self._word = word_at(self._content, word.generation, offset, more, crc)
+        self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self._word)}), len(packed.raw))
+
+    def _add(self, event: Event, size: int) -> None:
+        self._waiting.append(event)
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _APPEND:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        self._ingest.append_if(self._session, self._waiting, {self._key: self._expect})
+        self.new_events += len(self._waiting)
+        self._expect = str(self._word)
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def iter_blocks(content: Content) -> Iterator[bytes]:
+    at = 0
+    while at < content.size and (block := content.read(min(BLOCK, content.size - at), at)):
+        yield block
+        at += len(block)
+
+
+def operations(new: Sequence[bytes], old: Sequence[bytes], places: dict[bytes, int]) -> tuple[list[Any], list[bytes]]:
+    """How `new` is made of `old`: `[first, count]` takes over lines, a number inserts that many; and the lines to insert."""
+    ops: list[Any] = []
+    inserted = []
+    for line in new:
+        last = ops[-1] if ops else None
+        follows = last[0] + last[1] if isinstance(last, list) else -1
+        if isinstance(last, list) and follows < len(old) and old[follows] == line:
+            last[1] += 1
+        elif line in places:
+            ops.append([places[line], 1])
+        else:
+            inserted.append(line)
+            if isinstance(last, int):
+                ops[-1] += 1
+            else:
+                ops.append(1)
+    return ops, inserted
+
+
+def _split_at(found: Iterable[Cut], place: int) -> Iterator[Cut]:
+    """The same lines, but no frame on both sides of `place`."""
+    at = 0
+    for cut in found:
+        if not at < place < at + cut.size:
+            yield cut
+        else:
+            size = n = 0
+            while size < place - at:
+                size += len(cut.lines[n]) + 1
+                n += 1
+            yield Cut(cut.lines[:n], cut.joins, cut.more and n == len(cut.lines), size)
+            if cut.lines[n:]:
+                yield Cut(cut.lines[n:], False, cut.more, cut.size - size)
+        at += cut.size

@@ -1,0 +1,154 @@
+"""Sessions that an agent keeps as rows of an SQLite file → journal. Rows that are new or changed are journaled, each exact.
+
+Which rows are known is what the journal holds; a word carried with the rows (`rows MARK`) tells that all of a session's rows were
+read as they were when its fingerprint was MARK, and makes sure that two ingests don't write the same rows twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from dreamkeep.capture import rows
+from dreamkeep.capture.content import FRAME
+from dreamkeep.capture.opening import cwd_in
+from dreamkeep.capture.seen import Look, Seen
+from dreamkeep.capture.sources import Source
+from dreamkeep.errors import Deleted, DreamkeepError
+from dreamkeep.event import Kind
+from dreamkeep.host import Stat
+from dreamkeep.journal.places import folder_of, session_id
+from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.session.facts import Fact, Record
+from dreamkeep.session.formats import reader_for
+from dreamkeep.session.raw import pack, unpack
+from dreamkeep.session.records import loads
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.ingest import Ingest, Outcome
+
+_TRIES = 8
+#: So many rows tell where a session runs.
+_HEAD_ROWS = 64
+
+
+def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> Iterator[Outcome]:
+    """One outcome for each session in the database."""
+    from dreamkeep.capture.ingest import Outcome
+
+    found = rows.sessions(ingest.host, source.agent, source.path)
+    seen = ingest.cache.get(source.path)
+    before = (seen.rows if seen else None) or {}
+    marks: dict[str, str] = {}
+    failed = False
+    for native, print_ in found.items():
+        if before.get(native) == print_.mark and not ingest.again:
+            marks[native] = print_.mark
+            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="empty" if print_.empty else "unchanged")
+            continue
+        outcome = _isolated(ingest, source._replace(session=native), print_)
+        failed |= outcome.state == "failed"
+        if outcome.state != "failed":
+            marks[native] = print_.mark
+        yield outcome
+    look = None if failed else Look.of(at)
+    ingest.cache.put(source.path, Seen(source.agent, "", look, beside, "", marks))
+
+
+def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint) -> Outcome:
+    from dreamkeep.capture.ingest import Outcome, Overtaken
+
+    named = f"{source.agent}:{source.session}"
+    if print_.empty:
+        # A row and nothing else: a ghost if it became a session here.
+        return Outcome(source.agent, source.path, named, state="empty")
+    try:
+        for _ in range(_TRIES):
+            try:
+                return _Session(ingest, source, session_id(source.agent, source.session)).take(print_.mark)
+            except Overtaken:
+                continue
+        return Outcome(source.agent, source.path, named, state="failed", problem="others keep writing the same; try again")
+    except Deleted:
+        return Outcome(source.agent, source.path, named, state="deleted")
+    except (DreamkeepError, OSError) as problem:
+        return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+
+
+class _Session:
+    def __init__(self, ingest: Ingest, source: Source, session: str) -> None:
+        from dreamkeep.capture.ingest import about, source_name
+
+        self._ingest = ingest
+        self._source = source
+        self._session = session
+        self._name = source_name(source)
+        self._key = f"src:{self._name}"
+        self._about = about(source)
+
+    def take(self, mark: str) -> Outcome:
+        from dreamkeep.capture.ingest import Outcome
+
+        ingest, source = self._ingest, self._source
+        word = ingest.journals.writer(self._session).carried(self._key)
+        done = Outcome(source.agent, source.path, self._session)
+        if word == f"rows {mark}":
+            return done
+        known = self._known() if word is not None else {}
+        found = rows.rows(ingest.host, source.agent, source.path, source.session, known)
+        first = list(islice(found, _HEAD_ROWS))
+        if not first:
+            return done
+        if word is None:
+            if not ingest.openings.open_placed(self._session, cwd_in(self._facts(first))):
+                return done._replace(state="excluded")
+            opened = ingest.event(Kind.SOURCE_OPENED, {**self._about, "gen": 1}, {self._key: "rows"})
+            ingest.append_if(self._session, [opened], {self._key: None})
+        ingest.openings.resume_if(self._session, lambda: self._facts(first))
+        state = "new" if word is None else "grew"
+        return self._write(done._replace(state=state), "rows" if word is None else word, chain(first, found), mark)
+
+    def _write(self, done: Outcome, word: Any, found: Iterable[rows.Row], mark: str) -> Outcome:
+        batches = _batches(found)
+        lines = next(batches, [])
+        n = 0
+        while lines:
+            following = next(batches, [])
+            n += 1
+            after = f"rows {mark}" if not following else f"rows {mark} {n}"
+            body = pack({"source": self._name, "role": self._source.role}, lines)
+            event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
+            self._ingest.append_if(self._session, [event], {self._key: word})
+            done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)
+            word, lines = after, following
+        return done
+
+    def _known(self) -> dict[str, str]:
+        """What the journal holds: for each row the version it was last seen in."""
+        folder = f"{self._ingest.root}/{folder_of(self._session)}"
+        found: dict[str, str] = {}
+        for _, raw in bodies(Reading(self._ingest.host, folder, raw=True), (Kind.SOURCE_ROWS,)):
+            if b'"source":"%b"' % self._name.encode() in raw[:200]:
+                found.update(rows.key_of(line) for line in unpack(raw))
+        return found
+
+    def _facts(self, found: Iterable[rows.Row]) -> Iterator[Fact]:
+        reader = reader_for(self._source.agent, "row", {})
+        for row in found:
+            data = loads(row.line)
+            if data is not None:
+                yield from reader.read(Record("row", data["row"], "", str(data["table"])))
+
+
+def _batches(found: Iterable[rows.Row]) -> Iterator[list[bytes]]:
+    lines: list[bytes] = []
+    size = 0
+    for row in found:
+        lines.append(row.line)
+        size += len(row.line)
+        if size >= FRAME:
+            yield lines
+            lines, size = [], 0
+    if lines:
+        yield lines

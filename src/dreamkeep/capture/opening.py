@@ -1,0 +1,86 @@
+"""Opening a captured session: where it runs and which project that is, found once and journaled; and going on after its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from dreamkeep.capture.content import BLOCK, Content
+from dreamkeep.capture.exclude import Excluded
+from dreamkeep.capture.project import project_of
+from dreamkeep.capture.sources import DOCUMENT, Source
+from dreamkeep.event import Kind
+from dreamkeep.host import Host
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.session.facts import Began, Fact, Placed, Record
+from dreamkeep.session.formats import reader_for
+from dreamkeep.session.records import loads
+from dreamkeep.session.summary import ACTIVE, ENDED
+
+
+class Openings:
+    def __init__(self, host: Host, root: str, journals: Journals, excluded: Excluded) -> None:
+        self._host = host
+        self._root = root
+        self._journals = journals
+        self._excluded = excluded
+
+    def open(self, source: Source, session: str, content: Content) -> bool:
+        """False when this session is not to be captured."""
+        return self.open_placed(session, cwd_in(facts_in(source, content.read(BLOCK, 0))))
+
+    def open_placed(self, session: str, cwd: str) -> bool:
+        writer = self._journals.writer(session)
+        if writer.carried("opened") is not None:
+            return True
+        project = project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""
+        if self._excluded.session(cwd, project):
+            return False
+        body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
+        # The cursor makes it once only, also when two processes capture the same session at the same time.
+        self._journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
+        return True
+
+    def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:
+        """An ended session goes on when a turn begins after its end; what was only read late is no reason, nor are a client's
+        last lines."""
+        if self._journals.writer(session).carried("state") != ENDED:
+            return
+        ended = self._ended_at(session)
+        if any(isinstance(fact, Began) and (fact.at or "") > ended for fact in facts()):
+            self._journals.say(session, Kind.SESSION_RESUMED, {"captured": 1}, {"state": ACTIVE})
+
+    def _ended_at(self, session: str) -> str:
+        reading = Reading(self._host, f"{self._root}/{folder_of(session)}", raw=True)
+        return max((frame["at"] for frame, _ in bodies(reading, (Kind.SESSION_ENDED,))), default="")
+
+
+def cwd_in(facts: Iterable[Fact]) -> str:
+    """The first folder that is told."""
+    for fact in facts:
+        if isinstance(fact, Placed) and fact.cwd and fact.cwd.isprintable():
+            return fact.cwd
+    return ""
+
+
+def facts_in(source: Source, head: bytes) -> Iterator[Fact]:
+    """What the readers make of a stretch of a source: only to find out about it, nothing of this is journaled."""
+    channel = "piece" if source.form == DOCUMENT else "file"
+    reader = reader_for(source.agent, channel, {})
+    for record in _records(source, head):
+        yield from reader.read(record)
+
+
+def _records(source: Source, head: bytes) -> Iterator[Record]:
+    if source.form == DOCUMENT:
+        from dreamkeep.capture import document
+
+        for piece in document.split(head):
+            yield Record("piece", None, piece.decode("utf-8", "replace"), "", source.role)
+        return
+    for line in head.split(b"\n"):
+        data = loads(line) if line.strip() else None
+        if data is not None:
+            yield Record("file", data, "", "", source.role)

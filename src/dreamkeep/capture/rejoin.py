@@ -1,0 +1,85 @@
+"""A captured source's bytes, back from the journal, byte for byte.
+
+A source has generations: as long as it only grows it stays in one; when it was rewritten, the next one begins, whose frames say by
+`ops` what they took over from the one before: `[first, count]` copies lines, a number inserts that many of the frame's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dreamkeep.event import Kind
+from dreamkeep.host import Host
+from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.session.raw import unpack
+
+
+def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
+    """What the journal says of each source: name → path, role, form, …; the newest word counts."""
+    found: dict[str, dict[str, Any]] = {}
+    for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
+        body = frame["body"]
+        found.setdefault(body["source"], {}).update(body)
+    return found
+
+
+def lines(host: Host, folder: str, name: str, generation: int | None = None) -> list[bytes]:
+    """The lines (or pieces) of a source's newest generation, or of an earlier one, with their line feeds."""
+    before: list[bytes] = []
+    now: list[bytes] = []
+    at = 0
+    for body, found in _frames(host, folder, name):
+        if body["gen"] != at:
+            if generation is not None and body["gen"] > generation:
+                break
+            at = body["gen"]
+            before, now = now, []
+        if body.get("joins") and found and now:
+            now[-1] += found.pop(0)
+        now += _applied(body, found, before)
+    return now
+
+
+def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:
+    """The bytes of a source as it was last read, in bounded memory while it was never rewritten."""
+    newest = max((body["gen"] for body, _ in _frames(host, folder, name)), default=0)
+    if newest > 1:
+        yield from lines(host, folder, name)
+        return
+    for _, found in _frames(host, folder, name):
+        yield from found
+
+
+def _frames(host: Host, folder: str, name: str) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
+    """Each frame of a source, with its own lines as bytes that end as they did."""
+    for frame, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_READ,)):
+        body = frame["body"] if "chunked" not in frame else _about(raw)
+        if body["source"] != name:
+            continue
+        found = unpack(raw)
+        if not body.get("pieces"):
+            last = len(found) - 1
+            found = [line if n == last and body.get("more") else line + b"\n" for n, line in enumerate(found)]
+        yield body, found
+
+
+def _about(raw: bytes) -> dict[str, Any]:
+    import orjson
+
+    body: dict[str, Any] = orjson.loads(raw)
+    return body
+
+
+def _applied(body: dict[str, Any], found: list[bytes], before: list[bytes]) -> Iterator[bytes]:
+    ops = body.get("ops")
+    if ops is None:
+        yield from found
+        return
+    own = iter(found)
+    for op in ops:
+        if isinstance(op, int):
+            for _ in range(op):
+                yield next(own)
+        else:
+            yield from before[op[0] : op[0] + op[1]]

@@ -1,0 +1,148 @@
+"""The same as ingest, live: what an agent writes is in the journal a moment later.
+
+The file system tells what changed (`watchfiles`); where it can't, everything is looked at again and again, which costs a stat for each
+file. A slow round over everything goes on in either case: file systems forget to tell, and new agents appear.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dreamkeep.capture.find import Found, everywhere, places
+from dreamkeep.capture.ingest import Ingest, Outcome
+from dreamkeep.capture.sources import Source, discovery
+from dreamkeep.host import Host
+
+#: How long after a change to wait for more of it, and how often to look where nothing tells.
+_DEBOUNCE_MS = 200
+_TICK_MS = 500
+_POLL_S = 1.0
+#: A round over everything, and over which places there are.
+_ROUND_S = 60.0
+_PLACES_S = 5.0
+_SAVE_S = 30.0
+_BESIDE = ("-wal", "-shm", "-journal")
+
+
+class Watching:
+    """One watcher. `stopped` is asked between steps; `now_s` is a clock that only goes forward."""
+
+    def __init__(
+        self,
+        host: Host,
+        ingest: Ingest,
+        home: str,
+        environment: Mapping[str, str],
+        agents: Sequence[str],
+        *,
+        now_s: Callable[[], float],
+        stopped: Callable[[], bool],
+        off: Callable[[], bool],
+        polling: bool = False,
+    ) -> None:
+        self._host = host
+        self._ingest = ingest
+        self._home = home
+        self._environment = environment
+        self._agents = agents
+        self._now_s = now_s
+        self._stopped = stopped
+        self._off = off
+        self._polling = polling
+        self._next_round = 0.0
+        self._next_save = now_s() + _SAVE_S
+
+    def run(self) -> Iterator[Outcome | None]:
+        """Outcomes as they come; None at the end of each step, so that the caller can do his own work in between."""
+        while not self._stopped():
+            yield from self._round()
+            watched = self._places()
+            yield from self._listen(watched) if watched and not self._polling else self._poll()
+        self._ingest.cache.save()
+
+    def _round(self) -> Iterator[Outcome | None]:
+        """Everything, once."""
+        if self._off():
+            return
+        found = list(everywhere(self._host, self._home, self._environment, self._agents))
+        yield from self._take(found)
+        yield from self._ingest.vanished(self._agents, {one.path for one in found})
+        self._next_round = self._now_s() + _ROUND_S
+
+    def _take(self, found: Iterable[Found]) -> Iterator[Outcome]:
+        sources = [one for one in found if isinstance(one, Source)]
+        for outcome in self._ingest.run(sources, save=False):
+            if outcome.state not in ("unchanged", "empty"):
+                yield outcome
+        if self._now_s() >= self._next_save:
+            self._next_save = self._now_s() + _SAVE_S
+            self._ingest.cache.save()
+
+    def _places(self) -> list[str]:
+        found = (place for agent in self._agents for place in places(agent, self._home, self._environment))
+        return [place for place in dict.fromkeys(map(_folder, found)) if self._host.stat(place) is not None]
+
+    def _listen(self, watched: list[str]) -> Iterator[Outcome | None]:
+        """Until the places change, or it is time for a round."""
+        changes = _told(watched)
+        if changes is None:
+            self._polling = True
+            return
+        look_again = self._now_s() + _PLACES_S
+        for paths in changes:
+            if self._stopped():
+                return
+            if paths and not self._off():
+                yield from self._take(self._claimed(paths))
+            yield None
+            now = self._now_s()
+            if now >= self._next_round or (now >= look_again and self._places() != watched):
+                return
+            look_again = max(look_again, now + _PLACES_S) if now >= look_again else look_again
+
+    def _poll(self) -> Iterator[Outcome | None]:
+        yield None
+        self._host.sleep(_POLL_S)
+
+    def _claimed(self, paths: Iterable[str]) -> list[Source]:
+        found: dict[str, Source] = {}
+        for path in paths:
+            for end in _BESIDE:
+                path = path.removesuffix(end)
+            for agent in self._agents:
+                source = discovery(agent).claims(path) if path not in found else None
+                if source is not None:
+                    found[path] = source._replace(path=path)
+        return list(found.values())
+
+
+def _folder(place: str) -> str:
+    """Databases are watched by their folder: what changes may be the file beside them."""
+    return os.path.dirname(place) if place.endswith((".db", ".sqlite")) else place
+
+
+def _told(watched: list[str]) -> Iterator[list[str]] | None:
+    """Paths that changed, as the file system tells; an empty list now and then. None when it can't tell."""
+    try:
+        import watchfiles
+    except ImportError:
+        return None
+
+    def paths() -> Iterator[list[str]]:
+        told: Any = watchfiles.watch(
+            *watched,
+            watch_filter=None,
+            debounce=_DEBOUNCE_MS,
+            step=50,
+            rust_timeout=_TICK_MS,
+            yield_on_timeout=True,
+            raise_interrupt=True,
+            recursive=True,
+            ignore_permission_denied=True,
+        )
+        for changes in told:
+            yield sorted({path for _, path in changes})
+
+    return paths()

@@ -1,0 +1,441 @@
+"""Raw events → facts → what changes in the view of a session. Pure: the same events give the same view, in one go or bit by bit.
+
+One session may be heard on several channels: its transcript, its hooks, the tap. Each message counts once. Two messages of
+different channels are one when they have the same key, or the same role and the same words (each is paired once with each
+channel, so "continue" said twice stays two); the stronger channel's form is the one that is shown, in the place of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.session import facts as f
+from dreamkeep.session import turns as t
+from dreamkeep.session.facts import Fact
+from dreamkeep.session.formats import reader_for
+from dreamkeep.session.formats.common import digest
+from dreamkeep.session.messages import Message
+from dreamkeep.session.records import records
+from dreamkeep.session.segments import Folding
+from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
+from dreamkeep.session.turns import Turn
+
+State = dict[str, Any]
+
+#: Channels as bits; a higher one is believed more. What has its own side journal (`turns` of Hermes WebUI) is as weak as a hook.
+HOOK, ACP, FILE = 1, 2, 4
+_BITS = {"hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
+_WEAK_SOURCES = frozenset(("turns", "run"))
+_TURNS_REMEMBERED = 8
+_KINDS_SHOWN = 100
+_ODD_SHOWN = 20
+
+
+class Known(Protocol):
+    """What was found before."""
+
+    def message(self, key: str) -> Message | None: ...
+
+    def twin(self, twin: str, not_heard: int) -> Message | None:
+        """The first message with these words that was heard, but not yet on that channel."""
+
+    def turn(self, turn: str) -> Turn | None: ...
+
+    def last_turns(self, count: int) -> list[Turn]: ...
+
+
+class Changes:
+    """What a stretch of events adds to the view, on top of `known`."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self.messages: dict[tuple[int, int], Message] = {}
+        self.keys: dict[str, tuple[int, int]] = {}
+        self.twins: dict[tuple[int, int], str] = {}
+        self.removed: set[tuple[int, int]] = set()
+        self.turns: dict[str, Turn] = {}
+        #: Everything from here on was taken back.
+        self.rewound: list[tuple[int, int]] = []
+        self._by_twin: dict[str, list[tuple[int, int]]] = {}
+
+    def message(self, key: str) -> Message | None:
+        place = self.keys.get(key)
+        if place:
+            return self.messages.get(place)
+        found = self._known.message(key)
+        return self._latest(found) if found else None
+
+    def _latest(self, found: Message) -> Message | None:
+        place = found[:2]
+        return None if place in self.removed else self.messages.get(place, found)
+
+    def twin(self, twin: str, bit: int) -> Message | None:
+        found = self._known.twin(twin, bit)
+        latest = self._latest(found) if found else None
+        if latest and not latest.heard & bit:
+            return latest
+        for place in self._by_twin.get(twin, ()):
+            said = self.messages.get(place)
+            if said and place not in self.removed and not said.heard & bit:
+                return said
+        return None
+
+    def put(self, message: Message, key: str, twin: str) -> None:
+        place = message[:2]
+        self.messages[place] = message
+        self.keys[key] = place
+        if self.twins.get(place) != twin:
+            self.twins[place] = twin
+            self._by_twin.setdefault(twin, []).append(place)
+
+    def remove(self, message: Message) -> None:
+        self.removed.add(message[:2])
+        self.messages.pop(message[:2], None)
+
+    def turn(self, turn: str) -> Turn | None:
+        return self.turns.get(turn) or self._known.turn(turn)
+
+    def last_turns(self, count: int) -> list[Turn]:
+        found = {turn.id: turn for turn in self._known.last_turns(count)} | self.turns
+        return sorted(found.values(), key=lambda turn: (turn.seq, turn.n, turn.id))[-count:]
+
+
+class Place(NamedTuple):
+    seq: int
+    n: int
+
+
+class Fold:
+    """One session's raw events. `state` is JSON data: put it away, and go on later where it was."""
+
+    def __init__(self, session: str, state: State, changes: Changes) -> None:
+        self._agent, _, self._native = session.partition(":")
+        self._state = state
+        self._changes = changes
+        self._segments = Folding(self._native, state.get("segments"))
+        self._readers: dict[str, Any] = {}
+        self._seq = 0
+        self._n = 0
+        self._record_n = 0
+        self._copied = False
+        self._at = ""
+
+    def state(self) -> State:
+        for name, reader in self._readers.items():
+            self._state.setdefault("readers", {})[name] = reader.state
+        self._state["segments"] = self._segments.state
+        return self._state
+
+    def counted(self, summary: Summary) -> Summary:
+        view = self._segments.view("")
+        return summary._replace(segments=len(view.segments), compactions=view.count)
+
+    # -- events
+
+    def step(self, summary: Summary, seq: int, event: Event) -> Summary:
+        """The summary after the event; everything else goes into `changes`."""
+        self._seq, self._n, self._record_n, self._at = seq, 0, 0, event.at
+        # A fork's copy of its parent's records: capture saw how far it goes.
+        self._copied = bool(event.body.get("copied"))
+        if event.kind == Kind.LINEAGE_FOUND:
+            return self._fact(summary, "", _edge(event.body))
+        if event.kind in (Kind.TAP_OPENED, Kind.TAP_CLOSED):
+            summary = self._owner(summary, event)
+        unended = self._state.setdefault("unended", {})
+        for name, found in records(event, unended):
+            self._record_n += 1
+            if isinstance(found, f.Odd):
+                summary = self._fact(summary, name, found)
+                continue
+            summary = self._read(summary, name, found)
+        if event.kind == Kind.TAP_CLOSED:
+            self._forget_reader(f"acp:{event.body.get('conn')}")
+        return summary
+
+    def _read(self, summary: Summary, name: str, record: f.Record) -> Summary:
+        channel = "turns" if record.source in _WEAK_SOURCES else record.channel
+        try:
+            for fact in self._reader(name, record.channel).read(record):
+                summary = self._fact(summary, channel, fact)
+        except Exception as problem:  # one record that a reader chokes on must not hide the session; it is told, and kept raw
+            summary = self._fact(summary, channel, f.Odd("reader", f"{type(problem).__name__}: {problem}"))
+        return summary
+
+    def native(self, seq: int, event: Event) -> None:
+        """Turns of one's own Python agent are bookends of segments, too."""
+        body = event.body
+        if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
+            self._segments.step((seq, 0), f.Began(body["turn"], "", event.at))
+        if event.kind in (Kind.TURN_SETTLED, Kind.TURN_RECORDED):
+            self._segments.step((seq, 0), f.Settled(body["turn"], body["state"], event.at))
+
+    def _reader(self, name: str, channel: str) -> Any:
+        reader = self._readers.get(name)
+        if reader is None:
+            state = self._state.setdefault("readers", {}).get(name) or {}
+            reader = self._readers[name] = reader_for(self._agent, channel, state)
+        return reader
+
+    def _forget_reader(self, name: str) -> None:
+        self._readers.pop(name, None)
+        self._state.setdefault("readers", {}).pop(name, None)
+
+    def _owner(self, summary: Summary, event: Event) -> Summary:
+        body = event.body
+        if event.kind == Kind.TAP_OPENED:
+            self._state["owner"] = str(body.get("owner") or "")
+            return self._fact(summary, "acp", f.Owner(self._state["owner"], True, event.at))
+        owner, self._state["owner"] = self._state.get("owner", ""), ""
+        return self._fact(summary, "acp", f.Owner(owner, False, event.at, str(body.get("reason") or "")))
+
+    # -- facts
+
+    def _fact(self, summary: Summary, channel: str, fact: Fact) -> Summary:
+        summary = _timed(summary, getattr(fact, "at", None))
+        act: Callable[[Summary, str, Any], Summary] | None = self._ACTS.get(type(fact))
+        return act(self, summary, channel, fact) if act else summary  # type: ignore[call-arg]  # a plain function here
+
+    def _said(self, summary: Summary, channel: str, said: f.Said) -> Summary:
+        changes = self._changes
+        bit = self._heard(channel)
+        mark = f.COPIED if self._copied else said.mark
+        turn = None if mark == f.COPIED else self._turn_of(channel, said.turn)
+        twin = _twin(said)
+        known = changes.message(said.key)
+        if known is not None:
+            return self._said_again(summary, known, said, mark, bit, twin)
+        other = self._other(said, bit, twin)
+        if other is not None:
+            self._merge(other, said, mark, bit, twin)
+            return summary
+        if bit == ACP:
+            self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
+        self._n += 1
+        message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, bit)
+        changes.put(message, said.key, twin)
+        if said.role == f.ASSISTANT and bit == FILE:
+            self._state["answer"] = said.key
+        if mark == f.PARTIAL:
+            self._state["partial"] = said.key
+        return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
+
+    def _said_again(self, summary: Summary, known: Message, said: f.Said, mark: str, bit: int, twin: str) -> Summary:
+        """A newer version of a message; and one that was partial, and now is whole, may turn out to be known from elsewhere."""
+        if bit < _strongest(known.heard):
+            return summary  # a stronger channel has said it
+        if known.mark == f.PARTIAL and mark != f.PARTIAL:
+            other = self._other(said, bit, twin)
+            if other is not None and other[:2] != known[:2]:
+                self._changes.remove(known)
+                self._merge(other, said, mark, bit, twin)
+                return summary._replace(messages=summary.messages - 1)
+        newer = known._replace(
+            role=said.role, text=said.text, at=known.at or said.at, tool=said.tool or known.tool, mark=_marked(known.mark, mark)
+        )
+        self._changes.put(newer, said.key, twin)
+        return summary
+
+    def _other(self, said: f.Said, bit: int, twin: str) -> Message | None:
+        """The same message as another channel told it."""
+        if self._state.get("channels", 0) in (0, bit):
+            return None
+        found = self._changes.twin(twin, bit)
+        if found is not None or said.role != f.ASSISTANT or said.tool or not said.text.strip():
+            return found
+        if said.mark == f.PARTIAL:
+            # A stronger channel may have the whole of what is only beginning here.
+            answer = self._changes.message(self._state.get("answer", ""))
+            whole = answer and not answer.heard & bit and answer.text.strip().startswith(said.text.strip())
+            return answer if whole else None
+        begun = self._changes.message(self._state.get("partial", ""))
+        if begun and begun.mark == f.PARTIAL and not begun.heard & bit and said.text.strip().startswith(begun.text.strip()):
+            return begun
+        return None
+
+    def _merge(self, other: Message, said: f.Said, mark: str, bit: int, twin: str) -> None:
+        stronger = bit > _strongest(other.heard)
+        if stronger:
+            tool = {**(other.tool or {}), **(said.tool or {})} or None
+            other = other._replace(role=said.role, text=said.text, at=said.at or other.at, tool=tool, mark=mark)
+        elif said.tool:
+            other = other._replace(tool={**said.tool, **(other.tool or {})})
+        self._changes.put(other._replace(heard=other.heard | bit), said.key, twin if stronger else _twin_of(other))
+
+    def _heard(self, channel: str) -> int:
+        bit = HOOK if channel == "turns" else _BITS.get(channel, FILE)
+        self._state["channels"] = self._state.get("channels", 0) | bit
+        return bit
+
+    def _here(self) -> tuple[int, int]:
+        """The place of the next message: what a boundary here opens begins with it."""
+        return self._seq, self._n + 1
+
+    # -- turns
+
+    def _turn_of(self, channel: str, named: str) -> str | None:
+        current = self._state.setdefault("turns", {}).get(channel, {})
+        if named:
+            return dict(current.get("known", ())).get(named, named)
+        return current.get("id")
+
+    def _began(self, summary: Summary, channel: str, began: f.Began) -> Summary:
+        if self._copied:
+            return summary
+        bit = self._heard(channel)
+        turn = self._changes.turn(began.turn)
+        name = began.turn
+        if turn is None and self._state["channels"] != bit and began.prompt.strip():
+            said = self._changes.twin(_words(f.USER, began.prompt), bit)
+            if said is not None and said.turn:
+                turn, name = self._changes.turn(said.turn), said.turn
+        owner = self._state.get("owner", "") if bit == ACP else ""
+        fresh = turn is None
+        now = t.began(turn, self._here(), began._replace(turn=name), owner)
+        self._changes.turns[name] = now
+        self._remember_turn(channel, began.turn, name)
+        self._segments.step(self._here(), began._replace(turn=name), self._at)
+        if fresh:
+            summary = summary._replace(turns=summary.turns + 1)
+        if summary.state == ENDED and self._state.get("closed"):
+            summary = summary._replace(state=ACTIVE, ended_at=None)
+        self._state.pop("closed", None)
+        if not summary.title:
+            summary = summary._replace(title=title_of(now.prompt))
+        return summary
+
+    def _remember_turn(self, channel: str, native: str, name: str) -> None:
+        current = self._state.setdefault("turns", {}).setdefault(channel, {})
+        known = [pair for pair in current.get("known", ()) if pair[0] != native]
+        current["known"] = [*known, [native, name]][-_TURNS_REMEMBERED:]
+        current["id"] = name
+
+    def _settled(self, summary: Summary, channel: str, settled: f.Settled) -> Summary:
+        name = None if self._copied else self._turn_of(channel, settled.turn)
+        turn = self._changes.turn(name) if name else None
+        if turn is None:
+            return summary
+        self._changes.turns[turn.id] = t.settled(turn, settled)
+        self._segments.step(self._here(), settled._replace(turn=turn.id), self._at)
+        return summary
+
+    def _rewound(self, summary: Summary, channel: str, rewound: f.Rewound) -> Summary:
+        place = None
+        if rewound.key:
+            said = self._changes.message(rewound.key)
+            place = (said.seq, said.n) if said else None
+        elif rewound.turns > 0:
+            last = self._changes.last_turns(min(rewound.turns, 1000))
+            place = (last[0].seq, last[0].n) if last else None
+        if place:
+            self._changes.rewound.append(place)
+            for at, message in self._changes.messages.items():
+                if at >= place and not message.mark:
+                    self._changes.messages[at] = message._replace(mark=f.REWOUND)
+        return summary
+
+    # -- segments, lineage, and what else there is to know
+
+    def _signal(self, summary: Summary, channel: str, signal: f.Signal | f.Boundary | f.Owner) -> Summary:
+        if self._copied:
+            return summary  # it counts where it was copied from
+        if isinstance(signal, f.Signal) and signal.turn:
+            signal = signal._replace(turn=self._turn_of(channel, signal.turn) or "")
+        self._segments.step(self._here(), signal, self._at)
+        return summary
+
+    def _edged(self, summary: Summary, channel: str, edge: f.Edge) -> Summary:
+        session = edge.session if edge.session.startswith(f"{self._agent}:") else f"{self._agent}:{edge.session}"
+        known = self._state.setdefault("lineage", [])
+        if edge.session and not any(one["kind"] == edge.kind and one["session"] == session for one in known):
+            known.append({"kind": edge.kind, "session": session, "evidence": edge.evidence})
+        return summary._replace(lineage=tuple((one["kind"], one["session"]) for one in known))
+
+    def _titled(self, summary: Summary, channel: str, titled: f.Titled) -> Summary:
+        title = title_of(titled.title)
+        if not title or titled.rank < self._state.get("title_rank", 0):
+            return summary
+        self._state["title_rank"] = titled.rank
+        return summary._replace(title=title)
+
+    def _placed(self, summary: Summary, channel: str, placed: f.Placed) -> Summary:
+        for key in ("branch", "model", "version"):
+            if value := getattr(placed, key):
+                self._state[key] = value[:200]
+        return summary if summary.cwd or not placed.cwd else summary._replace(cwd=placed.cwd)
+
+    def _closed(self, summary: Summary, channel: str, closed: f.Closed) -> Summary:
+        self._state["closed"] = 1
+        return summary._replace(state=ENDED, ended_at=closed.at or summary.last_at)
+
+    def _unknown(self, summary: Summary, channel: str, unknown: f.Unknown) -> Summary:
+        kinds = self._state.setdefault("unknown", {})
+        kind = unknown.kind[:80]
+        if kind in kinds or len(kinds) < _KINDS_SHOWN:
+            kinds[kind] = kinds.get(kind, 0) + 1
+        return summary
+
+    def _odd(self, summary: Summary, channel: str, odd: f.Odd) -> Summary:
+        found = self._state.setdefault("odd", {"count": 0, "first": []})
+        found["count"] += 1
+        if len(found["first"]) < _ODD_SHOWN:
+            found["first"].append({"seq": f"{self._seq}.{self._record_n}", "kind": odd.kind, "what": odd.what[:200]})
+        return summary
+
+    _ACTS: Mapping[type, Any] = {
+        f.Said: _said,
+        f.Began: _began,
+        f.Settled: _settled,
+        f.Rewound: _rewound,
+        f.Signal: _signal,
+        f.Boundary: _signal,
+        f.Owner: _signal,
+        f.Edge: _edged,
+        f.Titled: _titled,
+        f.Placed: _placed,
+        f.Closed: _closed,
+        f.Unknown: _unknown,
+        f.Odd: _odd,
+    }
+
+
+def _timed(summary: Summary, at: str | None) -> Summary:
+    if not at:
+        return summary
+    started, last = summary.started_at, summary.last_at
+    if (started and started <= at) and (last and last >= at):
+        return summary
+    return summary._replace(started_at=min(started or at, at), last_at=max(last or at, at))
+
+
+def _edge(body: Mapping[str, Any]) -> f.Edge:
+    return f.Edge(
+        str(body.get("kind", "")),
+        str(body.get("session", "")),
+        str(body.get("evidence", "")),
+    )
+
+
+def _marked(before: str, now: str) -> str:
+    """A newer version may lift `partial`; what was taken back or copied stays so."""
+    return before if before in (f.COPIED, f.REWOUND) and now in ("", f.PARTIAL) else now
+
+
+def _strongest(heard: int) -> int:
+    return 1 << heard.bit_length() >> 1
+
+
+def _words(role: str, text: str) -> str:
+    return digest(role, " ".join(text.split()))
+
+
+def _twin(said: f.Said) -> str:
+    """What is the same on every channel: a tool's own id, else the words."""
+    if said.tool and said.tool.get("id"):
+        return digest("tool", said.role, str(said.tool["id"]))
+    return _words(said.role, said.text)
+
+
+def _twin_of(message: Message) -> str:
+    return _twin(f.Said(message.role, message.text, "", tool=message.tool))

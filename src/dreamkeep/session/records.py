@@ -1,0 +1,166 @@
+"""Raw events → records, one by one, as a reader gets them. Pure.
+
+A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. What is no
+clean JSON is read around: NULs that a power cut left, a torn record with its full retry behind it on the same line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.session.facts import Odd, Record
+from dreamkeep.session.formats.common import items, table, text, when
+from dreamkeep.session.raw import contents
+
+#: A line longer than this is kept raw and never joined: reading must not need more memory than that.
+LONGEST_LINE = 64 << 20
+_RETRIES = 16
+_SAME_HEAD = 6
+
+Found = Record | Odd
+State = dict[str, Any]
+
+#: Kinds of event that hold an agent's own bytes.
+RAW = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS, Kind.HOOK_FIRED, Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
+
+
+def records(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
+    """(which reader it is for, record). `unended` holds what is left of each source between frames."""
+    if event.kind == Kind.SOURCE_READ:
+        yield from _lines(event, unended)
+    elif event.kind == Kind.SOURCE_ROWS:
+        yield from _rows(event)
+    elif event.kind == Kind.HOOK_FIRED:
+        yield from _calls(event)
+    elif event.kind == Kind.TAP_FRAMES:
+        yield from _frames(event)
+    elif event.kind in (Kind.TAP_OPENED, Kind.TAP_CLOSED):
+        conn = text(event.body.get("conn"))
+        name = "opened" if event.kind == Kind.TAP_OPENED else "closed"
+        yield f"acp:{conn}", Record("acp", event.body, "", name, conn, event.at)
+
+
+def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
+    body = event.body
+    name = text(body.get("source"))
+    role = text(body.get("role")) or "main"
+    channel = "piece" if body.get("pieces") else "file"
+    reader = f"{channel}:{name}"
+    found: list[Mapping[str, Any] | bytes | None] = list(contents(body))
+    if body.get("joins") and found:
+        found[0] = _joined(unended.pop(name, ""), found[0])
+    else:
+        unended.pop(name, None)  # the source was rewritten: the rest of that line will not come
+    last = found.pop() if body.get("more") and found else b""
+    for content in found:
+        if content is None:
+            continue  # the end of a line that was too long
+        if channel == "piece":
+            yield reader, Record("piece", None, _text(content), "", role, event.at)
+        else:
+            for one in _record("file", content, "", role, event.at):
+                yield reader, one
+    if not body.get("more"):
+        return
+    # JSON state holds text; this way any byte is one.
+    unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
+    if last is not None and unended[name] is None:
+        yield reader, Odd("overlong", "a line too long to be read is kept raw only")
+
+
+def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> bytes | None:
+    """None: its beginning was too long already."""
+    return before.encode("latin-1") + piece if before is not None and isinstance(piece, bytes) else None
+
+
+def _rows(event: Event) -> Iterator[tuple[str, Found]]:
+    for content in contents(event.body):
+        line = content if isinstance(content, Mapping) else {}
+        row = line.get("row")
+        if isinstance(row, Mapping):
+            yield "row", Record("row", row, "", text(line.get("table")), "main", event.at)
+        else:
+            yield "row", Odd("row", "a row that can't be read is kept raw only")
+
+
+def _calls(event: Event) -> Iterator[tuple[str, Found]]:
+    calls = items(event.body.get("calls"))
+    for n, content in enumerate(contents(event.body)):
+        call = table(calls[n]) if n < len(calls) else {}
+        for one in _record("hook", content, text(call.get("event")), "main", when(call.get("at")) or event.at):
+            yield "hook", one
+
+
+_DIRECTIONS = {"c": "client", "a": "agent"}
+
+
+def _frames(event: Event) -> Iterator[tuple[str, Found]]:
+    conn = text(event.body.get("conn"))
+    frames = items(event.body.get("frames"))
+    for n, content in enumerate(contents(event.body)):
+        place = items(frames[n]) if n < len(frames) else []
+        side = text(place[1]) if len(place) > 1 else ""
+        at = _moment(place[2]) if len(place) > 2 else None
+        if side == "e":
+            yield f"acp:{conn}", Record("stderr", None, _text(content), "", conn, at or event.at)
+            continue
+        for one in _record("acp", content, _DIRECTIONS.get(side, ""), conn, at or event.at):
+            yield f"acp:{conn}", one
+
+
+def _moment(ns: object) -> str | None:
+    return when(ns / 1e9) if isinstance(ns, int) else when(ns)
+
+
+def _text(content: Mapping[str, Any] | bytes) -> str:
+    return content.decode("utf-8", "replace") if isinstance(content, bytes) else json.dumps(content)
+
+
+def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source: str, at: str) -> Iterator[Found]:
+    if not isinstance(content, bytes):
+        yield Record(channel, content, "", name, source, at)
+        return
+    line = content.strip(b" \t\r\n")
+    if b"\0" in line:
+        yield Odd("nul", f"{line.count(0)} NUL bytes in a record")
+        line = line.replace(b"\0", b"").strip()
+    if not line:
+        return
+    data = loads(line)
+    if data is None:
+        retry = _retry(line)
+        if retry:
+            yield Odd("torn", "a record that was not finished, with another behind it on the same line")
+            yield Record(channel, retry, "", name, source, at)
+            return
+        if channel == "file":
+            yield Odd("unreadable", "a line that is no JSON object")
+    yield Record(channel, data, "" if data is not None else line.decode("utf-8", "replace"), name, source, at)
+
+
+def loads(line: bytes) -> Mapping[str, Any] | None:
+    """More patient than a strict parser: lone surrogates and NaN are no reason not to read the rest."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _retry(line: bytes) -> Mapping[str, Any] | None:
+    """A record begun again: the same beginning once more, and from there it can be read."""
+    head = line[:_SAME_HEAD]
+    if head[:1] != b"{":
+        return None
+    at = line.find(head, 1)
+    for _ in range(_RETRIES):
+        if at < 0:
+            return None
+        found = loads(line[at:])
+        if found is not None:
+            return found
+        at = line.find(head, at + 1)
+    return None

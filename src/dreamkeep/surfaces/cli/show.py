@@ -1,0 +1,103 @@
+"""`show`: one session as text, as Markdown, one segment of it, or going on as it grows."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from dreamkeep.app import Keep
+from dreamkeep.errors import BadUsage
+from dreamkeep.surfaces.cli import text
+
+Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
+_LOOK_S = 0.5
+
+
+def run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    data = keep.show(arguments.session, live=arguments.live)
+    if arguments.segment:
+        data = one_segment(data, arguments.segment)
+    if arguments.follow:
+        return _follow(keep, arguments, data)
+    show(arguments, data, markdown if arguments.markdown else text.session)
+    return 0
+
+
+def one_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
+    """Only what belongs to one segment; a turn that spans its boundary is there with both ends."""
+    found = data["segments"]
+    number = len(found) if which == "current" else int(which) if which.isdigit() else 0
+    if not 1 <= number <= len(found):
+        raise BadUsage(f"there is no segment {which!r}", where="--segment", next=f"Say `current`, or 1 to {len(found)}.")
+    segment = found[number - 1]
+    turns = {m["turn"] for m in data["messages"] if m["segment"] == segment["id"]}
+    carried = set(segment.get("carried", ())) | {segment.get("carried_turn")}
+    said = [
+        m
+        for m in data["messages"]
+        if m["segment"] == segment["id"] or (m["turn"] in carried and m["turn"] in turns and m["role"] in ("user", "assistant"))
+    ]
+    return {
+        **data,
+        "segments": [segment],
+        "messages": said,
+        "turns": [t for t in data["turns"] if t["id"] in {m["turn"] for m in said}],
+    }
+
+
+def _follow(keep: Keep, arguments: Namespace, data: dict[str, Any]) -> int:
+    """What is there, then what comes. A message that grows or changes is shown again."""
+    shown: dict[str, str] = {}
+    while True:
+        for message in data["messages"]:
+            key = str(message["seq"])
+            if shown.get(key) != message["text"]:
+                shown[key] = message["text"]
+                print(text.json_text(message) if arguments.json else text.message(message), flush=True)
+        try:
+            time.sleep(_LOOK_S)
+        except KeyboardInterrupt:
+            return 0
+        data = keep.show(arguments.session, live=arguments.live)
+
+
+def markdown(data: dict[str, Any]) -> str:
+    """A session to be read or passed on. What agents wrote is fenced, so that it can't be taken for our own words."""
+    s = data["session"]
+    lines = [
+        f"# {_escaped(s['title'] or s['id'])}",
+        "",
+        f"{_escaped(s['id'])} · {s['turns']} turns · {s['started_at'] or ''} – {s['last_at'] or ''}",
+    ]
+    segment = turn = None
+    turns = {t["id"]: t for t in data["turns"]}
+    for m in data["messages"]:
+        if segment is not None and m["segment"] != segment:
+            lines += ["", "---", "*Here the agent's context was cut.*"]
+        segment = m["segment"]
+        if m["turn"] != turn and m["turn"] in turns:
+            turn = m["turn"]
+            lines += ["", f"## Turn · {turns[turn]['state']}"]
+        mark = f" ({m['mark']})" if m.get("mark") else ""
+        name = f" · {_escaped(str(m['tool'].get('name', 'tool')))}" if m.get("tool") else ""
+        lines += ["", f"**{_escaped(m['role'])}{name}**{mark}"]
+        if m["text"]:
+            lines += ["", *_fenced(text.clean(m["text"]))]
+        elif m.get("tool"):
+            lines += ["", *_fenced(text.json_text(m["tool"].get("input")))]
+    return "\n".join(lines)
+
+
+def _escaped(words: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_[]<>#|" else c for c in text.line(words))
+
+
+def _fenced(words: str) -> list[str]:
+    longest = run = 0
+    for c in words:
+        run = run + 1 if c == "`" else 0
+        longest = max(longest, run)
+    fence = "`" * max(3, longest + 1)
+    return [fence, words, fence]
