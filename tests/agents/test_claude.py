@@ -350,7 +350,7 @@ def test_what_has_no_uuid_is_known_by_its_content() -> None:
 # -- robustness
 
 ODD_TEXTS = ["", "x", "\0", "\ud800"]
-JUNK: list[Any] = [None, True, 0, -1, 1e308, *ODD_TEXTS, [], [[]], {}, {"type": {}}, [{"type": "text", "text": 1}], ["a", None]]
+JUNK: list[Any] = [None, True, 0, -1, 1e308, *ODD_TEXTS, [], [[]], {}, {"type": {}}, [{"type": []}], ["a", None]]
 
 
 def test_no_line_makes_the_reader_raise() -> None:

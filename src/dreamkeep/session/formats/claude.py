@@ -97,6 +97,8 @@ _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,10})\b")
 _TAGS_CUT = 20
 _LONGEST_STOP = 200
 _LONGEST_REASON = 300
+_LONGEST_ID = 200
+_LONGEST_PATH = 4096
 
 _ENDS = {
     "end_turn": "completed",
@@ -151,10 +153,10 @@ class Reader:
     def _placed(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         model = text(table(data.get("message")).get("model"))
         said = f.Placed(
-            cwd=text(data.get("cwd")),
-            branch=text(data.get("gitBranch")),
-            model="" if model == _SYNTHETIC_MODEL else model,
-            version=text(data.get("version")),
+            cwd=text(data.get("cwd"))[:_LONGEST_PATH],
+            branch=_id(data.get("gitBranch")),
+            model="" if model == _SYNTHETIC_MODEL else _id(model),
+            version=_id(data.get("version")),
         )
         before = items(self.state.get("place"))
         if len(before) != len(said):
@@ -166,11 +168,10 @@ class Reader:
     def _edges(self, data: Mapping[str, Any], source: str) -> Iterator[Fact]:
         origin = table(data.get("forkedFrom"))
         if text(origin.get("sessionId")):
-            message = text(origin.get("messageUuid"))
-            yield from self._edge("fork", text(origin.get("sessionId")), f"forkedFrom {message}", data)
+            yield from self._edge("fork", _id(origin.get("sessionId")), f"forkedFrom {_id(origin.get('messageUuid'))}", data)
         if source == "subagent" and text(data.get("sessionId")):
-            evidence = f"its lines carry the session's id, and agentId {text(data.get('agentId'))}"
-            yield from self._edge("subagent", text(data.get("sessionId")), evidence, data)
+            evidence = f"its lines carry the session's id, and agentId {_id(data.get('agentId'))}"
+            yield from self._edge("subagent", _id(data.get("sessionId")), evidence, data)
 
     def _edge(self, kind: str, session: str, evidence: str, data: Mapping[str, Any]) -> Iterator[Fact]:
         known = items(self.state.get("edges"))
@@ -193,8 +194,8 @@ class Reader:
     def _line(self, data: Mapping[str, Any], kind: str, source: str) -> _Line:
         at = when(data.get("timestamp"))
         content = table(data.get("message")).get("content")
-        key = text(data.get("uuid")) or digest(kind, text(data.get("timestamp")), _gist(content), text(data.get("subtype")))
-        original = text(table(data.get("forkedFrom")).get("messageUuid"))
+        key = _id(data.get("uuid")) or digest(kind, text(data.get("timestamp")), _gist(content), text(data.get("subtype")))
+        original = _id(table(data.get("forkedFrom")).get("messageUuid"))
         likeness = digest(kind, at, _gist(content))[:12] if at and kind in ("user", "assistant") else ""
         again = self._known_before(key, likeness)
         if not again:
@@ -221,7 +222,7 @@ class Reader:
 
     def _begin(self, line: _Line, key: str, prompt: str) -> Iterator[Fact]:
         """The facts of a prompt, said as the message `key`."""
-        parent = text(line.data.get("parentUuid"))
+        parent = _id(line.data.get("parentUuid"))
         prompts = items(self.state.get("prompts"))
         seen = [key, parent, line.at, digest(prompt)[:12]]
         repeated = [one[0] for one in prompts if parent and line.at and one[1:] == seen[1:] and one[0] != key]
@@ -242,11 +243,11 @@ class Reader:
 
     def _turn_id(self, line: _Line, key: str) -> str:
         """The agent's own id, unless another prompt has it already (a subagent's prompts all have their parent's)."""
-        named = text(line.data.get("promptId"))
+        named = _id(line.data.get("promptId"))
         return key if not named or (self.state.get("turn") == named and self.state.get("prompt") != key) else named
 
     def _turn_of(self, line: _Line) -> str:
-        named = text(line.data.get("promptId"))
+        named = _id(line.data.get("promptId"))
         return named if line.live and named and named == self.state.get("turn") else ""
 
     def _settle(self, line: _Line, state: str, reason: str | None = None, *, only_open: bool = False) -> Iterator[Fact]:
@@ -269,7 +270,7 @@ class Reader:
         for n, block in blocks:
             if n in results:
                 yield _result(block, data, _key(line.key, n), line, self._turn_of(line))
-            elif block.get("type") in _WORDS:
+            elif text(block.get("type")) in _WORDS:
                 words.append((n, _shown(block)))
             else:
                 yield f.Unknown(f"user/{text(block.get('type')) or '?'}")
@@ -400,7 +401,7 @@ class Reader:
         uuids = items(kept.get("allUuids")) or items(kept.get("uuids"))
         if not line.live:
             return
-        self.state["kept"] = [uuid for uuid in uuids[-_KEPT:] if isinstance(uuid, str) and len(uuid) <= 64]
+        self.state["kept"] = [uuid for uuid in uuids[-_KEPT:] if isinstance(uuid, str) and len(uuid) <= _LONGEST_ID]
         lines = [*items(self.state.get("before")), *items(self.state.get("lately"))]
         self.state["before"], self.state["lately"] = lines[-_LATELY:], []
         yield f.Signal(
@@ -423,6 +424,11 @@ _FILES = _names(
     file edited_text_file selected_lines_in_ide nested_memory relevant_memories plan_file_reference mcp_resource
     """
 )
+
+
+def _id(value: object) -> str:
+    """An id that may be remembered: state must stay small whatever a line holds."""
+    return text(value) if len(text(value)) <= _LONGEST_ID else digest(text(value))
 
 
 def _key(uuid: str, n: int) -> str:

@@ -25,6 +25,7 @@ PACK = "<!-- dreamkeep:pack"
 _SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
 _ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
 _PROMPTS = 32
+_LONGEST_ID = 200
 
 
 class Reader:
@@ -113,13 +114,13 @@ class Reader:
             return
         yield from self._went_back(data, key)
         known = [one for one in items(self.state.get("prompts")) if one[0] != key]
-        self.state["prompts"] = [*known, [key, text(data.get("parentId"))]][-_PROMPTS:]
+        self.state["prompts"] = [*known, [key, text(data.get("parentId"))[:_LONGEST_ID]]][-_PROMPTS:]
         self.state["turn"] = key
         yield f.Began(key, prompt, at, key)
         yield f.Said(f.USER, prompt, key, at, key)
 
     def _went_back(self, data: Mapping[str, Any], key: str) -> Iterator[Fact]:
-        parent = text(data.get("parentId"))
+        parent = text(data.get("parentId"))[:_LONGEST_ID]
         prompts = items(self.state.get("prompts"))
         siblings = [one[0] for one in prompts if parent and one[1] == parent]
         if siblings and not any(one[0] == key for one in prompts):
