@@ -99,6 +99,8 @@ def test_the_state_file_tells_title_folder_and_parents() -> None:
     state = {"title": "T", "isCustomTitle": True, "workDir": "/w", "custom": {"parent_session_id": "p"}, "forkedFrom": "q"}
     found = list(Reader({}).read(f.Record("piece", None, json.dumps(state, indent=2), source="state")))
     assert found == [f.Titled("T", 2), f.Placed("/w"), f.Edge("subagent", "p", "state.json"), f.Edge("fork", "q", "state.json")]
+    cut = '{"title": "A \\"B\\"", "isCustomTitle": false, "cwd": "/w", "agents": {'
+    assert list(Reader({}).read(f.Record("piece", None, cut))) == [f.Titled('A "B"', 1), f.Placed("/w")]
     assert list(Reader({}).read(f.Record("piece", None, '"title": "half of'))) == []
 
 

@@ -57,7 +57,7 @@ def _names(host: Host, folder: str, problems: list[OSError]) -> list[str]:
 
 
 def claims(path: str) -> Source | None:
-    parts = path.split(os.sep)
+    parts = path.split("/")
     if parts[-1] == _WIRE and len(parts) >= 6 and parts[-3] == _AGENTS and parts[-6] == _SESSIONS:
         session, agent = parts[-4], parts[-2]
         if agent == _MAIN:

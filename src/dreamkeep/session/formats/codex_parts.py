@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-
-import orjson
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.common import items, table, text
@@ -79,8 +78,8 @@ def parsed(asked: object) -> object:
     if not isinstance(asked, str) or asked[:1] not in "{[":
         return asked
     try:
-        return orjson.loads(asked)
-    except ValueError:
+        return json.loads(asked)
+    except (ValueError, RecursionError):
         return asked
 
 

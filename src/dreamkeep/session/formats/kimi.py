@@ -34,6 +34,8 @@ _SILENT = re.compile(
     |context\.update_token_count|micro_compaction\.apply|llm\.tools_snapshot|turn\.step\.\w+""",
     re.VERBOSE,
 ).fullmatch
+#: The plain members that matter, of a document that was cut.
+_PLAIN = re.compile(r'"(title|isCustomTitle|titleKind|cwd|workDir|forkedFrom)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false)')
 _FINISHED = ("end_turn", "completed", "stop")
 
 
@@ -303,18 +305,28 @@ def _parsed(asked: object) -> object:
 
 
 def _about(piece: str) -> Iterable[Fact]:
-    """Title, folder and parent out of state.json, or of a piece of it that is whole."""
-    try:
-        state = table(json.loads(piece))
-    except (ValueError, RecursionError):
-        return []
-    title, custom = text(state.get("title")), table(state.get("custom"))
+    """Title, folder and parent out of state.json, or of its first piece when it was cut."""
+    state = _members(piece)
+    title = text(state.get("title"))
     own = state.get("isCustomTitle") is True or state.get("titleKind") == "custom"
     cwd = text(state.get("cwd")) or text(state.get("workDir"))
-    parent = text(custom.get("parent_session_id"))
+    parent = text(table(state.get("custom")).get("parent_session_id"))
     forked = text(state.get("forkedFrom")) or text(state.get("forked_from"))
     found: list[Fact] = [f.Titled(title, 2 if own else 1)] if title else []
     found += [f.Placed(cwd)] if cwd else []
     found += [f.Edge("subagent", parent, "state.json")] if parent else []
     found += [f.Edge("fork", forked, "state.json")] if forked else []
     return found
+
+
+def _members(piece: str) -> Mapping[str, Any]:
+    try:
+        return table(json.loads(piece))
+    except (ValueError, RecursionError):
+        pass
+    if not piece.lstrip().startswith("{"):
+        return {}
+    try:
+        return {name: json.loads(value) for name, value in _PLAIN.findall(piece)}
+    except ValueError:
+        return {}
