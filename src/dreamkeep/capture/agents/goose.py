@@ -1,0 +1,68 @@
+"""Goose keeps its sessions in `goose/sessions/sessions.db` of the user's data folder; GOOSE_PATH_ROOT moves it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from dreamkeep.capture.rows import Base, Fingerprint, mark
+from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.errors import NotFound
+from dreamkeep.host import Host
+
+AGENT = "goose"
+FILE = "sessions.db"
+
+
+def homes(home: str, environment: Mapping[str, str]) -> list[str]:
+    found = []
+    if root := environment.get("GOOSE_PATH_ROOT"):
+        found.append(f"{root}/data/sessions")
+    if share := environment.get("XDG_DATA_HOME"):
+        found.append(f"{share}/goose/sessions")
+    usual = f"{home}/.local/share/goose/sessions"
+    return found if usual in found else [*found, usual]
+
+
+def discover(host: Host, place: str) -> Iterable[Source]:
+    at = host.stat(place)
+    if at is None:
+        return
+    path = f"{place}/{FILE}" if at.is_folder else place
+    found = host.stat(path)
+    if found is not None and not found.is_folder:
+        yield Source(AGENT, path, ROWS)
+
+
+def claims(path: str) -> Source | None:
+    return Source(AGENT, path, ROWS) if os.path.basename(path) == FILE else None
+
+
+def identify(path: str, head: bytes) -> str:
+    return ""
+
+
+# Rows are never edited but for their metadata; a compaction deletes them all and inserts them again under new ids. So ids and
+# lengths, added up, change with every change.
+
+
+def fingerprints(base: Base) -> dict[str, Fingerprint]:
+    base.need("Goose", "sessions", "messages")
+    columns = base.columns("messages")
+    lengths = "".join(f", sum(octet_length({name}))" for name in ("content_json", "metadata_json") if name in columns)
+    counts = {
+        str(key): values
+        for key, *values in base.ask(
+            f"SELECT session_id, count(*), min(id), max(id), sum(id){lengths} FROM messages GROUP BY session_id"
+        )
+    }
+    return {key: Fingerprint(mark(version, counts.get(key)), key not in counts) for key, version in base.glimpses("sessions")}
+
+
+def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+    base.need("Goose", "sessions", "messages")
+    if base.version("sessions", session) is None:
+        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+    yield "sessions", session
+    for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session):
+        yield "messages", row

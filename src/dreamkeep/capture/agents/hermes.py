@@ -1,0 +1,138 @@
+"""Hermes keeps its sessions in `state.db` of its home (`$HERMES_HOME`, `~/.hermes`), and of each profile below it.
+
+A session whose context is compacted by splitting goes on under a new id: the old row's `end_reason` is "compression" and the
+new row's `parent_session_id` is the old one. Such a chain is one session here, named by its root. Branches and delegates are
+sessions of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from dreamkeep.capture.rows import Base, Fingerprint, mark, quoted
+from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.errors import NotFound
+from dreamkeep.host import Host
+
+AGENT = "hermes"
+FILE = "state.db"
+
+#: How a row ended that goes on under another id.
+_GOES_ON = ("compression", "turn_boundary_rollover", "turn_boundary_rollover_recovered")
+
+
+def homes(home: str, environment: Mapping[str, str]) -> list[str]:
+    named = environment.get("HERMES_HOME", "")
+    usual = f"{home}/.hermes"
+    return [named, usual] if named and named != usual else [usual]
+
+
+def discover(host: Host, place: str) -> Iterable[Source]:
+    at = host.stat(place)
+    if at is None:
+        return
+    if not at.is_folder:
+        yield Source(AGENT, place, ROWS)
+        return
+    folders = [place]
+    if host.stat(f"{place}/profiles") is not None:
+        folders += [f"{place}/profiles/{e.name}" for e in host.entries(f"{place}/profiles") if e.at and e.at.is_folder]
+    for folder in folders:
+        found = host.stat(f"{folder}/{FILE}")
+        if found is not None and not found.is_folder:
+            yield Source(AGENT, f"{folder}/{FILE}", ROWS)
+
+
+def claims(path: str) -> Source | None:
+    return Source(AGENT, path, ROWS) if os.path.basename(path) == FILE else None
+
+
+def identify(path: str, head: bytes) -> str:
+    return ""
+
+
+class _Session(NamedTuple):
+    key: str
+    parent: str | None
+    end_reason: str
+    source: str
+    marked: bool  # a branch or a delegate
+    worktree: bool
+
+
+def _sessions(base: Base) -> dict[str, _Session]:
+    columns = base.columns("sessions")
+
+    def column(name: str, otherwise: str = "NULL") -> str:
+        return quoted(name) if name in columns else otherwise
+
+    config = column("model_config", "''")
+    markers = " OR ".join(f"instr({config}, '\"{name}\"')" for name in ("_branched_from", "_delegate_from"))
+    trees = " OR ".join(f"coalesce({quoted(name)}, '') <> ''" for name in columns if name.startswith("worktree")) or "0"
+    asked = f"id, {column('parent_session_id')}, {column('end_reason')}, {column('source')}, coalesce({markers}, 0), {trees}"
+    return {
+        str(key): _Session(str(key), parent and str(parent), str(end or ""), str(source or ""), bool(marked), bool(tree))
+        for key, parent, end, source, marked, tree in base.ask(f"SELECT {asked} FROM sessions ORDER BY rowid")
+    }
+
+
+def _goes_on_from(all_: Mapping[str, _Session], one: _Session) -> str | None:
+    """The session that this one continues. By what is recorded, never by comparing times: those race."""
+    before = all_.get(one.parent or "")
+    if before is None or before.end_reason not in _GOES_ON or one.marked or one.source == "tool":
+        return None
+    return before.key
+
+
+def chains(all_: Mapping[str, _Session]) -> dict[str, list[str]]:
+    """root → the sessions of its chain, in order."""
+    found: dict[str, list[str]] = {}
+    for one in all_.values():
+        passed, root = {one.key}, one.key
+        while (before := _goes_on_from(all_, all_[root])) is not None and before not in passed:
+            root = before
+            passed.add(root)
+        # Rows that name each other in a ring have no root; the least of them stands for it.
+        root = min(passed) if _goes_on_from(all_, all_[root]) in passed else root
+        chain = found.setdefault(root, [])
+        chain.append(one.key)
+    return {root: [root, *(key for key in chain if key != root)] for root, chain in found.items()}
+
+
+# What is cheap and enough: the session's own row, in which Hermes counts every message that it adds, archives or rewinds; how
+# many messages there are, the highest id (ids are never given twice) and how many are active. All of these lie in an index.
+# What they do not show is a message row of which a by-note is filled in later (`api_content`): it is read at the session's
+# next change.
+
+
+def fingerprints(base: Base) -> dict[str, Fingerprint]:
+    base.need("Hermes", "sessions", "messages")
+    versions = dict(base.glimpses("sessions"))
+    active = ", sum(active)" if "active" in base.columns("messages") else ""
+    counts = {
+        str(key): values
+        for key, *values in base.ask(f"SELECT session_id, count(*), max(id){active} FROM messages GROUP BY session_id")
+    }
+    all_ = _sessions(base)
+    return {
+        root: Fingerprint(
+            mark([(key, versions.get(key), counts.get(key)) for key in chain]),
+            not any(key in counts or all_[key].worktree for key in chain),
+        )
+        for root, chain in chains(all_).items()
+    }
+
+
+def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+    base.need("Hermes", "sessions", "messages")
+    chain = chains(_sessions(base)).get(session)
+    if chain is None:
+        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+    for key in chain:
+        yield "sessions", key
+    # By id, the order in which rows were inserted; `+` keeps SQLite from walking through the whole table for that order.
+    marks = ", ".join("?" * len(chain))
+    for (row,) in base.ask(f"SELECT id FROM messages WHERE session_id IN ({marks}) ORDER BY +id", *chain):
+        yield "messages", row

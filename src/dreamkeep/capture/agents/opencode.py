@@ -1,0 +1,113 @@
+"""OpenCode keeps all in one SQLite file: `$XDG_DATA_HOME/opencode/opencode.db`, `opencode-<channel>.db`, or as OPENCODE_DB
+says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from dreamkeep.capture.rows import Base, Fingerprint, mark, quoted
+from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.errors import NotFound
+from dreamkeep.host import Host
+
+AGENT = "opencode"
+_NAME = re.compile(r"opencode(-[\w.+-]+)?\.db")
+
+
+def homes(home: str, environment: Mapping[str, str]) -> list[str]:
+    share = environment.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    folder = f"{share}/opencode"
+    found = [folder]
+    named = environment.get("OPENCODE_DB", "")
+    if named and named != ":memory:":
+        found.insert(0, os.path.join(folder, named))  # absolute stays absolute
+    if share != f"{home}/.local/share":
+        found.append(f"{home}/.local/share/opencode")
+    return found
+
+
+def discover(host: Host, place: str) -> Iterable[Source]:
+    at = host.stat(place)
+    if at is None:
+        return
+    if not at.is_folder:
+        yield Source(AGENT, place, ROWS)
+        return
+    for entry in host.entries(place):
+        if _NAME.fullmatch(entry.name) and entry.at is not None and not entry.at.is_folder:
+            yield Source(AGENT, f"{place}/{entry.name}", ROWS)
+
+
+def claims(path: str) -> Source | None:
+    return Source(AGENT, path, ROWS) if _NAME.fullmatch(os.path.basename(path)) else None
+
+
+def identify(path: str, head: bytes) -> str:
+    return ""
+
+
+# Every change of a message or part is also an event, and `event_sequence` counts those for each session: one number says it all.
+# Sessions from before events (imported from older versions) have no such number; for them rows, their times of update and their
+# lengths are added up. The session's own row is looked at in any case.
+
+
+def fingerprints(base: Base) -> dict[str, Fingerprint]:
+    base.need("OpenCode", "session", "message", "part")
+    counted = {str(key): seq for key, seq in _sequences(base)}
+    sums = _sums(base)
+    spoken = {
+        str(key) for (key,) in base.ask("SELECT id FROM session s WHERE EXISTS (SELECT 1 FROM message WHERE session_id = s.id)")
+    }
+    if base.columns("session_message"):
+        spoken |= {str(key) for (key,) in base.ask("SELECT DISTINCT session_id FROM session_message")}
+    return {
+        key: Fingerprint(mark(version, counted.get(key), sums.get(key)), key not in spoken)
+        for key, version in base.glimpses("session")
+    }
+
+
+def _sequences(base: Base) -> Iterable[tuple[object, ...]]:
+    if not {"aggregate_id", "seq"} <= set(base.columns("event_sequence")):
+        return []
+    return base.ask("SELECT aggregate_id, seq FROM event_sequence")
+
+
+def _sums(base: Base) -> dict[str, list[tuple[object, ...]]]:
+    events = "WHERE session_id NOT IN (SELECT aggregate_id FROM event_sequence)" if base.columns("event_sequence") else ""
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for table in ("message", "part", "session_message"):
+        columns = base.columns(table)
+        if "session_id" not in columns:
+            continue
+        wanted = ["count(*)", "max(rowid)"]
+        # Modulo, because a sum of milliseconds may be more than an integer holds.
+        wanted += [f"sum({name} % 4294967291)" for name in ("time_created", "time_updated") if name in columns]
+        wanted += ["sum(octet_length(data))"] if "data" in columns else []
+        for key, *values in base.ask(f"SELECT session_id, {', '.join(wanted)} FROM {table} {events} GROUP BY 1"):
+            found.setdefault(str(key), []).append((table, *values))
+    return found
+
+
+def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+    base.need("OpenCode", "session", "message", "part")
+    if base.version("session", session) is None:
+        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+    if base.columns("project") and "project_id" in base.columns("session"):
+        for (project,) in base.ask("SELECT project_id FROM session WHERE id = ?", session):
+            yield "project", project
+    yield "session", session
+    for (message,) in base.ask(f"SELECT id FROM message WHERE session_id = ? ORDER BY {_order(base, 'message')}", session):
+        yield "message", message
+        for (part,) in base.ask("SELECT id FROM part WHERE message_id = ? ORDER BY id", message):
+            yield "part", part
+    for table, owner in (("session_message", "session_id"), ("event", "aggregate_id")):
+        if owner in base.columns(table):
+            for (row,) in base.ask(f"SELECT id FROM {table} WHERE {owner} = ? ORDER BY {_order(base, table)}", session):
+                yield table, row
+
+
+def _order(base: Base, table: str) -> str:
+    columns = base.columns(table)
+    return ", ".join(quoted(name) for name in ("seq", "time_created", "id") if name in columns)
