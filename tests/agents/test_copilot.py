@@ -28,8 +28,14 @@ def test_each_made_session_reads_as_expected_also_when_reading_stops_after_every
     found = crude.read(Reader, lines)
     assert crude.read(Reader, lines, rest=True) == found
     seen = crude.fold(found)
+    seen["compactions"] = [one for one in seen["compactions"] if one["state"] == "completed"]
     seen["lineage"] = [{**edge, "session": f"copilot:{edge['session']}"} for edge in seen["lineage"]]
     assert seen == {key: wanted[key] for key in seen}
+
+
+def test_a_compaction_that_was_called_off_is_told_as_such() -> None:
+    states = [(one["state"], one["reason"]) for one in crude.fold(crude.read(Reader, copilot.main()))["compactions"]]
+    assert states == [("completed", "manual"), ("cancelled", "auto")]
 
 
 def test_the_same_file_read_again_says_nothing_new() -> None:

@@ -36,6 +36,7 @@ def test_each_made_session_reads_as_expected_also_when_reading_stops_after_every
     found = crude.read(Reader, made, source=source)
     assert crude.read(Reader, made, source=source, rest=True) == found
     seen = crude.fold(found)
+    seen["compactions"] = [one for one in seen["compactions"] if one["state"] == "completed"]
     del seen["lineage"]  # the file's place tells that, not its records
     assert seen == {key: wanted[key] for key in seen}
 
@@ -48,6 +49,11 @@ def test_a_call_whose_id_comes_again_in_another_step_is_another_call() -> None:
 
     roles = crude.fold(crude.read(Reader, lines(*pair("a", "x"), *pair("b", "y"))))["roles"]
     assert (roles["assistant"], roles["tool"]) == (2, 2)
+
+
+def test_a_compaction_that_was_called_off_is_told_as_such() -> None:
+    states = [(one["state"], one["reason"]) for one in crude.fold(crude.read(Reader, kimi.main()))["compactions"]]
+    assert states == [("completed", "manual"), ("cancelled", "auto")]
 
 
 def test_the_same_file_read_again_says_nothing_new() -> None:
