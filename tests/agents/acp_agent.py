@@ -119,7 +119,6 @@ def tap(words: list[str]) -> int:
     ids = Ids(host.now, host.random)
     journals = lru_cache(lambda: Journals(host, root, ids))
     owners = lru_cache(lambda: Owners(host, root, ids.new))
-    room = {"room": int(options["--room"])} if "--room" in options else {}
     code = it.run(
         host,
         root,
@@ -131,7 +130,7 @@ def tap(words: list[str]) -> int:
         environment=os.environ,
         off=False,
         scrape=True,
-        **room,
+        room=int(options.get("--room", 64 << 20)),
     )
     owners().close()
     return code

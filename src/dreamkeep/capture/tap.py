@@ -65,12 +65,12 @@ def run(
     environment: Mapping[str, str],
     off: bool,
     scrape: bool,
-    excluded: Callable[[str], bool] = lambda cwd: False,
+    excluded: Callable[[str, str], bool] = lambda cwd, project: False,
     room: int = ROOM,
 ) -> int:
     """Until the agent ends; its exit code. `journals` and `owners` are asked for late, by the copying thread.
 
-    `excluded`: whether nothing may be kept of a session in that folder.
+    `excluded`: whether nothing may be kept of a session, by its folder and its project.
     """
     if not command:
         raise BadUsage("which agent?", where="tap", next="Put its command behind `--`.")

@@ -6,7 +6,7 @@
 
 A frame is [n, side, when it was received (ns)] and perhaps one word: "part" (its line goes on in the next frame of that side),
 "open" (the stream ended without a line feed), "lost" with a number of bytes that found no room here; its line is empty. All
-other lines ended in a line feed; a carriage return before it is part of the line. So each side can be put together again, exactly.
+other lines ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
 
 When the journal can't be written, the bytes wait in the queue; what does not fit is counted; it is tried again until it works.
 """
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.python import Owners, Session
+from dreamkeep.capture.python import Owners
 from dreamkeep.capture.tap_route import AGENT, CLIENT, STDERR, Router
 from dreamkeep.errors import Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind, rfc3339
@@ -29,6 +29,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.session.raw import pack
+from dreamkeep.session.summary import ACTIVE, ENDED
 
 #: How much may wait to be journaled. Beyond that, copies are dropped and counted.
 ROOM = 64 << 20
@@ -206,7 +207,7 @@ class Copier:
         *,
         command: str,
         scrape: bool,
-        excluded: Callable[[str], bool],
+        excluded: Callable[[str, str], bool],
         say: Callable[[str], None],
         room: int = ROOM,
     ) -> None:
@@ -309,8 +310,10 @@ class Copier:
             return
         try:
             events = [self._opening(session, job)] if session and job.session not in self._opened else []
+            events += self._resumed(session, job) if session else []
             events.append(self._event(Kind.TAP_FRAMES, self._packed(job)))
             self._journals().append(session, events)
+            self._router.prompted.discard(job.session)
         except Deleted as problem:
             self._tell(problem)
             session = None  # for good: nothing brings it back
@@ -321,7 +324,8 @@ class Copier:
         about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
         if self._trouble:
             about["late"] = dict(self._trouble)
-        return pack(about, [frame.line for frame in job.frames])
+        pieces = {n for n, frame in enumerate(job.frames) if frame.flag == PART}
+        return pack(about, [frame.line for frame in job.frames], pieces)
 
     def _id_of(self, native: str) -> str | None:
         """The journal it goes to; None when nothing may be kept of it."""
@@ -329,20 +333,34 @@ class Copier:
             return self._opened[native]
         if not native:
             return ""
-        if self._excluded(self._router.sessions[native].cwd if native in self._router.sessions else ""):
-            self._opened[native] = None
-            return None
         try:
-            return session_id(self._router.agent, native)
+            session = session_id(self._router.agent, native)
         except Refused:
             return ""  # no name for a session; kept all the same
+        return None if self._excluded(*self._folder(native)) else session
 
     def _opening(self, session: str, job: Job) -> Event:
         """The session is there, and this connection becomes part of it."""
-        met = self._router.sessions.get(job.session)
-        place = {"cwd": met.cwd, "project": self._project(met.cwd)} if met and met.cwd else {}
-        Session(session, self._journals(), self._ids, self._owners()).open(place)
+        journals = self._journals()
+        if journals.writer(session).carried("opened") is None:
+            cwd, project = self._folder(job.session)
+            body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
+            # The cursor makes it once only, also when another capture finds the same session at the same time.
+            journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
         return self._event(Kind.TAP_OPENED, self._about(job))
+
+    def _resumed(self, session: str, job: Job) -> list[Event]:
+        """A session that had ended goes on when somebody prompts it; looking at it is no reason."""
+        if job.session not in self._router.prompted:
+            return []
+        if self._journals().writer(session).carried("state") != ENDED:
+            return []
+        return [Event(self._ids.new(), Kind.SESSION_RESUMED, rfc3339(self._host.now()), {"captured": 1}, {"state": ACTIVE})]
+
+    def _folder(self, native: str) -> tuple[str, str]:
+        met = self._router.sessions.get(native)
+        cwd = met.cwd if met and met.cwd.isprintable() else ""
+        return cwd, self._project(cwd) if os.path.isabs(cwd) else ""
 
     def _project(self, cwd: str) -> str:
         try:

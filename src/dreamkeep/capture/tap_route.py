@@ -50,6 +50,8 @@ class Router:
         self.version = ""
         self.sessions: dict[str, Session] = {}
         self._asked: dict[str, dict[Any, Asked]] = {CLIENT: {}, AGENT: {}}
+        #: Sessions that were prompted; whoever looks takes them out.
+        self.prompted: set[str] = set()
         #: The session that was asked for something last.
         self._busy = ""
         #: Where the pieces of a frame that is too long for one go.
@@ -117,6 +119,7 @@ class Router:
             self._meet(session, cwd, loaded=side == CLIENT and method in ("session/load", "session/resume"))
         if session and method == "session/prompt":
             self._busy = session
+            self.prompted.add(session)
         return session
 
     def _answer(self, side: str, message: Mapping[str, Any]) -> str:

@@ -262,21 +262,18 @@ class Reader:
         said, native = acp_tools.blocks(update.get("content")), text(update.get("messageId"))[:200]
         going = table(self.state.get("open"))
         found: list[Fact] = []
-        if going and (going.get("role") != role or going.get("id") != native):
-            found = self._close()
-            going = {}
+        other = going.get("role") != role or going.get("id") != native
+        if going and (other or len(text(going.get("text"))) + len(said) > LONGEST_SAID or _is_talk(role, said)):
+            found, going = self._close(), {}
         if not said:
             return found
-        if going and len(text(going.get("text"))) + len(said) > LONGEST_SAID:
-            found = self._close()
-            going = {}
         if not going:
             going = {"role": role, "id": native, "key": self._new_key(role, native), "text": "", "turn": self._turn()}
         return [*found, *self._grow({**going, "text": text(going.get("text")) + said})]
 
     def _grow(self, going: dict[str, Any]) -> list[Fact]:
         self.state["open"] = going
-        if len(going["text"]) >= LONGEST_SAID:
+        if len(going["text"]) >= LONGEST_SAID or _is_talk(going["role"], going["text"]):
             return self._close()
         if self._is_history() or going["role"] == f.USER:
             return []  # told when it is whole
@@ -296,7 +293,7 @@ class Reader:
         """Told by the agent: history, a prompt that waited, or the echo of a prompt that we have."""
         if any(_likeness(f.USER, words) == like for _, like in self._turns()):
             return []
-        if words.startswith("<session_context>") or _FUNCTION_WORDS.fullmatch(words):
+        if _is_talk(f.USER, words):
             return [self._said(f.USER, words, key, turn, f.META)]
         hooked = _HOOK_WORDS.fullmatch(words)
         if hooked is None:
@@ -425,11 +422,20 @@ class Reader:
             old = text(origin.get("parentHermesSessionId"))
         reason = text(origin.get("reason")) or text(table(meta.get("compaction")).get("lastReason"))
         history = told or self._is_history()
+        found: list[Fact] = self._learned(old or scope, about)
         if not depth and not reason:
-            return [f.Signal("structured", "noop", self._at, "", scope, old, depth, historic=True)]
+            return [*found, f.Signal("structured", "noop", self._at, "", scope, old, depth, historic=True)]
         name = f"{scope}@{depth}" if depth is not None else ""
         turn = "" if history else self._turn()
-        return [f.Signal("structured", "completed", self._at, name, scope, old, depth, reason, turn=turn, historic=history)]
+        done = f.Signal("structured", "completed", self._at, name, scope, old, depth, reason, turn=turn, historic=history)
+        return [*found, done]
+
+    def _learned(self, scope: str, about: str) -> list[Fact]:
+        """Hermes' own id of this session, which after a split is not the client's: to tell its signals from a subagent's."""
+        if not scope or not about or scope in (about, self.state.get("scope")):
+            return []
+        self.state["scope"] = scope
+        return [f.Signal("structured", "noop", self._at, "", scope, about, historic=True)]
 
     # -- where we are
 
@@ -449,6 +455,11 @@ class Reader:
 
     def _has_id(self) -> bool:
         return bool(table(self.state.get("open")).get("id"))
+
+
+def _is_talk(role: str, words: str) -> bool:
+    """What a client says to the model in the user's name; it comes in one piece."""
+    return role == f.USER and (words.startswith("<session_context>") or bool(_FUNCTION_WORDS.fullmatch(words)))
 
 
 def _placed(cwd: str) -> list[Fact]:
