@@ -212,18 +212,16 @@ class Reader:
         native = ident(listed[summary].get("id")) if summary is not None else ""
         if summary is not None and native != self.state.get("summary"):
             yield from self._compacted(listed[summary], native, before, len(listed))
-            listed = listed[:summary] + listed[summary + 1 :]
         elif isinstance(before, int) and before >= _SQUEEZED_FROM and len(listed) * 3 <= before:
             squeezed = digest("squeezed", at or "", str(before), str(len(listed)))
             yield _signal(at, squeezed, before, len(listed))
-        if self.state.pop("fresh", False):
-            # The first list of a file: whatever is in it has no line of its own.
-            for message in listed:
-                self._latest(message)
-                yield from self._told(message)
-            return
+        # The first list of a file: whatever is in it has no line of its own.
+        tell = self._told if self.state.pop("fresh", False) else self._listed
+        for n, message in enumerate(listed):
+            if n != summary:
+                yield from tell(message)
         for message in listed:
-            yield from self._listed(message)
+            self._latest(message)
 
     def _compacted(self, message: Mapping[str, Any], native: str, before: object, after: int) -> Iterator[Fact]:
         self.state["summary"] = native
@@ -335,10 +333,13 @@ class Reader:
         turn = self.state.get("turn")
         if not turn or said == _ACKNOWLEDGED:
             return
+        before = self.state.get("settled")
         cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
         self.state["settled"] = cancelled or (bool(said) and not calls)
         if self.state["settled"]:
             yield Settled(turn, "cancelled" if cancelled else "completed", at)
+        elif before:
+            yield Settled(turn, "started", at)  # these words were not the last: the turn goes on
 
     def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
         said = _spoken(message)

@@ -33,7 +33,9 @@ def piece(text: str, inside: bool) -> Frame | Element | None:
     opens = _OPENS.search(bare[-_TAIL:])
     first = bare.startswith("{") and (bool(opens) or not inside)
     if not first and not bare.startswith(("]", "}")):
-        element = _parsed(bare.lstrip(",")) if inside else None
+        bare = bare.lstrip(",")
+        # An object is cut like an array: then this is one member of it.
+        element = (_parsed(bare) or _parsed(f"{{{bare}}}")) if inside else None
         return Element(element[0]) if element else None
     body = bare if first else "{" + bare[1:].lstrip().lstrip(",")
     if opens:
