@@ -23,9 +23,13 @@ LAYERS = [
 #: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
 TOGETHER = [{"app", "views"}, {"host", "aio"}, {"host", "held"}, {"event", "errors"}, {"surfaces", "__main__"}]
 THIRD_PARTY = {
-    "orjson": {"event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"},
-    "apsw": {"index/sqlite.py"},
-    "zstandard": {"journal/parts.py"},
+    "orjson": {
+        *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"),
+        *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
+    },
+    "apsw": {"index/sqlite.py", "capture/rows.py"},
+    "zstandard": {"journal/parts.py", "capture/content.py"},
+    "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
 }
 #: What only the door to the disk may use.
@@ -34,6 +38,9 @@ OS_EXCEPTIONS = {
     "journal/parts.py": {"io"},  # wraps a stream that the host opened
     "event.py": {"time"},  # formats a given moment, asks no clock
     "journal/together.py": {"time"},  # how long a crowd lasts: no decision that anybody could see depends on it
+    "surfaces/cli/show.py": {"time"},  # how often to look while following
+    "capture/hook.py": {"fcntl", "time"},  # stands by itself: loads nothing of ours
+    "capture/tap.py": {"fcntl", "subprocess", "time"},  # pipes and the agent's process are its work; disk goes through the host
     "surfaces/cli/text.py": {"time"},  # a progress line's own pace
 }
 
@@ -117,6 +124,8 @@ def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "os"
     }
     harmless = {"os.path", "os.fspath", "os.PathLike", "os.environ", "os.pathsep", "os.uname", "os.devnull"}
+    if name == "capture/tap.py":
+        return  # pipes and signals are its work
     cli = {"os.dup2", "os.open", "os.O_WRONLY"} if name == "surfaces/cli/__init__.py" else set()
     assert touched <= harmless | cli, touched
 
