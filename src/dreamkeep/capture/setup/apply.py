@@ -1,0 +1,288 @@
+"""Carries a plan out: read, edit, keep a copy, write all or nothing; and remembers what is needed to take it back.
+
+    state/init/<agent>-<name>-<hash of its path>.json     what we made of a file (a `Memory`), written before the file is
+    state/init/<agent>-<name>-<hash of its bytes>.bak     a file as it was before we touched it
+
+While a file is exactly as we left it, taking ours away means putting the old bytes back. When somebody else has written to it
+since, only our entries go. A crash between any two steps leaves the file as it was or as it was meant to be, and a memory that is
+right about both: bytes that it does not know are nobody's but the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from dreamkeep.capture.setup.plan import Edit, Edited
+from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file, write_all
+
+FOLDER = "state/init"
+_LARGEST = 64 << 20
+#: How often somebody may change the file while we look at it before we leave it to him.
+_TRIES = 5
+#: Bytes that we wrote and that lead back to the same original.
+_REMEMBERED = 16
+
+
+class Door(Host, Protocol):
+    """What setting up needs of the machine beyond files of our own: the users' are links, and have modes and owners."""
+
+    def real_path(self, path: str) -> str:
+        """Where a path leads when every link is followed; the last name need not be there."""
+
+    def imitate(self, path: str, like: str) -> None:
+        """`path` gets the mode of `like`, and its owner where we may give it."""
+
+
+class Change(NamedTuple):
+    """What was done with a file, or would be.
+
+    `action`: install, update, unchanged, remove; skipped (with `reason`), refused or failed (with `problem`).
+    """
+
+    agent: str
+    file: str
+    action: str
+    reason: str = ""
+    problem: str = ""
+    backup: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        return {key: value for key, value in self._asdict().items() if value or key in ("agent", "file", "action")}
+
+
+class Memory(NamedTuple):
+    """`original`: the hash of the bytes before us, "" when they can't be told; `wrote`: hashes of what we made of them.
+
+    `created`: there was no file. `folders`: those that were made for it, outermost first. `made`: see `Edited`.
+    """
+
+    original: str = ""
+    wrote: tuple[str, ...] = ()
+    created: bool = False
+    folders: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+
+
+class Target(NamedTuple):
+    agent: str
+    file: str
+    edit: Edit
+
+
+class _Moved(Exception):
+    """The file is not what it was when we read it."""
+
+
+class Hand:
+    """Works on one keep's account; `dry`: only says what it would do."""
+
+    def __init__(self, host: Door, keep: str, *, dry: bool) -> None:
+        self._host = host
+        self._keep = keep
+        self._dry = dry
+
+    def install(self, target: Target) -> Change:
+        return self._guarded(target, self._install)
+
+    def remove(self, target: Target) -> Change:
+        return self._guarded(target, self._remove)
+
+    def _guarded(self, target: Target, act: Callable[[Target], Change]) -> Change:
+        """One bad file is its own problem, not the next one's."""
+        for _ in range(_TRIES):
+            try:
+                return act(target)
+            except _Moved:
+                continue
+            except Unreadable as problem:
+                return Change(target.agent, target.file, "refused", problem=f"{problem}; the file was not touched")
+            except OSError as problem:
+                return Change(target.agent, target.file, "failed", problem=f"{problem.strerror or problem}")
+        return Change(target.agent, target.file, "failed", problem="somebody keeps changing it: end the agent and try again")
+
+    def _install(self, target: Target) -> Change:
+        path = self._host.real_path(target.file)
+        data = self._read(path)
+        edited = target.edit.install(data)
+        if edited.data == (data or b""):
+            # With nothing of ours in it, somebody else's entry is in our place.
+            return Change(target.agent, target.file, "skipped" if edited.fresh else "unchanged", edited.note)
+        action = "install" if edited.fresh else "update"
+        if self._dry:
+            return Change(target.agent, target.file, action, edited.note)
+        backup = self._back_up(target, path, data)
+        self._remember(target, path, self._next_memory(target, path, data, edited))
+        make_folders(self._host, os.path.dirname(path))
+        self._write(path, data, edited.data)
+        return Change(target.agent, target.file, action, edited.note, backup=backup)
+
+    def _remove(self, target: Target) -> Change:
+        path = self._host.real_path(target.file)
+        data = self._read(path)
+        memory = self._memory(target, path)
+        if data is None:
+            self._forget(target, path, memory)
+            return Change(target.agent, target.file, "unchanged")
+        after = self._before_us(target, data, memory)
+        if after == data:
+            self._forget(target, path, memory)
+            return Change(target.agent, target.file, "unchanged")
+        if self._dry:
+            return Change(target.agent, target.file, "remove")
+        known = memory is not None and _hash(data) in memory.wrote
+        backup = "" if known else self._back_up(target, path, data)
+        if after is None:
+            self._delete(path, data)
+        else:
+            self._write(path, data, after)
+        self._forget(target, path, memory)
+        return Change(target.agent, target.file, "remove", backup=backup)
+
+    def _before_us(self, target: Target, data: bytes, memory: Memory | None) -> bytes | None:
+        """The file without us; None when it would not be there."""
+        if memory is not None and _hash(data) in memory.wrote:
+            if memory.created:
+                return None
+            original = self._backed_up(target, memory.original)
+            if original is not None:
+                return original
+        edited = target.edit.remove(data, memory.made if memory else None)
+        created = memory.created if memory else False
+        # A file that is ours alone goes with us; one that the user had stays, however empty.
+        return None if edited.data != data and edited.empty and (created or not edited.data) else edited.data
+
+    # -- memory
+
+    def _next_memory(self, target: Target, path: str, data: bytes | None, edited: Edited) -> Memory | None:
+        """None: nothing is known that would be of use."""
+        new = _hash(edited.data)
+        old = self._memory(target, path)
+        if data is None:
+            return Memory(wrote=(new,), created=True, folders=self._missing(path), made=edited.made)
+        if edited.fresh:
+            return Memory(_hash(data), (new,), made=edited.made)
+        if old is not None and _hash(data) in old.wrote:
+            return old._replace(wrote=(*old.wrote[-_REMEMBERED:], new), made=(*old.made, *edited.made))
+        # Ours were there, and something else has changed since: what was before nobody knows, only who made what.
+        return old._replace(original="", wrote=(), made=(*old.made, *edited.made)) if old else None
+
+    def _name(self, target: Target, mark: str, ending: str) -> str:
+        return f"{self._keep}/{FOLDER}/{target.agent}-{os.path.basename(target.file)}-{mark[:16]}.{ending}"
+
+    def _memory(self, target: Target, path: str) -> Memory | None:
+        name = self._name(target, _hash(path.encode()), "json")
+        if self._host.stat(name) is None:
+            return None
+        try:
+            found = json.loads(read_file(self._host, name))
+            return Memory(
+                str(found["original"]),
+                tuple(map(str, found["wrote"])),
+                found["created"] is True,
+                tuple(map(str, found["folders"])),
+                tuple(map(str, found["made"])),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None  # then only our entries are taken away
+
+    def _remember(self, target: Target, path: str, memory: Memory | None) -> None:
+        if memory is None:
+            return
+        name = self._name(target, _hash(path.encode()), "json")
+        replace_file(self._host, name, json.dumps({"file": path, **memory._asdict()}, indent=1).encode())
+
+    def _forget(self, target: Target, path: str, memory: Memory | None) -> None:
+        if self._dry or memory is None:
+            return
+        for folder in reversed(memory.folders):
+            if self._host.stat(folder) is not None and not self._host.names(folder):
+                self._host.remove_folder(folder)
+                self._host.sync_folder(os.path.dirname(folder))
+        self._host.remove(self._name(target, _hash(path.encode()), "json"))
+        self._host.sync_folder(f"{self._keep}/{FOLDER}")
+
+    def _back_up(self, target: Target, path: str, data: bytes | None) -> str:
+        if data is None:
+            return ""
+        name = self._name(target, _hash(data), "bak")
+        if self._host.stat(name) is None:
+            publish_file(self._host, name, data)
+        return name
+
+    def _backed_up(self, target: Target, original: str) -> bytes | None:
+        name = self._name(target, original, "bak")
+        if not original or self._host.stat(name) is None:
+            return None
+        data = read_file(self._host, name)
+        return data if _hash(data) == original else None
+
+    # -- the agent's file
+
+    def _read(self, path: str) -> bytes | None:
+        found = self._host.stat(path)
+        if found is None:
+            return None
+        if found.is_folder:
+            raise Unreadable("a folder is there")
+        if found.size > _LARGEST:
+            raise Unreadable(f"{found.size} bytes are too many for settings")
+        if not found.mode & 0o200:
+            raise Unreadable("it is read-only, which somebody must have meant")
+        return read_file(self._host, path)
+
+    def _missing(self, path: str) -> tuple[str, ...]:
+        """The folders above it that are not there, outermost first."""
+        missing: list[str] = []
+        folder = os.path.dirname(path)
+        while folder not in ("", "/") and self._host.stat(folder) is None:
+            missing.insert(0, folder)
+            folder = os.path.dirname(folder)
+        return tuple(missing)
+
+    def _write(self, path: str, before: bytes | None, after: bytes) -> None:
+        """All or nothing, and only onto what we have read."""
+        temp = f"{path}.{self._host.random(8).hex()}.tmp"
+        handle = self._host.create(temp)
+        try:
+            try:
+                write_all(self._host, handle, after)
+                self._host.sync(handle)
+            finally:
+                self._host.close(handle)
+            if before is None:
+                self._appear(temp, path)
+            else:
+                self._host.imitate(temp, path)
+                self._expect(path, before)
+                self._host.replace(temp, path)
+        except (OSError, _Moved):
+            if self._host.stat(temp) is not None:
+                self._host.remove(temp)
+            raise
+        self._host.sync_folder(os.path.dirname(path))
+
+    def _appear(self, temp: str, path: str) -> None:
+        try:
+            self._host.link(temp, path)
+        except FileExistsError as problem:
+            raise _Moved from problem
+        self._host.remove(temp)
+
+    def _delete(self, path: str, before: bytes) -> None:
+        self._expect(path, before)
+        self._host.remove(path)
+        self._host.sync_folder(os.path.dirname(path))
+
+    def _expect(self, path: str, before: bytes) -> None:
+        """The moment between this look and the rename is all that is left to a program that writes without a lock."""
+        if self._host.stat(path) is None or read_file(self._host, path) != before:
+            raise _Moved
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,432 @@
+"""Which file gets which edit: bytes in, bytes out. Pure, so that every shape of file is tried without a disk.
+
+An edit knows our entries among others' and either brings them up to date in place, adds what is missing at the end (Codex trusts
+hooks by their position: nobody else's may move), or takes them away with what was made for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dreamkeep.capture.setup import jsonedit, tomledit, yamledit
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.text import Unreadable, text_of
+from dreamkeep.capture.setup.wanted import SERVER, is_our_hook, is_our_server, words_of
+
+
+class Edited(NamedTuple):
+    """`data`: what the file is to hold. `made`: which containers were not there before, as dotted names.
+
+    `fresh`: nothing of ours was there. `empty`: nothing of anybody is left. `note`: what the user should know.
+    """
+
+    data: bytes
+    made: tuple[str, ...] = ()
+    fresh: bool = False
+    empty: bool = False
+    note: str = ""
+
+
+class Edit(Protocol):
+    def install(self, data: bytes | None) -> Edited:
+        """`data` None: there is no file. Raises Unreadable when it can't be done without a doubt."""
+
+    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+        """`made`: what install made here, None when nobody knows any more: then what is empty goes, too."""
+
+    def commands(self, data: bytes) -> dict[str, list[str]]:
+        """Our hooks that are there: event → the words of its command."""
+
+
+# -- JSON: Claude, Codex, Gemini, Qwen, OpenCode
+
+
+class Json(NamedTuple):
+    """`hooks`: event → handler, None to leave hooks alone; `holder`: the key under which MCP servers are."""
+
+    agent: str
+    hook: str
+    syntax: Syntax
+    hooks: Mapping[str, Mapping[str, Any]] | None = None
+    holder: str = ""
+    server: Mapping[str, Any] | None = None
+    #: Said when the file holds comments.
+    comment_note: str = ""
+
+    def install(self, data: bytes | None) -> Edited:
+        given = text_of(data or b"")
+        text = given.body if given.body.strip() else "{}\n"
+        before = self._value(text)
+        made: list[str] = []
+        notes = self._notes(text, before)
+        if self.hooks is not None:
+            made += _absent(before, [("hooks",), *(("hooks", event) for event in self.hooks)])
+            text = self._install_hooks(text, before, self.hooks)
+        if self.server is not None:
+            there = _at(before, (self.holder, SERVER))
+            if there is None or is_our_server(there):
+                made += _absent(before, [(self.holder,)])
+                text = self._install_server(text, there, self.server)
+            else:
+                notes.append(f"`{self.holder}.{SERVER}` is there and not ours: left as it is")
+        self._same_otherwise(before, self._value(text))
+        return Edited(given.bytes_with(text), tuple(made), not self._ours(before), note="; ".join(notes))
+
+    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+        given = text_of(data)
+        text = given.body
+        if not text.strip():
+            return Edited(data, empty=True)
+        before = self._value(text)
+        for event, group, number in reversed(self._places(before)):
+            text = self._take(text, ("hooks", event, group, "hooks", number), ("hooks", event), made)
+        if self.holder and is_our_server(_at(before, (self.holder, SERVER))):
+            text = self._take(text, (self.holder, SERVER), (self.holder,), made)
+        self._same_otherwise(before, self._value(text))
+        return Edited(given.bytes_with(text), empty=not re.sub(r"[{}\s]", "", text))
+
+    def commands(self, data: bytes) -> dict[str, list[str]]:
+        text = text_of(data).body
+        value = self._value(text) if text.strip() else {}
+        return {e: words_of(value["hooks"][e][g]["hooks"][n]["command"]) for e, g, n in self._places(value)}
+
+    def _value(self, text: str) -> Any:
+        root = jsonedit.parse(text, self.syntax)
+        if root.kind != "object":
+            raise Unreadable("the file does not hold an object")
+        try:
+            return jsonedit.value_of(text, root)
+        except ValueError as problem:
+            raise Unreadable(str(problem)) from problem
+
+    def _install_hooks(self, text: str, before: Any, hooks: Mapping[str, Mapping[str, Any]]) -> str:
+        self._check_shape(before, hooks)
+        places = self._places(before)
+        kept = {event: (event, group, number) for event, group, number in reversed(places) if event in hooks}
+        for event, place in kept.items():
+            for key, value in hooks[event].items():
+                text = jsonedit.put(text, ("hooks", place[0], place[1], "hooks", place[2], key), value, self.syntax)
+        for place in reversed(places):
+            if kept.get(place[0]) != place:
+                text = self._take(text, ("hooks", place[0], place[1], "hooks", place[2]), ("hooks", place[0]), None)
+        for event, handler in hooks.items():
+            if event not in kept:
+                text = jsonedit.append(text, ("hooks", event), {"hooks": [dict(handler)]}, self.syntax)
+        return text
+
+    def _install_server(self, text: str, there: Any, server: Mapping[str, Any]) -> str:
+        if there is None:
+            return jsonedit.put(text, (self.holder, SERVER), dict(server), self.syntax)
+        for key in ("command", "args"):  # the rest is the user's, who may have switched it off
+            if key in server:
+                text = jsonedit.put(text, (self.holder, SERVER, key), server[key], self.syntax)
+        return text
+
+    def _check_shape(self, before: Any, hooks: Mapping[str, Any]) -> None:
+        there = before.get("hooks", {})
+        if not isinstance(there, dict):
+            raise Unreadable("`hooks` is not an object")
+        for event in hooks:
+            groups = there.get(event, [])
+            if not isinstance(groups, list) or not all(
+                isinstance(group, dict) and isinstance(group.get("hooks", []), list) for group in groups
+            ):
+                raise Unreadable(f"`hooks.{event}` is not a list of groups of hooks")
+        if self.server is not None and not isinstance(before.get(self.holder, {}), dict):
+            raise Unreadable(f"`{self.holder}` is not an object")
+
+    def _places(self, value: Any) -> list[tuple[str, int, int]]:
+        """Where our hooks are: event, group, position in it."""
+        hooks = value.get("hooks") if self.hooks is not None else None
+        return [
+            (event, g, n)
+            for event, groups in (hooks.items() if isinstance(hooks, dict) else ())
+            for g, group in enumerate(groups if isinstance(groups, list) else ())
+            for n, handler in enumerate(_list(group.get("hooks")) if isinstance(group, dict) else ())
+            if isinstance(handler, dict) and is_our_hook(handler.get("command"), self.hook, self.agent)
+        ]
+
+    def _ours(self, value: Any) -> bool:
+        return bool(self._places(value)) or (bool(self.holder) and is_our_server(_at(value, (self.holder, SERVER))))
+
+    def _take(self, text: str, steps: Sequence[str | int], made_for: Sequence[str], made: Sequence[str] | None) -> str:
+        """One entry; then what is empty now: the group in any case, the rest only if it was made for us."""
+        text = jsonedit.remove(text, steps, self.syntax)
+        holders = [steps[:n] for n in range(len(steps) - 1, 0, -1)]
+        for holder in holders:
+            if len(holder) <= len(made_for) and made is not None and ".".join(map(str, holder)) not in made:
+                break
+            node = jsonedit.find(jsonedit.parse(text, self.syntax), holder)
+            # A group whose hooks are gone is good for nothing, whatever else (a matcher) it says.
+            if node is None or (node.kids and not isinstance(holder[-1], int)):
+                break
+            text = jsonedit.remove(text, holder, self.syntax)
+        return text
+
+    def _same_otherwise(self, before: Any, after: Any) -> None:
+        """The last look before anything is written: whoever else is in the file is as he was."""
+        if self._others(before) != self._others(after):
+            raise Unreadable("the edit would have changed more than our own entries")
+
+    def _others(self, value: Any) -> Any:
+        rest = dict(value)
+        if self.hooks is not None and isinstance(rest.get("hooks"), dict):
+            kept = {event: self._other_groups(groups) for event, groups in rest["hooks"].items()}
+            rest["hooks"] = {event: groups for event, groups in kept.items() if groups != []}
+        if self.holder and isinstance(rest.get(self.holder), dict) and is_our_server(rest[self.holder].get(SERVER)):
+            rest[self.holder] = {name: entry for name, entry in rest[self.holder].items() if name != SERVER}
+        return {key: entry for key, entry in rest.items() if key not in ("hooks", self.holder) or entry != {}}
+
+    def _other_groups(self, groups: Any) -> Any:
+        if not isinstance(groups, list):
+            return groups
+        left = []
+        for group in groups:
+            handlers = _list(group.get("hooks")) if isinstance(group, dict) else []
+            others = [h for h in handlers if not (isinstance(h, dict) and is_our_hook(h.get("command"), self.hook, self.agent))]
+            if len(others) == len(handlers):
+                left.append(group)
+            elif others:
+                left.append({**group, "hooks": others})
+        return left
+
+    def _notes(self, text: str, value: Any) -> list[str]:
+        notes = []
+        if self.comment_note:
+            try:
+                jsonedit.parse(text, self.syntax._replace(comments=False))
+            except Unreadable:
+                notes.append(self.comment_note)
+        if self.hooks is not None:
+            off = {"claude": ("disableAllHooks", True), "qwen": ("disableAllHooks", True)}.get(self.agent)
+            if off and value.get(off[0]) is off[1]:
+                notes.append(f"hooks are switched off here by `{off[0]}`")
+            if self.agent in ("gemini", "qwen") and _at(value, ("hooksConfig", "enabled")) is False:
+                notes.append("hooks are switched off here by `hooksConfig.enabled`")
+        return notes
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _at(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _absent(value: Any, paths: Sequence[Sequence[str]]) -> list[str]:
+    return [".".join(path) for path in paths if _at(value, path) is None]
+
+
+# -- TOML: Codex's MCP server
+
+
+class Toml(NamedTuple):
+    holder: str
+    server: Mapping[str, Any]
+
+    def install(self, data: bytes | None) -> Edited:
+        given = text_of(data or b"")
+        there = tomledit.lookup(tomledit.read(given.body), (self.holder, SERVER))
+        if there is not None and not is_our_server(there):
+            return Edited(data or b"", fresh=True, note=f"`{self.holder}.{SERVER}` is there and not ours: left as it is")
+        text = tomledit.put(given.body, (self.holder, SERVER), self.server)
+        return Edited(given.bytes_with(text), fresh=there is None)
+
+    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+        given = text_of(data)
+        text = given.body
+        if is_our_server(tomledit.lookup(tomledit.read(text), (self.holder, SERVER))):
+            text = tomledit.remove(text, (self.holder, SERVER))
+        return Edited(given.bytes_with(text), empty=not text.strip())
+
+    def commands(self, data: bytes) -> dict[str, list[str]]:
+        return {}
+
+
+# -- YAML: Hermes
+
+
+class Yaml(NamedTuple):
+    hook: str
+    hooks: Mapping[str, Mapping[str, Any]]
+    holder: str = ""
+    server: Mapping[str, Any] | None = None
+
+    def install(self, data: bytes | None) -> Edited:
+        given = text_of(data or b"")
+        draft = yamledit.Draft(given.body)
+        fresh = not self._ours(draft)
+        wanted_keys = [("hooks",), *(("hooks", event) for event in self.hooks), *([(self.holder,)] if self.server else [])]
+        made = tuple(".".join(path) for path in wanted_keys if draft.key(path) is None)
+        for event in self._events(draft):
+            if event not in self.hooks:
+                self._drop_hooks(draft, event, None)
+        for event, fields in self.hooks.items():
+            self._install_hook(draft, event, fields)
+        note = self._install_server(draft) if self.server else ""
+        return Edited(given.bytes_with(draft.text), made, fresh, note=note)
+
+    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+        given = text_of(data)
+        if not self._mentioned(given.body):
+            return Edited(data, empty=not given.body.strip())  # not ours, and perhaps not ours to understand
+        draft = yamledit.Draft(given.body)
+        for event in self._events(draft):
+            self._drop_hooks(draft, event, made)
+        entry = draft.key((self.holder, SERVER)) if self.holder else None
+        if entry is not None and self._is_server(draft, entry):
+            draft.drop(entry)
+            self._drop_hollow(draft, (self.holder,), "{}", made)
+        return Edited(given.bytes_with(draft.text), empty=not draft.text.strip())
+
+    def commands(self, data: bytes) -> dict[str, list[str]]:
+        draft = yamledit.Draft(text_of(data).body)
+        found = {}
+        for event in self._events(draft):
+            entry = draft.key(("hooks", event))
+            assert entry is not None
+            command = yamledit.one(yamledit.fields(draft.lines, self._places(draft, entry)[0]), "command")
+            assert command is not None
+            found[event] = words_of(yamledit.scalar(draft.lines, command) or "")
+        return found
+
+    # hooks
+
+    def _events(self, draft: yamledit.Draft) -> list[str]:
+        """The events under which something of ours is."""
+        hooks = draft.key(("hooks",))
+        if hooks is None:
+            return []
+        if not self._mentioned("".join(draft.lines[hooks.start : hooks.end])):
+            return []
+        return [entry.name for entry in yamledit.block(draft.lines, hooks) if self._places(draft, entry)]
+
+    def _places(self, draft: yamledit.Draft, entry: yamledit.Entry) -> list[yamledit.Item]:
+        found = []
+        for item in yamledit.items(draft.lines, entry):
+            mentioned = self._mentioned("".join(draft.lines[item.start : item.end]))
+            command = yamledit.one(yamledit.fields(draft.lines, item), "command") if mentioned else None
+            if command is not None and is_our_hook(yamledit.scalar(draft.lines, command), self.hook):
+                found.append(item)
+        return found
+
+    def _mentioned(self, text: str) -> bool:
+        """A look that costs nothing: what does not even name us is left unread, and may be as odd as it likes."""
+        return SERVER in text or bool(self.hook and self.hook in text)
+
+    def _install_hook(self, draft: yamledit.Draft, event: str, fields: Mapping[str, Any]) -> None:
+        entry = draft.key(("hooks", event))
+        if entry is None:
+            draft.add_key(("hooks", event), lambda indent: [f"{' ' * indent}{event}:", *yamledit.item(fields, indent + 2)])
+            return
+        ours = self._places(draft, entry)
+        for item in reversed(ours[1:]):
+            draft.cut(item.start, item.end)
+        if ours:
+            self._update(draft, ours[0], fields)
+            return
+        others = yamledit.items(draft.lines, entry)
+        if not others:
+            draft.set_rest(entry, "")
+        indent = others[-1].indent if others else entry.indent + 2
+        draft.insert(others[-1].end if others else entry.start + 1, yamledit.item(fields, indent))
+
+    def _update(self, draft: yamledit.Draft, item: yamledit.Item, fields: Mapping[str, Any]) -> None:
+        """Field by field, so that what a user put beside them stays."""
+        for key, value in fields.items():
+            there = yamledit.fields(draft.lines, item)
+            field = yamledit.one(there, key)
+            if field is not None and yamledit.scalar(draft.lines, field) == str(value):
+                continue
+            indent = there[0].indent
+            line = f"{' ' * indent}{key}: {yamledit.dumped(value)}"
+            if field is None:
+                draft.insert(item.end, [line])
+                item = item._replace(end=item.end + 1)
+                continue
+            if field.start == item.start:
+                line = draft.lines[item.start][:indent] + line[indent:]
+            draft.swap(field.start, field.end, [line])
+            item = item._replace(end=item.end - (field.end - field.start) + 1)
+
+    def _drop_hooks(self, draft: yamledit.Draft, event: str, made: Sequence[str] | None) -> None:
+        entry = draft.key(("hooks", event))
+        assert entry is not None
+        for item in reversed(self._places(draft, entry)):
+            draft.cut(item.start, item.end)
+        self._drop_hollow(draft, ("hooks", event), "[]", made)
+        self._drop_hollow(draft, ("hooks",), "{}", made)
+
+    def _drop_hollow(self, draft: yamledit.Draft, path: Sequence[str], nothing: str, made: Sequence[str] | None) -> None:
+        """A key with nothing below it: away if it was made for us, else as empty as it was."""
+        entry = draft.key(path)
+        if entry is None or not yamledit.hollow(entry):
+            return
+        if made is None or ".".join(path) in made:
+            draft.drop(entry)
+        else:
+            draft.set_rest(entry, nothing)
+
+    # the server
+
+    def _is_server(self, draft: yamledit.Draft, entry: yamledit.Entry) -> bool:
+        return is_our_server(self._server_there(draft, entry))
+
+    def _server_there(self, draft: yamledit.Draft, entry: yamledit.Entry) -> dict[str, Any]:
+        below = yamledit.block(draft.lines, entry)
+        command, args = yamledit.one(below, "command"), yamledit.one(below, "args")
+        return {
+            "command": yamledit.scalar(draft.lines, command) if command else None,
+            "args": yamledit.words(draft.lines, args) if args else None,
+        }
+
+    def _install_server(self, draft: yamledit.Draft) -> str:
+        assert self.server is not None
+        server = self.server
+        path = (self.holder, SERVER)
+        entry = draft.key(path)
+        if entry is None:
+            draft.add_key(path, lambda indent: yamledit.mapping(SERVER, server, indent))
+            return ""
+        if not self._is_server(draft, entry):
+            return f"`{self.holder}.{SERVER}` is there and not ours: left as it is"
+        for key, value in self.server.items():
+            entry = draft.key(path)
+            assert entry is not None
+            if self._server_there(draft, entry)[key] == value:
+                continue
+            field = yamledit.one(yamledit.block(draft.lines, entry), key)
+            assert field is not None, "ours has both"
+            draft.swap(field.start, field.end, [f"{' ' * field.indent}{key}: {yamledit.dumped(value)}"])
+        return ""
+
+    def _ours(self, draft: yamledit.Draft) -> bool:
+        entry = draft.key((self.holder, SERVER)) if self.holder else None
+        return bool(self._events(draft)) or (entry is not None and self._is_server(draft, entry))
+
+
+# -- a file that is ours alone: OpenCode's plugin
+
+
+class Own(NamedTuple):
+    """`sign`: its first line, by which it is known whatever its rest says."""
+
+    sign: str
+    text: str
+    read: Callable[[str], dict[str, list[str]]]
+
+    def install(self, data: bytes | None) -> Edited:
+        if data is not None and not data.startswith(self.sign.encode()):
+            raise Unreadable("a file of this name is there and was not written by dreamkeep")
+        return Edited(self.text.encode(), fresh=data is None)
+
+    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+        return Edited(b"", empty=True) if data.startswith(self.sign.encode()) else Edited(data)
+
+    def commands(self, data: bytes) -> dict[str, list[str]]:
+        return self.read(text_of(data).body) if data.startswith(self.sign.encode()) else {}

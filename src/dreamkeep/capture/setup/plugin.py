@@ -1,0 +1,71 @@
+"""OpenCode's plugin: a file of our own that hands events to the hook, never waits for it and never throws."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from dreamkeep.capture.setup.wanted import EVENTS, Program
+
+SIGN = "// dreamkeep: written by `dreamkeep init`, taken away by `dreamkeep init --uninstall`."
+
+#: OpenCode calls every exported function, so there is exactly one. `detached`: the hook outlives an OpenCode that ends just then.
+_TEXT = """%(sign)s
+import { spawn } from "node:child_process"
+
+const BEFORE = %(before)s
+const AFTER = %(after)s
+const EVENTS = new Set(%(events)s)
+
+const tell = (name, session, cwd, more) => {
+  try {
+    const payload = JSON.stringify({ hook_event_name: name, session_id: session, cwd, ...more })
+    const child = spawn(BEFORE[0], [...BEFORE.slice(1), name, ...AFTER], { stdio: ["pipe", "ignore", "ignore"], detached: true })
+    child.on("error", () => {})
+    child.stdin.on("error", () => {})
+    child.stdin.end(payload)
+    child.unref()
+  } catch {}
+}
+
+export const Dreamkeep = async (context) => {
+  const cwd = context?.directory
+  return {
+    event: async (call) => {
+      const event = call?.event
+      if (EVENTS.has(event?.type))
+        tell(event.type, event.properties?.sessionID ?? event.properties?.info?.id, cwd, { info: event.properties?.info, event })
+    },
+    "chat.message": async (input, output) =>
+      tell("chat.message", input?.sessionID, cwd, { input, message: output?.message, parts: output?.parts }),
+    "tool.execute.after": async (input, output) => tell("tool.execute.after", input?.sessionID, cwd, { input, output }),
+    "experimental.session.compacting": async (input) =>
+      tell("experimental.session.compacting", input?.sessionID, cwd, { input }),
+  }
+}
+"""
+
+
+def text(program: Program) -> str:
+    words = program.hook_words("opencode", "EVENT")
+    at = words.index("EVENT", words.index("opencode"))
+    bus = [event for event in EVENTS["opencode"] if event.startswith("session.")]
+    return _TEXT % {"sign": SIGN, "before": _js(words[:at]), "after": _js(words[at + 1 :]), "events": _js(bus)}
+
+
+def commands(text: str) -> dict[str, list[str]]:
+    """Which command the plugin starts for which event; nothing when somebody has changed how it says so."""
+    lines = {name: re.search(rf"^const {name} = (.*)$", text, re.M) for name in ("BEFORE", "AFTER")}
+    try:
+        before, after = (json.loads(found.group(1)) if found else None for found in lines.values())
+    except ValueError:
+        return {}
+    if not isinstance(before, list) or not isinstance(after, list):
+        return {}
+    return {event: [*map(str, before), event, *map(str, after)] for event in EVENTS["opencode"]}
+
+
+def _js(words: Sequence[str]) -> str:
+    # JSON is JavaScript; escaped to ASCII, because two signs that JSON allows end a line for older engines.
+    return json.dumps(words)

@@ -1,0 +1,33 @@
+"""A settings file's bytes as text and back, byte for byte."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_MARK = "\ufeff"
+
+
+class Unreadable(ValueError):
+    """A file, or what is in it, is not what it should be: it is left alone. Says what, and where in the file."""
+
+
+class Text(NamedTuple):
+    """`mark`: the byte order mark that some editors put at the beginning, kept apart because parsers trip over it."""
+
+    mark: str
+    body: str
+
+    def bytes_with(self, body: str) -> bytes:
+        return (self.mark + body).encode()
+
+
+def text_of(data: bytes) -> Text:
+    try:
+        whole = data.decode()
+    except UnicodeDecodeError as problem:
+        raise Unreadable(f"byte {problem.start}: not UTF-8") from problem
+    return Text(_MARK, whole[1:]) if whole.startswith(_MARK) else Text("", whole)
+
+
+def eol_of(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"

@@ -1,0 +1,136 @@
+"""Edits of JSON text: whatever the file looks like, an edit changes what it is meant to, and its undoing gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamkeep.capture.setup import jsonedit
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.text import Unreadable
+
+JSONC = Syntax(comments=True, last_comma=True)
+ENTRY = {"hooks": [{"type": "command", "command": "x y", "timeout": 10}]}
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8) | st.just("// no /* comment */"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=12,
+)
+objects = st.dictionaries(st.text(max_size=6).filter(lambda k: k not in ("hooks", "mcp")), values, max_size=4)
+
+
+def written(value: Any, chance: random.Random, comments: bool, indent: str = "", unit: str = "  ", eol: str = "\n") -> str:
+    """A value as somebody might have typed it: on one line or many, with comments and commas wherever they may be."""
+
+    def gap() -> str:
+        if not comments:
+            return chance.choice(["", "", " "])
+        return chance.choice(["", "", " ", " /* , } ] */ ", f"// it's {{ \" ,{eol}{indent}", eol])
+
+    if not isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=chance.random() < 0.5)
+    inner = indent + unit
+    many = chance.random() < 0.6
+    start = eol + inner if many else ""
+    entries = []
+    pairs = value.items() if isinstance(value, dict) else ((None, v) for v in value)
+    for key, entry in pairs:
+        text = written(entry, chance, comments, inner, unit, eol)
+        entries.append(text if key is None else f"{json.dumps(key)}{gap()}:{gap()}{text}")
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    if not entries:
+        return opening + gap() + closing
+    last = chance.choice([",", ""]) if comments else ""
+    body = ",".join(f"{gap()}{start}{entry}{gap()}" for entry in entries)
+    return opening + body + last + gap() + (eol + indent if many else "") + closing
+
+
+@given(objects, st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["  ", "\t", "    ", ""]), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_what_is_added_can_be_taken_away_to_the_last_byte(
+    value: dict[str, Any], chance: random.Random, comments: bool, unit: str, crlf: bool
+) -> None:
+    syntax = JSONC if comments else Syntax()
+    eol = "\r\n" if crlf else "\n"
+    text = written(value, chance, comments, "", unit, eol) + chance.choice(["", eol])
+    assert jsonedit.value_of(text, jsonedit.parse(text, syntax)) == value
+    added = jsonedit.append(text, ("hooks", "Stop"), ENTRY, syntax)
+    assert jsonedit.value_of(added, jsonedit.parse(added, syntax)) == {**value, "hooks": {"Stop": [ENTRY]}}
+    twice = jsonedit.append(added, ("hooks", "Stop"), {"hooks": []}, syntax)
+    assert jsonedit.remove(twice, ("hooks", "Stop", 1), syntax) == added
+    third = jsonedit.put(twice, ("mcp", "a"), {"command": "ü"}, syntax)
+    assert list(jsonedit.value_of(third, jsonedit.parse(third, syntax)))[-1] == "mcp"
+    assert jsonedit.put(third, ("mcp", "a"), {"command": "ü"}, syntax) == third
+    assert jsonedit.remove(third, ("mcp",), syntax) == twice
+    if value or not re.search(r"[^{}]", text.strip()):
+        assert jsonedit.remove(added, ("hooks",), syntax) == text
+
+
+@given(objects, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_taking_any_one_member_away_leaves_the_others_as_they_are(value: dict[str, Any], chance: random.Random) -> None:
+    text = written(value, chance, True)
+    for key in value:
+        left = jsonedit.remove(text, (key,), JSONC)
+        assert jsonedit.value_of(left, jsonedit.parse(left, JSONC)) == {k: v for k, v in value.items() if k != key}
+        kept = "".join(re.findall(r"/\*.*?\*/|//[^\n]*", left))
+        assert kept.count("/*") <= text.count("/*")
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]",:/* \n0a', max_size=40).map(str.encode))
+@settings(max_examples=300, deadline=None)
+def test_what_json_does_not_allow_is_unreadable_here_too(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    try:
+        wanted = json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        with pytest.raises(Unreadable):
+            jsonedit.parse(text)
+    else:
+        assert jsonedit.value_of(text, jsonedit.parse(text)) == wanted
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and Infinity, which Python takes and nobody else does
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("{}", '{\n  "a": [\n    {\n      "b": 1\n    }\n  ]\n}'),
+        ('{"x":1}', '{"x":1,"a":[{"b":1}]}'),
+        ('{"x": 1}\n', '{"x": 1, "a": [{"b": 1}]}\n'),
+        ('{\n\t"x": 1 // one\n}\n', '{\n\t"x": 1, // one\n\t"a": [\n\t\t{\n\t\t\t"b": 1\n\t\t}\n\t]\n}\n'),
+        ('{\n  "x": 1, // one\n  // end\n}', '{\n  "x": 1, // one\n  "a": [\n    {\n      "b": 1\n    }\n  ],\n  // end\n}'),
+        ('{\r\n  "a": []\r\n}', '{\r\n  "a": [\r\n    {\r\n      "b": 1\r\n    }\r\n  ]\r\n}'),
+    ],
+)
+def test_what_is_added_looks_like_what_is_there(text: str, added: str) -> None:
+    assert jsonedit.append(text, ("a",), {"b": 1}, JSONC) == added
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1,}', "{'a': 1}", '{"a": 1} x', '{"a" 1}', "[1 2]", '{"a": NaN}', "", "{", '{"a": "\n"}', "{// c\n}"]
+)
+def test_strict_json_has_no_comments_and_no_last_comma(text: str) -> None:
+    with pytest.raises(Unreadable, match=r"line 1|line 2"):
+        jsonedit.parse(text)
+
+
+def test_a_key_that_is_there_twice_is_nobodys_to_choose_from() -> None:
+    text = '{"hooks": {}, "x": {"y": 1, "y": 2}, "hooks": {}}'
+    with pytest.raises(Unreadable, match="`hooks` is there 2 times"):
+        jsonedit.append(text, ("hooks", "Stop"), 1)
+    assert jsonedit.put(text, ("x", "z"), 3) == '{"hooks": {}, "x": {"y": 1, "y": 2, "z": 3}, "hooks": {}}'
+
+
+def test_nesting_without_end_is_refused_not_died_of() -> None:
+    with pytest.raises(Unreadable, match="too deep"):
+        jsonedit.parse('{"a":' * 100_000)
