@@ -535,6 +535,7 @@ def test_one_session_that_fails_keeps_its_calls_and_the_others_go_on(tmp_path: P
     for n in (3, 4):
         done = run(host, root)
         assert "claude:bad" in " ".join(done.problems)
+        assert len(list(filter(spool.is_batch, spool.names(host, root)))) == 1, "what can't be journaled must not pile up"
         put(host, n, payload("bad", n=n), root=root)
     assert journaled(host, ["claude:good"], root) and spool.waiting(host, root)
     hurt.unlink()

@@ -1,11 +1,11 @@
 """Spool → journal: every hook call exactly once, whatever dies in between.
 
 Calls of one session go together: they are linked into a folder `spool/batch-…/`, and only when that is durable are they taken
-out of the spool; then ONE frame with all their payloads is appended, carrying `{"drain": <batch>}`; then the folder is removed,
-durably, before anything else of that session is touched. So a batch that is found again was appended or it was not, and the
-journal itself knows: the writer takes a frame that carries what stands already for a replay.
+out of the spool; then ONE frame with all their payloads is appended, carrying `{"drain": <batch>}`; then the folder is removed.
+That is durable before the next append, so a batch that is found again was the last one or was not appended at all, and the
+journal itself knows which: the writer takes a frame that carries what stands already for a replay.
 
-    spool/*.hook ─► group by session ─► link, sync, unlink, sync ─► append, sync ─► remove, sync
+    spool/*.hook ─► group by session ─► link, sync, unlink, sync ─► append, sync ─► remove
 
 One drainer at a time, by a lock that dies with it. Whoever spools while it is held starts no other one, so the drainer looks into
 the spool again after it let go of the lock. A session whose journal fails keeps its calls where they are; the others go on.
@@ -349,9 +349,9 @@ class _Run:
     def _remove(self, batch: str, names: Iterable[str]) -> None:
         for name in names:
             self._host.remove(f"{self._spool}/{batch}/{name}")
+        # A batch that came back after something newer was appended would not be known any more; but before the next append,
+        # `_move` makes this durable, too.
         self._host.remove_folder(f"{self._spool}/{batch}")
-        # Before anything newer of that session is appended: a batch that came back would not be known any more.
-        self._host.sync_folder(self._spool)
 
     # -- transcripts
 

@@ -39,8 +39,11 @@ _ENDS = (
 )
 #: Where an agent takes a pack.
 _ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call")
-#: As `python -m dreamkeep`, but found where this file was found; `-E -P`: nothing of the agent's project is ever imported.
-_DRAIN = "import sys; sys.path.append(sys.argv.pop(1)); from dreamkeep.surfaces.cli import main; sys.exit(main())"
+#: As `python -m dreamkeep`, but the one that this file belongs to. (`-E -P`: nothing of the agent's project is ever imported.)
+_DRAIN = (
+    "import sys; here = sys.argv.pop(1); sys.path.insert(0, here); import dreamkeep; sys.path.append(sys.path.pop(0));"
+    " from dreamkeep.surfaces.cli import main; sys.exit(main())"
+)
 
 
 def main(words: list[str]) -> None:

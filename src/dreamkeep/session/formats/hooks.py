@@ -23,7 +23,6 @@ from typing import Any
 
 from dreamkeep.session.facts import (
     ASSISTANT,
-    HOOK,
     TOOL,
     USER,
     Began,
@@ -66,7 +65,7 @@ _MEANINGS = {
     " message.updated message.part.updated message.part.delta",
 }
 _MEANING = {name: meaning for meaning, names in _MEANINGS.items() for name in names.split()}
-_CONTEXT = re.compile(r"\s*<(hook_context|qwen:user-prompt-submit-context)>(.*?)</\1>\s*", re.DOTALL)
+_CONTEXT = re.compile(r"\s*<(hook_context|qwen:user-prompt-submit-context)>.*?</\1>\s*", re.DOTALL)
 #: What OpenCode calls a session before it has a title.
 _NO_TITLE = "New session - "
 
@@ -128,18 +127,14 @@ def _prompt(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     for part in map(table, items(data.get("parts"))):
         if part.get("type") == "text" and not part.get("synthetic") and not prompt:
             prompt, turn = text(part.get("text")), turn or text(part.get("messageID"))
-    contexts = []
     while found := _CONTEXT.match(prompt):
-        contexts.append(found[2])
-        prompt = prompt[found.end() :]
+        prompt = prompt[found.end() :]  # what another hook handed in; the transcript has it, too
     if not prompt.strip():
         return []
     # Where the agent names no turn, two prompts with the same words are told apart by when they came.
     key = digest("hook", "prompt", turn or at or "", prompt)
     turn = turn or key
-    facts = [*_placed(data), Began(turn, prompt, at, key)]
-    facts += [Said(USER, context, digest(key, n), at, turn, None, HOOK) for n, context in enumerate(contexts)]
-    return [*facts, Said(USER, prompt, key, at, turn)]
+    return [*_placed(data), Began(turn, prompt, at, key), Said(USER, prompt, key, at, turn)]
 
 
 def _answer(data: Mapping[str, Any], at: str | None) -> list[Fact]:
