@@ -35,7 +35,9 @@ def read(calls: Calls, *, agent: str = "claude") -> list[Fact]:
 
 
 def of(kind: type, facts: Iterable[Fact]) -> list[Any]:
-    return [fact for fact in facts if isinstance(fact, kind)]
+    """Facts of a kind; of messages with one key the last, in the place of the first."""
+    found = [fact for fact in facts if isinstance(fact, kind)]
+    return list({fact.key: fact for fact in found if isinstance(fact, Said)}.values()) if kind is Said else found
 
 
 def one(event: str, **data: Any) -> list[Fact]:
@@ -160,6 +162,12 @@ def test_codex_turns_have_their_own_ids_and_its_tools_answer_in_many_forms() -> 
     assert other.text == '{"matches": ["ü"]}'
     assert [s.state for s in of(Settled, one("Interrupt", session_id="c", turn_id="01a"))] == ["interrupted"]
     assert [s.turn for s in of(Signal, one("PreCompact", session_id="c", turn_id="01b", trigger="auto"))] == ["01b"]
+
+
+def test_a_result_tells_of_its_call_where_only_the_hook_after_it_is_installed() -> None:
+    facts = of(Said, read([call for call in CLAUDE if call[0] != "PreToolUse"]))
+    assert [s.key for s in facts] == [s.key for s in of(Said, read(CLAUDE))]
+    assert [(s.role, (s.tool or {}).get("input")) for s in facts[1:3]] == [("assistant", {"command": "make"}), ("tool", None)]
 
 
 def test_a_hermes_turn_is_settled_by_its_end_and_only_finalize_closes_the_session() -> None:

@@ -180,11 +180,11 @@ def _tool(data: Mapping[str, Any]) -> tuple[str, str]:
 
 def _call(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     id, name = _tool(data)
-    if not id:
+    places = ((data, "tool_input"), (data, "toolArgs"), (data, "args"), (table(data.get("input")), "args"))
+    given = next((place[key] for place, key in places if place.get(key) is not None), None)
+    if not id or given is None:
         return []
-    given: Any = next((data[key] for key in ("tool_input", "toolArgs", "args") if data.get(key) is not None), {})
-    tool = {"id": id, "name": name, "input": given}
-    return [Said(ASSISTANT, "", digest("hook", "call", id), at, _turn(data), tool)]
+    return [Said(ASSISTANT, "", digest("hook", "call", id), at, _turn(data), {"id": id, "name": name, "input": given})]
 
 
 def _result(data: Mapping[str, Any], at: str | None) -> list[Fact]:
@@ -200,7 +200,8 @@ def _result(data: Mapping[str, Any], at: str | None) -> list[Fact]:
     code = table(table(response).get("metadata")).get("exit")
     if isinstance(code, int) and not isinstance(code, bool):
         tool["exit_code"] = code
-    return [Said(TOOL, _output(response), digest("hook", "result", id), at, _turn(data), tool)]
+    # With the call itself, which is the same message again where a hook before it was heard: not everybody installs both.
+    return [*_call(data, at), Said(TOOL, _output(response), digest("hook", "result", id), at, _turn(data), tool)]
 
 
 def _flagged(response: Mapping[str, Any]) -> bool:
