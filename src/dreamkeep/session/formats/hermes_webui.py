@@ -175,15 +175,18 @@ class Reader:
     def _pending(self) -> Iterator[Fact]:
         """After the messages: the pending prompt may be the last of them already, or have been told by an earlier version."""
         prompt, started = self.state.pop("asked", ("", None))
-        last, said_at = self.state.get("last", ("", None))
-        if not prompt or (last == digest(prompt) and not self.state.get("ending") and not _earlier(said_at, started)):
-            return
         turn = f"pending:{digest(prompt, repr(started))}"
-        if turn != self.state.get("pending", {}).get("turn"):
-            yield from self._ended()
-            self.state["pending"] = {"turn": turn, "prompt": digest(prompt), "ts": started}
-            self.state.update(turn=turn, ending="")
-            yield Began(turn, prompt, when(started))
+        if not prompt or turn in (self.state.get("pended"), self.state.get("pending", {}).get("turn")):
+            return
+        last, said_at = self.state.get("last", ("", None))
+        timed = said_at is not None and started is not None
+        if last == digest(prompt) and not (_earlier(said_at, started) if timed else self.state.get("ending")):
+            self.state["pended"] = turn
+            return
+        yield from self._ended()
+        self.state["pending"] = {"turn": turn, "prompt": digest(prompt), "ts": started}
+        self.state.update(turn=turn, ending="")
+        yield Began(turn, prompt, when(started))
 
     def _prompted(self, said: str, ts: float | None) -> str:
         """The turn of the pending prompt, if this is it."""
@@ -193,6 +196,7 @@ class Reader:
         if _earlier(ts, pending["ts"]):
             return ""  # the same words, said before
         del self.state["pending"]
+        self.state["pended"] = str(pending["turn"])
         return str(pending["turn"])
 
     def _messages_end(self) -> Iterator[Fact]:
