@@ -121,7 +121,7 @@ class Reader:
         state["max"] = row.id if row.id is not None else state.get("max", -1)
         if row.session != state.get("sid"):
             yield from self._split(row)
-        if _is_summary(row):
+        if _is_summary(row) and not self._branch_copy(row):
             yield from self._summary(row)
         elif "batch" in state:
             yield from self._in_batch(row)
@@ -186,8 +186,8 @@ class Reader:
         stamped = isinstance(batch["at"], (int, float)) and batch["at"] - _STAMPED_S <= row.at <= batch["at"] + _STAMPED_S
         loose = stamped or bool(batch.get("split"))
         if row.unique:
-            # It needs no memory: a copy has an old time, or the compaction's; a split's copies end with the last one remembered.
-            copied = not batch.get("done") if batch.get("split") else stamped or row.at <= self.state.get("latest", row.at)
+            # It needs no memory: a copy has an old time, or the compaction's, or follows another copy at once.
+            copied = stamped or row.at <= max(self.state.get("latest", 0), batch.get("last", 0) + _COPYING_S)
         else:
             copied = self._find(row, old, batch["next"], exact=not loose) is not None
         if copied:
@@ -207,8 +207,9 @@ class Reader:
         if place is not None:
             first_at = old[place][1]
             batch["next"] = place + 1
-            batch["done"] = place + 1 >= len(old)
         batch["rows"] += 1
+        if batch.get("split"):
+            batch["last"] = row.at
         key = self._remember(row, first_at)
         yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
 
@@ -233,8 +234,7 @@ class Reader:
                 yield f.Signal(
                     "transcript", "completed", when(row.at), batch["id"], before=_messages(batch["before"]), turn=self._turn()
                 )
-        key = self._remember(row, row.at)
-        yield f.Said(f.SUMMARY, row.text, key, when(row.at), self._turn())
+        yield from self._said(row, self._remember(row, row.at), row.at, "", fresh=True)
 
     def _close(self, row: _Row) -> Iterator[Fact]:
         """The first row that is no copy: now it is known how much was kept."""
@@ -312,6 +312,10 @@ class Reader:
 
     def _said(self, row: _Row, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
         moment = when(at)
+        if _is_summary(row):
+            mark = f.COPIED if fresh and self._branch_copy(row) else mark
+            yield f.Said(f.SUMMARY, row.text, key, moment, self._turn() if fresh else "", mark=mark)
+            return
         if row.role == "user":
             yield from self._user(row, key, moment, mark, fresh=fresh)
             return
@@ -342,7 +346,7 @@ class Reader:
 
     def _settled(self, row: _Row) -> Iterator[Fact]:
         reason, turn = text(row.raw.get("finish_reason")), self._turn()
-        if row.role != "assistant" or not turn or not (row.live or row.compacted):
+        if row.role != "assistant" or not turn:
             return
         how = ""
         if reason in ("stop", "end_turn") and not _calls(row):
