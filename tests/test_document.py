@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.capture.document import BLOCK, MOST_PIECES, Copy, Insert, apply, delta, mark, split
+from dreamkeep.capture.document import BLOCK, MOST_PIECES, Copy, Insert, Op, apply, delta, mark, packed, split
 from dreamkeep.session.formats.pieces import Element, Frame, piece
 
 _VALUES = st.recursive(
@@ -97,6 +97,11 @@ def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
             else:
                 seen.append(opened)
     assert seen == ["messages", "context_messages"]
+
+
+def test_a_delta_is_packed_as_the_journal_holds_it() -> None:
+    ops: list[Op] = [Insert(b"a"), Insert(b"b"), Copy(3, 2), Copy(0, 1), Insert(b"c")]
+    assert packed(ops) == ([2, [3, 2], [0, 1], 1], [b"a", b"b", b"c"])
 
 
 def test_an_unchanged_document_is_one_copy() -> None:

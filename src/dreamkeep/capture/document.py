@@ -108,6 +108,20 @@ def apply(old: Sequence[bytes], ops: Sequence[Op]) -> list[bytes]:
     return new
 
 
+def packed(ops: Sequence[Op]) -> tuple[list[list[int] | int], list[bytes]]:
+    """As a journal's frame holds it (see rejoin.py): `[first, count]` copies, a number inserts that many; and what it inserts."""
+    short: list[list[int] | int] = []
+    for op in ops:
+        last = short[-1] if short else None
+        if isinstance(op, Copy):
+            short.append([op.first, op.count])
+        elif isinstance(last, int):
+            short[-1] = last + 1
+        else:
+            short.append(1)
+    return short, [op.piece for op in ops if isinstance(op, Insert)]
+
+
 def _frame(piece: bytes) -> bool:
     """It opens or closes an array: an element ends where its value ends, and begins with a separator or with its value."""
     return piece[-1:] in (b"[", b"{") or piece.lstrip()[:1] in (b"]", b"}")
