@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
+from dreamkeep import Keep
 from dreamkeep.capture import spool
-from dreamkeep.capture.drain import drain
 from dreamkeep.config import keep_path
-from dreamkeep.event import Ids
+from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.reader import Reading, events
 
 HOOK = str(Path(__file__).parent.parent / "src" / "dreamkeep" / "capture" / "hook.py")
 START = [sys.executable, "-I", "-S", HOOK]
@@ -253,7 +254,7 @@ def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: Calling, tm
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: Calling, number: signal.Signals) -> None:
     """formats.md: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
-    child = subprocess.Popen([*START, "claude", "SessionEnd", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
+    child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
     child.stdin.write(PAYLOAD)
     child.stdin.flush()
@@ -362,19 +363,19 @@ def test_kimi_gets_the_text_itself(hooks: Calling) -> None:
     assert hooks.call("kimi", "SessionStart").stdout.decode() == TEXT
 
 
-def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: Calling) -> None:
+def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: Calling, fake: list[str]) -> None:
     """formats.md: `{}` became part of Claude's compaction instructions and a Kimi message."""
     everywhere = ["SessionStart", "sessionStart", "pre_llm_call", "PreCompact", "UserPromptSubmit", "Stop", "on_session_start"]
     for agent in ("claude", "kimi", "hermes", "copilot"):
         for event in everywhere:
-            assert hooks.call(agent, event).stdout == b""
+            assert hooks.call(agent, event, hook=fake).stdout == b""
     _pack(hooks, "/elsewhere", TEXT)
     _pack(hooks, "/home/dev/work/deeper", TEXT)
     _pack(hooks, "/home/dev/wor", TEXT)
     _pack(hooks, "/home/dev", " \n", "blank.md")
     assert hooks.call(event="SessionStart").stdout == b""
     for event in ("PreCompact", "UserPromptSubmit", "Stop"):
-        assert hooks.call("kimi", event).stdout == b""
+        assert hooks.call("kimi", event, hook=fake).stdout == b""
 
 
 def test_hermes_is_told_at_the_first_turn_only(hooks: Calling) -> None:
@@ -523,14 +524,20 @@ def test_while_one_drains_no_other_one_is_started(hooks: Calling, fake: list[str
     assert len(hooks.names) == 2
 
 
-def test_what_the_hook_spooled_the_drainer_journals(hooks: Calling) -> None:
+def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_command(hooks: Calling) -> None:
+    """C4: hook, spool, detached drainer, journal."""
+    answer = json.dumps({"session_id": "a", "cwd": "/home/dev/work", "last_assistant_message": "Because."}).encode()
     hooks.call()
     hooks.call(event="PostToolUse", said=b"garbage")
-    host = RealHost()
-    ids = Ids(host.now, host.random)
-    done = drain(host, hooks.keep, Journals(host, hooks.keep, ids), ids)
-    assert (done.events, done.sessions, done.problems) == (2, ("claude:a",), ())
-    assert hooks.names == []
+    hooks.call(event="Stop", said=answer)
+    _wait_for(lambda: hooks.names == [])
+    folder = f"{hooks.keep}/{folder_of('claude:a')}"
+    _wait_for(lambda: [e.kind for _, e in events(Reading(RealHost(), folder))] == [Kind.SESSION_OPENED, Kind.HOOK_FIRED])
+    [fired] = [e for _, e in events(Reading(RealHost(), folder)) if e.kind == Kind.HOOK_FIRED]
+    assert [call["event"] for call in fired.body["calls"]] == ["UserPromptSubmit", "Stop"]
+    with Keep.open(hooks.keep) as keep:
+        [turn] = keep.show("claude:a")["turns"]
+        assert (turn["prompt"], turn["state"]) == ("why?", "completed")
 
 
 # -- cheap

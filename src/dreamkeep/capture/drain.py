@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from dreamkeep.capture import spool
+from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
 from dreamkeep.capture.spool import SPOOL, Entry
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, Refused
@@ -95,7 +95,7 @@ class _Run:
         self._spool = f"{root}/{SPOOL}"
         self._journals = journals
         self._ids = ids
-        self._exclude = exclude
+        self._exclude = Excluded(exclude)
         self._projects: dict[str, str] = {}
         #: Sessions that failed, and calls that can't be taken now: left alone for the rest of the run.
         self._stuck: set[str] = set()
@@ -240,7 +240,7 @@ class _Run:
         self._host.sync_folder(self._spool)
 
     def _excluded(self, call: Call) -> bool:
-        return bool(self._exclude) and excluded(self._exclude, call.cwd, self._project(call.cwd), *call.transcripts)
+        return self._exclude.session(call.cwd, self._project(call.cwd)) or any(map(self._exclude.path, call.transcripts))
 
     def _project(self, cwd: str) -> str:
         if cwd not in self._projects:
@@ -332,10 +332,10 @@ class _Run:
         at = calls[0].entry.at
         if state is None:
             cwd = next((call.cwd for call in calls if call.cwd), "")
-            about = {"session": session, "cwd": cwd, "project": self._project(cwd), "captured": True}
+            about = {"session": session, "cwd": cwd, "project": self._project(cwd), "captured": 1}
             return [Event(self._ids.new(), Kind.SESSION_OPENED, at, about, {"state": ACTIVE, "opened": 1})]
         if state != ACTIVE and any(call.meaning in (hooks.START, hooks.PROMPT) for call in calls):
-            return [Event(self._ids.new(), Kind.SESSION_RESUMED, at, {}, {"state": ACTIVE})]
+            return [Event(self._ids.new(), Kind.SESSION_RESUMED, at, {"captured": 1}, {"state": ACTIVE})]
         return []
 
     def _ending(self, calls: Sequence[Call]) -> list[Event]:
@@ -423,15 +423,6 @@ def _reason(payload: Mapping[str, Any]) -> str:
 def _is_path(found: str) -> bool:
     """Absolute: what it is relative to, only the agent knows."""
     return found.startswith("/") and found.isprintable()
-
-
-def excluded(patterns: Iterable[str], *places: str) -> bool:
-    """Whether one of `places` (a folder, a project, a file) is one that a pattern names, or lies below a folder that it names."""
-    for pattern in patterns:
-        whole = os.path.expanduser(pattern).rstrip("/")
-        if whole and any(place and (fnmatchcase(place, whole) or place.startswith(f"{whole}/")) for place in places):
-            return True
-    return False
 
 
 def _batches(calls: Iterable[Call]) -> Iterator[list[Call]]:

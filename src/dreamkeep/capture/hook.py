@@ -46,8 +46,8 @@ _DRAIN = (
 )
 
 
-def main(words: list[str]) -> None:
-    """`words`: AGENT EVENT [KEEP], and whatever else the agent's shell made of the command."""
+def main(words: list[str], flag: str = "") -> None:
+    """`words`: AGENT EVENT [KEEP], and whatever else the agent's shell made of the command. `flag`: a keep that a user named."""
     agent, event, given = [*words, "", "", ""][:3]
     agent, event = _plain(agent), _plain(event)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
@@ -56,7 +56,7 @@ def main(words: list[str]) -> None:
     _signal.signal(_signal.SIGALRM, _give_up_reading)
     keep = ""
     try:
-        keep = _keep(given)
+        keep = flag or _keep(given)
         if _env("DREAMKEEP_OFF") in ("", "0") and not _there(keep + "/OFF"):
             _take(keep, agent, event)
     except Exception as problem:
