@@ -95,6 +95,38 @@ def burst(count: int) -> None:
     out.flush()
 
 
+def sdk() -> None:
+    """An agent built on the protocol's own package."""
+    import asyncio
+
+    import acp
+    from acp.schema import AgentCapabilities, Implementation
+
+    class Polite:
+        client: Any = None
+
+        def on_connect(self, conn: Any) -> None:
+            self.client = conn
+
+        async def initialize(self, protocol_version: int, **more: Any) -> acp.InitializeResponse:
+            about = Implementation(name="polite", version="1")
+            return acp.InitializeResponse(
+                protocol_version=protocol_version, agent_info=about, agent_capabilities=AgentCapabilities()
+            )
+
+        async def new_session(self, cwd: str, **more: Any) -> acp.NewSessionResponse:
+            return acp.NewSessionResponse(session_id="sdk-1")
+
+        async def prompt(self, prompt: list[Any], session_id: str, **more: Any) -> acp.PromptResponse:
+            for words in ("You said: ", prompt[0].text):
+                await self.client.session_update(session_id=session_id, update=acp.update_agent_message_text(words))
+            await self.client.ext_notification("vendor/news", {"sessionId": session_id, "newer": [1, 2, 3]})
+            return acp.PromptResponse(stop_reason="end_turn")
+
+    polite: Any = Polite()
+    asyncio.run(acp.run_agent(polite))
+
+
 def tap(words: list[str]) -> int:
     from dreamkeep.capture import tap as it
     from dreamkeep.capture.python import Owners
@@ -140,6 +172,8 @@ def main(words: list[str]) -> None:
     match words:
         case ["agent"]:
             Agent().run()
+        case ["sdk"]:
+            sdk()
         case ["echo"]:
             echo()
         case ["burst", count]:

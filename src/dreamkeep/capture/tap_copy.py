@@ -230,7 +230,8 @@ class Copier:
         self._trouble: dict[str, str] = {}
         self._dropped = 0
         self._ending: Ending | None = None
-        self._hurry = threading.Event()
+        self._over = threading.Event()
+        self._gave_up = False
         self._thread = threading.Thread(target=self._work, name="tap copy", daemon=True)
 
     def start(self) -> None:
@@ -240,8 +241,8 @@ class Copier:
         """Journal what is left and how it ended; whether that was done in time."""
         self._ending = ending
         self.queue.close()
+        self._over.set()
         self._thread.join(wait_s)
-        self._hurry.set()  # from now on nobody waits for it
         return not self._thread.is_alive()
 
     def _work(self) -> None:
@@ -285,9 +286,12 @@ class Copier:
             except Exception as problem:  # a mistake of ours must not end the copying, and can't touch the bytes anyway
                 self._complain(problem)
                 break
-            tries = tries + 1 if self._ending else 0
-            if tries >= _LAST_TRIES or self._hurry.wait(pause):
-                break
+            if self._over.wait(pause):
+                tries += 1
+                if self._gave_up or tries >= _LAST_TRIES:
+                    self._gave_up = True
+                    break
+                self._host.sleep(_FIRST_PAUSE_S)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
         self._dropped += frames
 
