@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.event import Event, Kind
-from dreamkeep.index.rows import Rows
+from dreamkeep.index.rows import Rows, Stored
 from dreamkeep.index.store import Batch, Counts, Mark, Place, Store
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.messages import Message
@@ -214,19 +215,17 @@ def _cuts(total: int) -> list[int]:
 
 def _put_in_pieces(store: Store, session: str, events: list[tuple[int, Event]], cuts: list[int]) -> None:
     summary: Summary = empty(session)
+    state: dict[str, Any] = {}
     start = 0
     for end in cuts:
-        rows = Rows(summary, _known(store, session))
+        rows = Rows(summary, state, Stored(store, session, from_zero=False))
         for seq, event in events[start:end]:
             rows.add(seq, event)
         assert rows.strange == []
-        summary, start = rows.summary, end
+        summary, start = rows.seen(), end
         with store.writing():
-            store.put(Batch(place(session, end), summary, list(rows.turns.values()), rows.messages, []))
-
-
-def _known(store: Store, session: str) -> Callable[[str], Turn | None]:
-    return lambda turn: next(iter(store.turns(session, [turn])), None)
+            store.put(rows.batch(place(session, end), summary, []))
+        state = json.loads(store.state(session))
 
 
 def _answers(store: Store, session: str) -> object:

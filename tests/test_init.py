@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import shlex
 import shutil
 import subprocess
@@ -18,15 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dreamkeep.capture import setup
-from dreamkeep.capture.setup import AGENTS, Change, codex_trust, examine, plugin, wanted, yamledit
+from dreamkeep.capture.setup import AGENTS, Change, codex_trust, examine, jsonedit, plugin, wanted, yamledit
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.plan import Json
 from dreamkeep.capture.setup.text import Unreadable
 from dreamkeep.capture.setup.wanted import Program
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import RealHost, make_folders, read_file
 
 from .faults import LOSSES, FragileHost, PowerCut
+from .test_jsonedit import objects, written
 
 HOOK = "/opt/dreamkeep/lib/dreamkeep/capture/hook.py"
 PYTHON = "/opt/dreamkeep/bin/python"
@@ -465,6 +471,7 @@ def test_a_file_that_is_not_understood_is_refused_and_untouched(home: Home, agen
     changes = {c.file: c for c in home.init()}
     refused = changes.pop(str(path))
     assert refused.action == "refused" and "not touched" in refused.problem
+    assert ("by hand" in refused.reason) == name.endswith(("toml", "yaml"))
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == (seen.st_mtime_ns, seen.st_ino)
     assert len(changes) >= 1 and {c.action for c in changes.values()} == {"install"}
@@ -490,6 +497,43 @@ def test_comments_that_claude_itself_does_not_take_are_kept_and_told(home: Home)
     [change, _] = home.init("claude")
     assert change.action == "install" and "comments" in change.reason
     assert "// the model" in (home.folder / ".claude/settings.json").read_text()
+
+
+commands = st.sampled_from(["echo a", "it's", "python /x/hook.py", "dreamkeep hook claude Stop"])
+groups = st.lists(
+    st.fixed_dictionaries(
+        {"hooks": st.lists(st.fixed_dictionaries({"type": st.just("command"), "command": commands}), min_size=1, max_size=2)},
+        optional={"matcher": st.text(max_size=3)},
+    ),
+    min_size=1,
+    max_size=2,
+)
+hook_tables = st.dictionaries(st.sampled_from(["Stop", "SessionStart", "AfterTool", "Other"]), groups, min_size=1, max_size=3)
+
+
+@given(objects, st.none() | hook_tables, groups, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_settings_say_only_ours_comes_and_goes(
+    value: dict[str, Any], hooks: Any, late: list[Any], chance: random.Random
+) -> None:
+    """And a hook that somebody adds in between, before ours or behind, is there afterwards as he wrote it."""
+    program = Program(PYTHON, HOOK, "/k")
+    handlers = {event: wanted.handler("gemini", event, program) for event in wanted.EVENTS["gemini"]}
+    syntax = Syntax(comments=True)
+    edit = Json("gemini", HOOK, syntax, handlers, "mcpServers", wanted.server("gemini", program))
+    before = {**value, **({"hooks": hooks} if hooks else {})}
+    text = written(before, chance, comments=False, unit=chance.choice(["  ", "\t"]), eol=chance.choice(["\n", "\r\n"]))
+    installed = edit.install(text.encode())
+    assert edit.install(installed.data).data == installed.data
+    assert edit.commands(installed.data).keys() == handlers.keys()
+    back = edit.remove(installed.data, installed.made).data.decode()
+    assert back == text if before else json.loads(back) == {}
+    grown = installed.data.decode()
+    event = chance.choice(["AfterTool", "Stop", "New"])
+    for group in late:
+        grown = jsonedit.append(grown, ("hooks", event), group, syntax)
+    left = json.loads(edit.remove(grown.encode(), installed.made).data)
+    assert left == {**before, "hooks": {**(hooks or {}), event: [*(hooks or {}).get(event, []), *late]}}
 
 
 # -- others write, too
@@ -773,6 +817,8 @@ def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(losses: int)
             assert shown(after) == new, (n, loss)
             run(after, uninstall=True)
             assert shown(after) == FILES, (n, loss)
+            for folder in ("/h", "/h/.claude", "/h/.codex", "/h/.hermes"):
+                assert not [name for name in after.names(folder) if "tmp" in name], (n, loss)
     assert n > 100
 
 

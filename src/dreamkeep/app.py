@@ -120,8 +120,13 @@ class Keep:
 
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
+        from dreamkeep.capture.seen import Cache
+
         found = self.summary(self.resolve(session))
         try:
+            cache = Cache(self._host, self.root)
+            cache.forget_session(found.id)
+            cache.save()
             self._deleting().delete(found.id)
         except OSError as problem:
             raise from_os(problem, "deleting", str(problem.filename or found.id)) from problem
@@ -150,7 +155,7 @@ class Keep:
         again: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[Outcome]:
-        """Find and import sessions: of all agents on this machine, or below `home`, or what `paths` name. One outcome a source."""
+        """Find and import sessions: of all agents on this machine, below `home`, or what `paths` name. One outcome a source."""
         from dreamkeep.capture import find
         from dreamkeep.capture.ingest import Outcome
 
@@ -241,7 +246,7 @@ class Keep:
             environment=self._environment,
             off=self.is_off(),
             scrape=self.config["capture.scrape"],
-            excluded=excluded.path,
+            excluded=excluded.session,
         )
 
     def _ingest(self, again: bool = False) -> Ingest:

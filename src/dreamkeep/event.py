@@ -58,6 +58,10 @@ class Kind:
     LINEAGE_FOUND = "lineage.found"
 
 
+#: Kinds that hold an agent's own bytes (session/records.py).
+RAW = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS, Kind.HOOK_FIRED, Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
+
+
 class Event(NamedTuple):
     """`carry` holds what the head of every later part must repeat: cursors (ints, which only grow) and last-wins words."""
 

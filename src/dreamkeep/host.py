@@ -144,8 +144,8 @@ def _name(entry: Entry) -> str:
 def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
     try:
         return _stat(entry.stat())
-    except (FileNotFoundError, NotADirectoryError):
-        return None  # gone meanwhile, or a link to nothing
+    except OSError:
+        return None  # gone meanwhile, or a link to nothing or to itself
 
 
 class RealHost:

@@ -68,7 +68,7 @@ def turn(t: Turn) -> dict[str, Any]:
 
 
 def message(m: Message, segment: str) -> dict[str, Any]:
-    shown = {
+    shown: dict[str, Any] = {
         "seq": f"{m.seq}.{m.n}" if m.n else m.seq,
         "role": m.role,
         "text": m.text,

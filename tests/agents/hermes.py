@@ -124,7 +124,7 @@ class Hermes:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = not path.exists()
         self.db = apsw.Connection(str(path))
-        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute("PRAGMA page_size=1024; PRAGMA journal_mode=WAL")
         if fresh:
             self.db.execute(SCHEMA)
         self.now = 1_793_520_000.25

@@ -17,6 +17,8 @@ from dreamkeep.host import Host
 from dreamkeep.session.formats.claude import chain_ids
 
 _HEAD = 1 << 16
+#: Compared at most with so many.
+_TWINS = 64
 
 
 class Fork(NamedTuple):
@@ -45,7 +47,7 @@ class Forks:
         path = os.path.abspath(source.path)
         first = next((step.uuid for step in _chain_of(content.read(_HEAD, 0))), "")
         twins = [other for other in self._folder(os.path.dirname(path)).get(first, []) if other != path] if first else []
-        found = [fork for other in twins if (fork := self._compared(source, content, other))]
+        found = [fork for other in twins[:_TWINS] if (fork := self._compared(source, content, other))]
         return max(found, key=lambda fork: fork.size, default=None)
 
     def _folder(self, folder: str) -> dict[str, list[str]]:

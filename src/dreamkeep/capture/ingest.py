@@ -2,8 +2,8 @@
 
 Each session's journal carries, for each of its sources, how far it was read and by what the file is known again (`content.Word`).
 Frames and word are one append, made only if the journal still carries the word it was based on: two ingests at once add nothing
-twice, and a crash in between loses nothing. What the agent did to its file (shrank, rewrote, moved, removed it) is journaled as that;
-nothing that we have is ever taken away by it.
+twice, and a crash in between loses nothing. What the agent did to its file (shrank, rewrote, moved, removed it) is journaled as
+that; nothing that we have is ever taken away by it.
 """
 
 from __future__ import annotations
@@ -288,7 +288,8 @@ class Ingest:
             self._journals.append_if(session, [event], {f"src:{name}": str(word)})
 
     def _remember(self, source: Source, at: Stat | None, native: str, state: str) -> None:
-        look = Look.of(at) if at else None
+        # What is left out by intent may be wanted later: it is looked at each time.
+        look = Look.of(at) if at and state not in ("deleted", "excluded") else None
         self._cache.put(source.path, Seen(source.agent, native or source.session, look, self._beside(source), _lasting(state)))
 
     def _beside(self, source: Source) -> Look | None:
@@ -393,8 +394,7 @@ class _Run:
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
-        places = {line: n for n, line in reversed(list(enumerate(old)))}
-        ops, new = operations(pieces, old, places)
+        ops, new = document.packed(document.delta([document.mark(piece) for piece in old], pieces))
         generation = word.generation + 1 if word.offset else word.generation
         done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
         body = {"source": self._name, "role": self._source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}

@@ -1,7 +1,7 @@
 """A captured source's bytes, back from the journal, byte for byte.
 
-A source has generations: as long as it only grows it stays in one; when it was rewritten, the next one begins, whose frames say by
-`ops` what they took over from the one before: `[first, count]` copies lines, a number inserts that many of the frame's own.
+A source has generations: as long as it only grows it stays in one; when it was rewritten, the next one begins, whose frames say
+by `ops` what they took over from the one before: `[first, count]` copies lines, a number inserts that many of the frame's own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
 
 
+_REWRITTEN = frozenset(("shrank", "rewritten", "replaced"))
+
+
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
-    """What the journal says of each source: name → path, role, form, …; the newest word counts."""
+    """What the journal says of each source: name → path, role, form, …; the newest word counts. One that moved has its new name."""
     found: dict[str, dict[str, Any]] = {}
     for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
         body = frame["body"]
+        if body.get("what") == "moved":
+            found.pop(body["was"], None)
         found.setdefault(body["source"], {}).update(body)
     return found
 
@@ -52,16 +57,33 @@ def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:
 
 
 def _frames(host: Host, folder: str, name: str) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
-    """Each frame of a source, with its own lines as bytes that end as they did."""
-    for frame, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_READ,)):
+    """Each frame of a source, with its own lines as bytes that end as they did; and where a generation begins, one without."""
+    names = _former_names(host, folder, name)
+    for frame, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_READ, Kind.SOURCE_CHANGED)):
         body = frame["body"] if "chunked" not in frame else _about(raw)
-        if body["source"] != name:
+        if body["source"] not in names:
+            continue
+        if frame["kind"] == Kind.SOURCE_CHANGED:
+            if body["what"] in _REWRITTEN:
+                yield body, []
             continue
         found = unpack(raw)
         if not body.get("pieces"):
             last = len(found) - 1
             found = [line if n == last and body.get("more") else line + b"\n" for n, line in enumerate(found)]
         yield body, found
+
+
+def _former_names(host: Host, folder: str, name: str) -> set[str]:
+    was: dict[str, str] = {}
+    for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_CHANGED,)):
+        if frame["body"]["what"] == "moved":
+            was[frame["body"]["source"]] = frame["body"]["was"]
+    names = {name}
+    while name in was and was[name] not in names:
+        name = was[name]
+        names.add(name)
+    return names
 
 
 def _about(raw: bytes) -> dict[str, Any]:

@@ -66,6 +66,13 @@ class Cache:
     def forget(self, path: str) -> None:
         self._changed |= self.sources.pop(path, None) is not None
 
+    def forget_session(self, session: str) -> None:
+        """Look again at whatever it came from, however it looks."""
+        agent, _, native = session.partition(":")
+        for path, seen in list(self.sources.items()):
+            if seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
+                self.forget(path)
+
     def save(self) -> None:
         import orjson
 

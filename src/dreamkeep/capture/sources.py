@@ -65,5 +65,5 @@ AGENTS = {
 
 
 def discovery(agent: str) -> Discovery:
-    found: Discovery = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")  # type: ignore[assignment]  # a module is one
+    found: Discovery = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")
     return found

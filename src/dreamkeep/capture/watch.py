@@ -1,7 +1,7 @@
 """The same as ingest, live: what an agent writes is in the journal a moment later.
 
-The file system tells what changed (`watchfiles`); where it can't, everything is looked at again and again, which costs a stat for each
-file. A slow round over everything goes on in either case: file systems forget to tell, and new agents appear.
+The file system tells what changed (`watchfiles`); where it can't, everything is looked at again and again, which costs a stat for
+each file. A slow round over everything goes on in either case: file systems forget to tell, and new agents appear.
 """
 
 from __future__ import annotations

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
-from dreamkeep.index.store import Batch, Mark, Place, Store
+from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault, Position, Reading, Span, events
 from dreamkeep.journal.settle import read_head
 from dreamkeep.session import summary as life
-from dreamkeep.session.messages import Message
-from dreamkeep.session.turns import Turn
 
 if TYPE_CHECKING:
     from dreamkeep.index.rows import Rows
@@ -229,34 +227,6 @@ def _claimed(body: Any, name: str) -> str:
     return session if isinstance(session, str) and folder_of(session) == name else ""
 
 
-class _Known:
-    """What the store knows of a session. When all of it comes from this reading, most questions need not be asked."""
-
-    def __init__(self, store: Store, session: str, from_zero: bool) -> None:
-        self._store = store
-        self._session = session
-        self._keys: set[int] | None = set() if from_zero else None
-
-    def note(self, keys: dict[str, tuple[int, int]]) -> None:
-        if self._keys is not None:
-            self._keys.update(map(hash, keys))
-
-    def message(self, key: str) -> Message | None:
-        if self._keys is not None and hash(key) not in self._keys:
-            return None
-        return self._store.message(self._session, key)
-
-    def twin(self, twin: str, not_heard: int) -> Message | None:
-        return self._store.twin(self._session, twin, not_heard)
-
-    def turn(self, turn: str) -> Turn | None:
-        found = self._store.turns(self._session, [turn])
-        return found[0] if found else None
-
-    def last_turns(self, count: int) -> list[Turn]:
-        return self._store.last_turns(self._session, count)
-
-
 class _Stretch:
     """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
 
@@ -278,13 +248,13 @@ class _Stretch:
         """(events, bytes) of each batch."""
         import json
 
-        from dreamkeep.index.rows import Rows  # the readers of agents' formats come with it: not for who only asks
+        from dreamkeep.index.rows import Rows, Stored  # the readers of agents' formats come with it: not for who only asks
 
         summary = life.empty(self._session) if self._from_zero else self._store.session(self._session)
         if summary is None or self._mark is None:
             return  # removed while we looked
         state = {} if self._from_zero else json.loads(self._store.state(self._session))
-        known = _Known(self._store, self._session, self._from_zero)
+        known = Stored(self._store, self._session, self._from_zero)
         stream = events(self._listening(), self._broken)
         travelled = 0
         more = True
@@ -298,7 +268,7 @@ class _Stretch:
                 step = self._reading.travelled - travelled
                 state = rows.state()
                 summary = rows.seen()._replace(bytes=rows.summary.bytes + step)
-                self._put(rows, summary, more, json.dumps(state))
+                self._put(rows, summary, more)
             known.note(rows.changes.keys)
             travelled += step
             yield count, step
@@ -319,19 +289,13 @@ class _Stretch:
                 return count + 1, True
         return _BATCH_EVENTS, True
 
-    def _put(self, rows: Rows, summary: life.Summary, more: bool, state: str) -> None:
+    def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
         mark = Mark(0, 0, 0, 0, 0) if more or self._mark is None else self._mark
         self._place = Place(self._name, self._session, self._reading.position, mark)
         faults = None if more else self._faults()
-        new = rows.changes
-        said = list(new.messages.values())
-        self._store.put(
-            Batch(
-                self._place, summary, list(new.turns.values()), said, faults, state, new.keys, new.twins, new.removed, new.rewound
-            )
-        )
+        self._store.put(rows.batch(self._place, summary, faults))
 
     def _faults(self) -> list[Fault] | None:
         found = [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import RAW, Event, Kind
+from dreamkeep.index.store import Batch, Place, Store
+from dreamkeep.journal.reader import Fault
 from dreamkeep.session import summary as life
 from dreamkeep.session import turns
 from dreamkeep.session.fold import Changes, Fold, Known
-from dreamkeep.session.messages import messages
-from dreamkeep.session.records import RAW
+from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
@@ -17,7 +20,7 @@ _FOLDED = RAW | {Kind.LINEAGE_FOUND}
 
 
 class Rows:
-    """Collects what a stretch of events adds. `known` looks up what came before the stretch; `state` is what the fold remembers."""
+    """Collects what a stretch of events adds. `known` looks up what came before it; `state` is what the fold remembers."""
 
     def __init__(self, summary: Summary, state: dict[str, Any], known: Known) -> None:
         self.summary = summary
@@ -51,7 +54,50 @@ class Rows:
     def state(self) -> dict[str, Any]:
         return self._fold.state()
 
+    def batch(self, place: Place, summary: Summary, faults: Sequence[Fault] | None) -> Batch:
+        new = self.changes
+        return Batch(
+            place,
+            summary,
+            list(new.turns.values()),
+            list(new.messages.values()),
+            faults,
+            json.dumps(self.state()),  # not orjson: what a reader remembers may hold lone surrogates
+            new.keys,
+            new.twins,
+            new.removed,
+            new.rewound,
+        )
+
     def _turn_after(self, seq: int, event: Event) -> Turn | None:
         if event.kind not in turns.KINDS:
             return None
         return turns.step(self.changes.turn(event.body["turn"]), seq, event)
+
+
+class Stored:
+    """What the store knows of a session. When all of it comes from this reading, most questions need not be asked."""
+
+    def __init__(self, store: Store, session: str, from_zero: bool) -> None:
+        self._store = store
+        self._session = session
+        self._keys: set[int] | None = set() if from_zero else None
+
+    def note(self, keys: dict[str, tuple[int, int]]) -> None:
+        if self._keys is not None:
+            self._keys.update(map(hash, keys))
+
+    def message(self, key: str) -> Message | None:
+        if self._keys is not None and hash(key) not in self._keys:
+            return None
+        return self._store.message(self._session, key)
+
+    def twin(self, twin: str, not_heard: int) -> Message | None:
+        return self._store.twin(self._session, twin, not_heard)
+
+    def turn(self, turn: str) -> Turn | None:
+        found = self._store.turns(self._session, [turn])
+        return found[0] if found else None
+
+    def last_turns(self, count: int) -> list[Turn]:
+        return self._store.last_turns(self._session, count)

@@ -24,8 +24,8 @@ _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
     mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
-    title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT, segments INT, compactions INT,
-    lineage TEXT, fold TEXT NOT NULL DEFAULT '{}');
+    title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT,
+    segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{}');
 CREATE INDEX sessions_by_native_id ON sessions(native_id);
 CREATE INDEX sessions_by_time ON sessions(last_at, id);
 CREATE TABLE turns(session INT NOT NULL, id TEXT NOT NULL, seq INT, state TEXT, prompt TEXT, submitted_at TEXT, started_at TEXT,
@@ -213,6 +213,7 @@ class SqliteStore:
                 " WHERE session=? AND seq=? AND n=? RETURNING no",
                 (*values, session, m.seq, m.n),
             ).fetchone()
+            assert added is not None, "it was there a moment ago"
             self._db.execute("DELETE FROM words WHERE rowid = ?", added)
         self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
 
@@ -404,7 +405,8 @@ def _lineage_text(lineage: tuple[tuple[str, str], ...]) -> str | bytes | None:
 
 
 def _message(row: Any) -> Message:
-    return Message(*map(_restored, row[:6]), _restored_data(row[6]), row[7], row[8])
+    seq, n, role, text, at, turn = map(_restored, row[:6])
+    return Message(seq, n, role, text, at, turn, _restored_data(row[6]), row[7], row[8])
 
 
 def _turn(row: Any) -> Turn:

@@ -147,12 +147,12 @@ class Writer:
             self._mend(written, problem)
 
     def carried(self, key: str) -> int | str | None:
-        """What the journal says of `key` now: a source's cursor, the session's state."""
-        return self._locked(self._carry_of, key)
+        """What the journal says of `key` now: a source's cursor, the session's state. Asking makes no journal."""
+        return self._locked(self._carry_of, key) if self._part or self.exists() else None
 
     def all_carried(self) -> Carried:
         """All of it: a copy."""
-        return self._locked(self._copy_carry)
+        return self._locked(self._copy_carry) if self._part or self.exists() else {}
 
     def exists(self) -> bool:
         return bool(parts.numbers(self._host, self.folder))

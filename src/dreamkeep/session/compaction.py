@@ -9,7 +9,7 @@ has to be written for it to stop, and it can never stick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -34,15 +34,16 @@ SOURCE = {UPDATE: "structured", REPORT: "structured", TRANSCRIPT: TRANSCRIPT, HO
 class Moment(NamedTuple):
     """Where and when a signal came, and what was going on.
 
-    `low`, `high`: between which places it happened. `at`: when it was captured.
+    `low`, `high`: between which places it happened. `since`: where the owner attached. `at`: when it was captured.
     """
 
     place: Place
     low: Place
-    high: Place | None = None
-    turn: str = ""
-    owner: str = ""
-    at: str = ""
+    high: Place | None
+    since: Place
+    turn: str
+    owner: str
+    at: str
 
 
 class Told(NamedTuple):
@@ -81,6 +82,8 @@ class Entity(NamedTuple):
     fallback: bool = False
     #: The agent reported its depth afterwards, and had not counted it.
     passed: bool = False
+    #: Where it was first heard that it is completed.
+    done: Place | None = None
     #: Where its boundary is, and whose word that is.
     spot: Moment | None = None
     spot_voice: str = ""
@@ -205,6 +208,15 @@ def clash(entity: Entity, voice: str, signal: Signal) -> bool:
     return bool(own and own.id and name and own.id != name) or bool(made and entity.made and made != entity.made)
 
 
+def may_tell(entity: Entity, voice: str, moment: Moment) -> bool:
+    """Whether that voice can be speaking of it now.
+
+    What the tap hears happens while it listens. Only a transcript tells of what was before anybody listened.
+    """
+    before_the_tap = voice in (UPDATE, SCRAPED) and entity.done is not None and entity.done < moment.since
+    return not entity.noop and not before_the_tap and (voice == TRANSCRIPT or not entity.historic)
+
+
 def misfit(entity: Entity, signal: Signal) -> tuple[bool, bool]:
     """How badly a signal fits, to choose between several: (nothing says the same session id, nothing says the same turn)."""
     named = {signal.scope, signal.old_scope} - {""}
@@ -222,7 +234,7 @@ def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
     word = Told(
         phase,
         old.at if old.phase == phase and old.at else signal.at or old.at,
-        name_of(signal) or old.id,
+        old.id or name_of(signal),  # once given, a name stays: others may have heard it
         signal.turn or old.turn,
         signal.reason or old.reason,
         dict(signal.before) if signal.before else old.before,
@@ -231,6 +243,18 @@ def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
     )
     scopes = sorted({*entity.scopes, signal.scope, signal.old_scope} - {""})
     return entity._replace(told={**entity.told, voice: word}, scopes=scopes, made=entity.made or made_by(signal))
+
+
+def same(entity: Entity, own: Entity) -> Entity | None:
+    """Both in one, where what `own` saw starting is what others had told of before; None where the two cannot be the same."""
+    told = dict(entity.told)
+    for voice, word in own.told.items():
+        other = told.get(voice)
+        if other and (other.phase != "started" or (other.id and word.id and other.id != word.id)):
+            return None
+        told[voice] = word._replace(id=word.id or (other.id if other else ""))
+    scopes = sorted({*entity.scopes, *own.scopes})
+    return entity._replace(told=told, scopes=scopes, opened_at=earliest(own.opened_at, entity.opened_at))
 
 
 def alive_at(entity: Entity, signal: Signal, moment: Moment) -> Entity:
@@ -286,23 +310,23 @@ def _time(text: str | None) -> datetime | None:
 # -- to and from JSON
 
 
-def saved_entity(entity: Entity) -> list[Any]:
-    return [{voice: list(told) for voice, told in entity.told.items()} if isinstance(one, dict) else one for one in entity]
+def plain(value: Any) -> Any:
+    """Lists and dicts only: named tuples are not JSON to everybody."""
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def entity_from(saved: Sequence[Any]) -> Entity:
     entity = Entity(*saved)
     told = {voice: Told(*one) for voice, one in entity.told.items()}
-    return entity._replace(told=told, spot=moment_from(entity.spot) if entity.spot else None)
+    spot = moment_from(entity.spot) if entity.spot else None
+    return entity._replace(told=told, done=_place(entity.done) if entity.done else None, spot=spot)
 
 
 def moment_from(saved: Sequence[Any]) -> Moment:
-    place, low, high, *rest = saved
-    return Moment(_place(place), _place(low), _place(high) if high else None, *rest)
-
-
-def saved_signal(signal: Signal) -> list[Any]:
-    return [dict(one) if isinstance(one, dict) else one for one in signal]
+    place, low, high, since, *rest = saved
+    return Moment(_place(place), _place(low), _place(high) if high else None, _place(since), *rest)
 
 
 def _place(saved: Sequence[int]) -> Place:

@@ -47,7 +47,7 @@ class Record(NamedTuple):
 class Said(NamedTuple):
     """A message. Of several with one key the last is the message, in the place of the first.
 
-    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`, the output as text.
+    `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`; output is text.
     `turn`: the turn it belongs to, if the record names it; "": the turn that is going on.
     """
 
@@ -70,7 +70,10 @@ class Began(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a turn ended, by what the record says: completed, failed, cancelled, interrupted. `turn` "": the one going on."""
+    """How a turn ended, by what the record says: completed, failed, cancelled, interrupted. `turn` "": the one going on.
+
+    `started` takes a "completed" back: what looked like the last word was not.
+    """
 
     turn: str
     state: str

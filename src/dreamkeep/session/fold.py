@@ -194,8 +194,8 @@ class Fold:
 
     def _fact(self, summary: Summary, channel: str, fact: Fact) -> Summary:
         summary = _timed(summary, getattr(fact, "at", None))
-        act: Callable[[Summary, str, Any], Summary] | None = self._ACTS.get(type(fact))
-        return act(self, summary, channel, fact) if act else summary  # type: ignore[call-arg]  # a plain function here
+        act = self._ACTS.get(type(fact))
+        return act(self, summary, channel, fact) if act else summary
 
     def _said(self, summary: Summary, channel: str, said: f.Said) -> Summary:
         changes = self._changes
@@ -276,9 +276,9 @@ class Fold:
 
     def _turn_of(self, channel: str, named: str) -> str | None:
         current = self._state.setdefault("turns", {}).get(channel, {})
-        if named:
-            return dict(current.get("known", ())).get(named, named)
-        return current.get("id")
+        known: dict[str, str] = dict(current.get("known", ()))
+        going_on: str | None = current.get("id")
+        return known.get(named, named) if named else going_on
 
     def _began(self, summary: Summary, channel: str, began: f.Began) -> Summary:
         if self._copied:
@@ -383,7 +383,7 @@ class Fold:
             found["first"].append({"seq": f"{self._seq}.{self._record_n}", "kind": odd.kind, "what": odd.what[:200]})
         return summary
 
-    _ACTS: Mapping[type, Any] = {
+    _ACTS: Mapping[type, Callable[[Fold, Summary, str, Any], Summary]] = {
         f.Said: _said,
         f.Began: _began,
         f.Settled: _settled,

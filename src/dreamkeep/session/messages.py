@@ -13,7 +13,7 @@ USER = "user"
 class Message(NamedTuple):
     """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …
 
-    `mark`: not the words of user or model, though it looks so (session/facts.py). `heard`: by which channels it was captured, as bits.
+    `mark`: not the words of user or model, though it looks so (session/facts.py). `heard`: on which channels, as bits.
     """
 
     seq: int

@@ -57,14 +57,14 @@ class Pairing:
 
     def saved(self) -> dict[str, Any]:
         return {
-            "entities": [c.saved_entity(entity) for entity in self.entities.values()],
-            "marks": [list(mark) for mark in self.marks],
+            "entities": c.plain(list(self.entities.values())),
+            "marks": c.plain(self.marks),
             "last": self._last,
             "ours": list(self._ours),
             "depths": dict(self._depths),
             "replayed": dict(self._replayed),
             "structured": self._structured,
-            "waiting": [[c.saved_signal(signal), list(moment)] for signal, moment in self._waiting],
+            "waiting": c.plain(self._waiting),
         }
 
     # -- what happens
@@ -153,19 +153,18 @@ class Pairing:
             # It is deeper by several, and names the last of them at most.
             unnamed = signal._replace(id="", scope="", old_scope="", before=None, after=None, reason="", turn="")
             self._claim(voice, unnamed, moment)
-        if known is not None:
-            self._told_again(known, voice, signal, moment)
-        elif fresh > 0:
-            self._claim(voice, signal, moment)
-
-    def _told_again(self, entity: Entity, voice: str, signal: Signal, moment: Moment) -> None:
-        if not c.untold(entity, voice) or (signal.historic and entity.state == COMPLETED):
-            self._put(c.with_word(entity, voice, signal, COMPLETED))  # no more than perhaps a reason, or numbers
+        if known is None:
+            if fresh > 0:
+                self._claim(voice, signal, moment)
+        elif not c.untold(known, voice) or (signal.historic and known.state == COMPLETED):
+            self._put(c.with_word(known, voice, signal, COMPLETED))  # no more than perhaps a reason, or numbers
+        elif signal.historic or known.state == COMPLETED:
+            self._complete(known, voice, signal, moment)
         else:
-            self._complete(entity, voice, signal, moment)
+            self._claim(voice, signal, moment, known)
 
-    def _claim(self, voice: str, signal: Signal, moment: Moment) -> None:
-        """The compaction of a "completed" that names none we know."""
+    def _claim(self, voice: str, signal: Signal, moment: Moment, own: Entity | None = None) -> None:
+        """The compaction of a "completed" that names none of those that are. `own`: the one that this voice saw starting."""
         if signal.reason.startswith(_ROLLOVER):
             name = c.made_by(signal) or signal.scope or (f"depth {signal.depth}" if signal.depth is not None else "")
             if not signal.historic:
@@ -173,26 +172,46 @@ class Pairing:
         elif signal.historic:
             self._replay(voice, signal, moment)
         else:
-            own = next((one for one in self._open_ones() if voice in one.told and not c.clash(one, voice, signal)), None)
-            entity = self._choose(voice, signal, own) or self._new(voice, signal, moment, COMPLETED)
-            if own is not None and own.n != entity.n and own.told.keys().isdisjoint(entity.told):
-                # What this voice saw starting is what others had told of before.
-                self._drop(own)
-                entity = entity._replace(told={**own.told, **entity.told}, opened_at=c.earliest(own.opened_at, entity.opened_at))
+            started = (one for one in self._open_ones() if voice in one.told and not c.clash(one, voice, signal))
+            own = own or next(started, None)
+            entity = self._choose(voice, signal, moment, own) or self._new(voice, signal, moment, COMPLETED)
+            if own is not None and own.n != entity.n:
+                entity = self._joined(entity, own, voice)
             self._complete(entity, voice, signal, moment)
 
-    def _choose(self, voice: str, signal: Signal, own: Entity | None) -> Entity | None:
+    def _joined(self, entity: Entity, own: Entity, voice: str) -> Entity:
+        """What this voice saw starting is what others had told of before. If it cannot be all one, this voice's word moves over."""
+        both = c.same(entity, own)
+        self._drop(own)
+        if both is None:
+            self._put(_without(own, voice))
+            both = entity._replace(told={**entity.told, voice: own.told[voice]})
+        return both
+
+    def _choose(self, voice: str, signal: Signal, moment: Moment, own: Entity | None) -> Entity | None:
         """The oldest that this voice has not told of, the best fit first; what was given up for dead comes last, newest first."""
-        may = [self.entities[n] for n in self._untold[voice]]
-        # Only a transcript tells of what was before anybody listened; the others speak of now.
-        may = [e for e in may if not e.noop and not c.clash(e, voice, signal) and (voice == c.TRANSCRIPT or not e.historic)]
-        done = [e for e in may if e.state == COMPLETED]
-        goes_on = [own] if own else [e for e in may if e.state == IN_PROGRESS]
-        for group in ([e for e in done if not e.passed], goes_on, [e for e in done if e.passed]):
-            if group:
-                return min(group, key=lambda e: (*c.misfit(e, signal), e.n))
+        untold = [e for n in self._untold[voice] if c.may_tell(e := self.entities[n], voice, moment)]
+        may = [e for e in untold if not c.clash(e, voice, signal)]
+        if done := [e for e in may if e.state == COMPLETED]:
+            return min(done, key=lambda e: (e.passed, *c.misfit(e, signal), e.n))
+        for entity in untold:
+            # Others completed what this voice saw starting under another name: so that was not what they spoke of.
+            if entity.state == COMPLETED and voice in entity.told and not c.clash(_without(entity, voice), voice, signal):
+                return self._part(entity, voice)
+        if goes_on := [own] if own else [e for e in may if e.state == IN_PROGRESS]:
+            return min(goes_on, key=lambda e: (*c.misfit(e, signal), e.n))
         dead = [e for e in may if e.state in (FAILED, CANCELLED)]
         return min(dead, key=lambda e: (voice not in e.told, *c.misfit(e, signal), -e.n), default=None)
+
+    def _part(self, entity: Entity, voice: str) -> Entity:
+        """What this voice saw starting becomes one of its own, of which nobody has said how it ended."""
+        self._last += 1
+        word = entity.told[voice]
+        own = Entity(self._last, CANCELLED, c.SUPERSEDED, {voice: word}, word.at, None, word.at, entity.turn, entity.owner, [])
+        rest = _without(entity, voice)
+        self._put(rest)
+        self._put(own)
+        return rest
 
     def _complete(self, entity: Entity, voice: str, signal: Signal, moment: Moment) -> None:
         """A completion stands, whatever was said or guessed before it."""
@@ -207,6 +226,7 @@ class Pairing:
             late=entity.late or overdue or orphaned or entity.state in (FAILED, CANCELLED),
             noop=False,
             historic=False,
+            done=entity.done or moment.place,
         )
         self._put(c.placed(c.with_word(entity, voice, signal, COMPLETED), voice, moment))
 
@@ -216,8 +236,13 @@ class Pairing:
         if signal.historic:
             return
         entity = self._find(signal) or self._ended_too(voice, signal, noop) or self._new(voice, signal, moment, FAILED)
-        if c.counts(entity):
+        if not c.untold(entity, voice):
             return  # what is done is done
+        if c.counts(entity):
+            if voice not in entity.told:
+                return
+            self._part(entity, voice)
+            entity = self._find(signal) or self.entities[self._last]
         if entity.closing not in (COMPLETED, FAILED, CANCELLED):  # a guess gives way to a word
             entity = entity._replace(state=state, closing=state, closed_at=signal.at or moment.at or None, noop=noop)
         self._put(c.with_word(entity, voice, signal, state))
@@ -225,7 +250,10 @@ class Pairing:
     def _ended_too(self, voice: str, signal: Signal, noop: bool) -> Entity | None:
         """What goes on, its own first; else one of which others told the same end."""
         goes_on = sorted(self._open_ones(), key=lambda e: voice not in e.told)
-        over = [self.entities[n] for n in reversed(self._untold[voice])]
+        if noop:
+            # What changed nothing for one voice is no news of what others saw starting.
+            goes_on = [e for e in goes_on if e.told.keys() == {voice}]
+        over = [self.entities[n] for n in sorted(self._untold[voice], reverse=True)]
         same = [e for e in over if e.noop == noop and e.state != IN_PROGRESS and (noop or e.state != COMPLETED)]
         may = [*goes_on, *(e for e in same if voice not in e.told or e.told[voice].phase == "started")]
         return next((e for e in may if not c.clash(e, voice, signal)), None)
@@ -293,6 +321,10 @@ class Pairing:
             del self._named[name]
         for numbers in (self._open, self._unbound, *self._untold.values()):
             _keep(numbers, n, False)
+
+
+def _without(entity: Entity, voice: str) -> Entity:
+    return entity._replace(told={other: word for other, word in entity.told.items() if other != voice})
 
 
 def _names(entity: Entity) -> list[str]:

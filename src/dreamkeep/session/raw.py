@@ -13,8 +13,6 @@ import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from dreamkeep.event import Verbatim
 
 _LINES = b'"lines":['
@@ -25,7 +23,9 @@ _OPEN, _CLOSE = b"[" * _DEEPER, b"]" * _DEEPER
 
 
 def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[int] = ()) -> Verbatim:
-    """A body that holds `about` and the lines. `as_text`: those that are only a part of a line, though they may look like JSON."""
+    """A body that holds `about` and the lines. `as_text`: those that are only part of a line, though they may look like JSON."""
+    import orjson
+
     elements = [_plain(line) if n in as_text else element(line) for n, line in enumerate(lines)]
     head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
     raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
@@ -33,6 +33,8 @@ def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[i
 
 
 def element(line: bytes) -> bytes:
+    import orjson
+
     if line[:1] == b"{" and b"\n" not in line:
         try:
             # Shallow lines are nearly all of them, and counting is cheaper than building lists around them.
@@ -45,6 +47,8 @@ def element(line: bytes) -> bytes:
 
 
 def _plain(line: bytes) -> bytes:
+    import orjson
+
     try:
         return orjson.dumps(line.decode())
     except UnicodeDecodeError:
@@ -53,6 +57,8 @@ def _plain(line: bytes) -> bytes:
 
 def unpack(body: bytes) -> list[bytes]:
     """The lines of a packed body, from its raw bytes."""
+    import orjson
+
     start = body.index(_LINES)
     sizes = orjson.loads(body[:start].rstrip(b",") + b"}")["sizes"]
     at = start + len(_LINES)
@@ -66,6 +72,8 @@ def unpack(body: bytes) -> list[bytes]:
 def _bytes(piece: bytes) -> bytes:
     if piece[:1] == b"{":
         return piece
+    import orjson
+
     value = orjson.loads(piece)
     return base64.b64decode(value[0]) if isinstance(value, list) else str(value).encode()
 

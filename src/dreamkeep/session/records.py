@@ -1,7 +1,7 @@
 """Raw events → records, one by one, as a reader gets them. Pure.
 
-A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. What is no
-clean JSON is read around: NULs that a power cut left, a torn record with its full retry behind it on the same line.
+A line may lie in several frames (it was captured while it was being written, or is very long): its pieces are joined here. What
+is no clean JSON is read around: NULs that a power cut left, a torn record with its full retry behind it on the same line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ _SAME_HEAD = 6
 
 Found = Record | Odd
 State = dict[str, Any]
-
-#: Kinds of event that hold an agent's own bytes.
-RAW = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS, Kind.HOOK_FIRED, Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
 
 
 def records(event: Event, unended: State) -> Iterator[tuple[str, Found]]:

@@ -95,6 +95,7 @@ class Folding:
         self._began: Place = _place(state.get("began", _FIRST))
         self._settled: list[str] = list(state.get("settled", ()))
         self._owner: str = state.get("owner", "")
+        self._since: Place = _place(state.get("since", (0, 0)))
         self._pairing = Pairing(native, state.get("compactions"))
 
     @property
@@ -106,6 +107,7 @@ class Folding:
             "began": list(self._began),
             "settled": list(self._settled),
             "owner": self._owner,
+            "since": list(self._since),
             "compactions": self._pairing.saved(),
         }
 
@@ -142,7 +144,7 @@ class Folding:
 
     def _own(self, fact: Owner, at: str) -> None:
         if fact.alive:
-            self._owner = fact.name
+            self._owner, self._since = fact.name, self._place
             return
         name = fact.name or self._owner
         self._pairing.died(name, fact.at or at or None)
@@ -153,7 +155,7 @@ class Folding:
         """A log line lies between what was said before and after it; what comes late, between its turn's begin and here."""
         is_log = signal is not None and signal.source == c.SCRAPED
         low = self._spoken if is_log else self._began
-        return Moment(self._place, low, None if is_log else self._place, self._turn, self._owner, at)
+        return Moment(self._place, low, None if is_log else self._place, self._since, self._turn, self._owner, at)
 
     # -- the view
 

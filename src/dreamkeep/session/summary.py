@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dreamkeep.event import Event, Kind, text_in
+from dreamkeep.event import RAW, Event, Kind, text_in
 from dreamkeep.session.messages import messages
-from dreamkeep.session.records import RAW
 
 ACTIVE = "active"
 SUSPENDED = "suspended"

@@ -67,8 +67,11 @@ def began(turn: Turn | None, place: tuple[int, int], fact: Began, owner: str) ->
 
 
 def settled(turn: Turn, fact: Settled) -> Turn:
-    """The first word about the end stands, except that an interruption was only ever a guess."""
-    if turn.state in _FINAL or fact.state not in SETTLED:
+    """The first word about the end stands, except that an interruption was only ever a guess, and what failed may be tried
+    again and succeed."""
+    if fact.state == STARTED and turn.state == "completed":
+        return turn._replace(state=STARTED, settled_at=None)  # what looked like the last word was not
+    if fact.state not in SETTLED or (turn.state in _FINAL and (turn.state, fact.state) != ("failed", "completed")):
         return turn
     if turn.state == INTERRUPTED == fact.state:
         return turn

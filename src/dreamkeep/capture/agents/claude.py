@@ -94,8 +94,8 @@ def _stem(path: str) -> str:
 
 def claims(path: str) -> Source | None:
     parts = path.split("/")
-    if len(parts) < 3 or not parts[-1].endswith(_ENDING) or parts[-1] == _ENDING:
-        return None
+    if len(parts) < 3 or not parts[-1].endswith(_ENDING) or parts[-1] == _ENDING or ".qwen" in parts:
+        return None  # Qwen Code has the same folders
     if parts[-3] == _PROJECTS:
         return _of_project(path)
     if _PROJECTS in parts[:-4] and "subagents" in parts[2:-1] and parts[-1].startswith(_SUBAGENT):

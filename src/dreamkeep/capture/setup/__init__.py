@@ -74,6 +74,10 @@ def _all(hand: Hand, targets: Sequence[Target], uninstall: bool) -> list[Change]
 
 def _told(change: Change, uninstall: bool) -> Change:
     """What the user has to do himself."""
-    step = _NEXT.get(change.agent, "")
-    asked = change.action in ("install", "update") and not uninstall and change.file.endswith(("hooks.json", "config.yaml"))
-    return change._replace(reason="; ".join(filter(None, (change.reason, step)))) if step and asked else change
+    step = ""
+    if change.action in ("install", "update") and change.file.endswith(("hooks.json", "config.yaml")):
+        step = _NEXT.get(change.agent, "")
+    elif uninstall and change.agent == "codex" and change.backup and change.file.endswith("hooks.json"):
+        # Others had written to the file, so their hooks may have moved up.
+        step = "Codex knows trusted hooks by their position: look at /hooks once"
+    return change._replace(reason="; ".join(filter(None, (change.reason, step)))) if step else change

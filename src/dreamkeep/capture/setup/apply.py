@@ -24,6 +24,8 @@ FOLDER = "state/init"
 _LARGEST = 64 << 20
 #: How often somebody may change the file while we look at it before we leave it to him.
 _TRIES = 5
+#: What a file is called until it is whole. One that is found later was left by a crash.
+_TEMP = ".dreamkeep-tmp-"
 #: Bytes that we wrote and that lead back to the same original.
 _REMEMBERED = 16
 
@@ -96,11 +98,15 @@ class Hand:
         """One bad file is its own problem, not the next one's."""
         for _ in range(_TRIES):
             try:
+                if not self._dry:
+                    self._tidy(self._host.real_path(target.file))
                 return act(target)
             except _Moved:
                 continue
             except Unreadable as problem:
-                return Change(target.agent, target.file, "refused", problem=f"{problem}; the file was not touched")
+                hint = target.edit.by_hand() if act == self._install else ""
+                reason = f"what would be added, to be put in by hand:\n{hint}" if hint else ""
+                return Change(target.agent, target.file, "refused", reason, f"{problem}; the file was not touched")
             except OSError as problem:
                 return Change(target.agent, target.file, "failed", problem=f"{problem.strerror or problem}")
         return Change(target.agent, target.file, "failed", problem="somebody keeps changing it: end the agent and try again")
@@ -244,9 +250,15 @@ class Hand:
             folder = os.path.dirname(folder)
         return tuple(missing)
 
+    def _tidy(self, path: str) -> None:
+        folder, name = os.path.split(path)
+        for left in self._host.names(folder) if self._host.stat(folder) is not None else ():
+            if left.startswith(name + _TEMP):
+                self._host.remove(f"{folder}/{left}")
+
     def _write(self, path: str, before: bytes | None, after: bytes) -> None:
         """All or nothing, and only onto what we have read."""
-        temp = f"{path}.{self._host.random(8).hex()}.tmp"
+        temp = f"{path}{_TEMP}{self._host.random(8).hex()}"
         handle = self._host.create(temp)
         try:
             try:
@@ -260,7 +272,7 @@ class Hand:
                 self._host.imitate(temp, path)
                 self._expect(path, before)
                 self._host.replace(temp, path)
-        except (OSError, _Moved):
+        except BaseException:
             if self._host.stat(temp) is not None:
                 self._host.remove(temp)
             raise

@@ -39,6 +39,9 @@ class Edit(Protocol):
     def commands(self, data: bytes) -> dict[str, list[str]]:
         """Our hooks that are there: event → the words of its command."""
 
+    def by_hand(self) -> str:
+        """What the user may put in himself where it is not done for him; "" where the file must be mended first."""
+
 
 # -- JSON: Claude, Codex, Gemini, Qwen, OpenCode
 
@@ -91,6 +94,9 @@ class Json(NamedTuple):
         text = text_of(data).body
         value = self._value(text) if text.strip() else {}
         return {e: words_of(value["hooks"][e][g]["hooks"][n]["command"]) for e, g, n in self._places(value)}
+
+    def by_hand(self) -> str:
+        return ""
 
     def _value(self, text: str) -> Any:
         root = jsonedit.parse(text, self.syntax)
@@ -247,6 +253,9 @@ class Toml(NamedTuple):
     def commands(self, data: bytes) -> dict[str, list[str]]:
         return {}
 
+    def by_hand(self) -> str:
+        return self.install(None).data.decode()
+
 
 # -- YAML: Hermes
 
@@ -294,6 +303,9 @@ class Yaml(NamedTuple):
             assert command is not None
             found[event] = words_of(yamledit.scalar(draft.lines, command) or "")
         return found
+
+    def by_hand(self) -> str:
+        return self.install(None).data.decode()
 
     # hooks
 
@@ -430,3 +442,6 @@ class Own(NamedTuple):
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
         return self.read(text_of(data).body) if data.startswith(self.sign.encode()) else {}
+
+    def by_hand(self) -> str:
+        return ""

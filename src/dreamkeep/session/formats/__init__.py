@@ -1,7 +1,7 @@
 """Readers of the agents' formats: raw records → facts. Pure: no disk, no clock. One small file for each agent.
 
-A reader is made with its state (a dict of JSON data, {} at first), reads one record after the other, and keeps in `state` whatever
-it must remember, so that reading may stop anywhere and go on later, in another process, with the same result. The state stays
+A reader is made with its state (a dict of JSON data, {} at first), reads one record after the other, and keeps in `state` what it
+must remember, so that reading may stop anywhere and go on later, in another process, with the same result. The state stays
 small: it must not grow with the session (the fold itself knows which keys were said already). A reader never raises on any input:
 what it does not understand is `Unknown`, what is broken is `Odd`.
 """

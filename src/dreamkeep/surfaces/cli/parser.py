@@ -90,7 +90,7 @@ def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
     ingest = verb(
         "ingest",
         "find the sessions of all agents on this machine and import them",
-        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the others were imported.",
+        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the rest was imported.",
     )
     _agents(ingest)
     ingest.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
@@ -113,7 +113,7 @@ def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
     init = verb(
         "init",
         "install capture hooks and the MCP server for the agents found here",
-        "Existing settings are kept; what can't be read is left alone.\nA backup is kept, and --uninstall takes exactly that back.",
+        "Existing settings are kept; what can't be read is left alone.\nA backup is made; --uninstall takes exactly that back.",
     )
     _agents(init)
     init.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")

@@ -173,9 +173,7 @@ def changes(data: dict[str, Any]) -> str:
     lines = []
     for change in data["changes"]:
         lines.append(f"{change['action']:10} {change['agent']:9} {line(change['file'])}")
-        for key in ("problem", "note"):
-            if change.get(key):
-                lines.append(f"             {line(change[key])}")
+        lines += [f"             {line(change[key])}" for key in ("problem", "reason") if change.get(key)]
     return "\n".join(lines)
 
 

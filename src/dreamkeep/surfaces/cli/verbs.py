@@ -60,9 +60,9 @@ def _ingest(keep: Keep, arguments: Namespace) -> int:
     found = list(
         keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
     )
-    data = {"sources": [_outcome(one) for one in found], "totals": _totals(found)}
-    _print(arguments, data, text.ingested)
-    return 1 if data["totals"]["failed"] else 0
+    totals = _totals(found)
+    _print(arguments, {"sources": [_outcome(one) for one in found], "totals": totals}, text.ingested)
+    return 1 if totals["failed"] else 0
 
 
 def _outcome(one: Any) -> dict[str, Any]:

@@ -1,0 +1,648 @@
+"""Segments and compactions: the table of what went wrong elsewhere, and any order, repetition, delay and loss of signals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamkeep.session.compaction import DEADLINE_S, Compaction
+from dreamkeep.session.facts import Began, Boundary, Fact, Owner, Said, Settled, Signal
+from dreamkeep.session.formats import acp_scraped
+from dreamkeep.session.segments import Folding, Segment, View, live
+
+ROOT = "20261115_100000_aaaaaa"
+NEW, LATER, SUBAGENT = "20261115_101000_bbbbbb", "20261115_102000_cccccc", "20261115_100500_dddddd"
+
+
+def at(second: float) -> str:
+    minutes, rest = divmod(second, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"2026-11-15T{10 + hours:02}:{minutes:02}:{rest:09.6f}Z"
+
+
+NEVER = at(11 * 3600)
+#: Nobody needs a fact's time but the deadlines; what comes without one came now.
+Timed = tuple[float, Fact]
+
+
+# -- what agents say
+
+
+def begun(scope: str = ROOT, **more: Any) -> Signal:
+    return Signal("scraped", "started", scope=scope, before={"messages": 25}, **more)
+
+
+def done(scope: str = ROOT, messages: tuple[int, int] = (25, 11), **more: Any) -> Signal:
+    return Signal("scraped", "completed", scope=scope, before={"messages": messages[0]}, after={"messages": messages[1]}, **more)
+
+
+def report(depth: int, scope: str = NEW, old_scope: str = ROOT, **more: Any) -> Signal:
+    """Hermes after a turn, as the reader of ACP frames gives it."""
+    return Signal("structured", "completed", id=f"{scope}@{depth}", scope=scope, old_scope=old_scope, depth=depth, **more)
+
+
+def update(phase: str, id: str, **more: Any) -> Signal:
+    return Signal("structured", phase, id=id, scope=ROOT, **more)
+
+
+def record(id: str, **more: Any) -> Signal:
+    return Signal("transcript", "completed", id=id, **more)
+
+
+def hook(phase: str, **more: Any) -> Signal:
+    return Signal("hook", phase, reason="auto", **more)
+
+
+def words(text: str = "words") -> Said:
+    return Said("assistant", text, "")
+
+
+BEGAN, SETTLED = Began("t1", "prompt"), Settled("t1", "completed")
+TAP, TAP_GONE = Owner("tap-1", True), Owner("tap-1", False, reason="signal 9")
+
+
+# -- folding them
+
+
+def timed(facts: Iterable[Fact | Timed]) -> list[Timed]:
+    """A second apart, where they do not say when."""
+    found: list[Timed] = []
+    now = 0.0
+    for fact in facts:
+        if isinstance(fact, tuple) and not hasattr(fact, "_fields"):
+            now = fact[0]
+            found.append((now, fact[1]))
+        else:
+            now += 1
+            found.append((now, fact))  # type: ignore[arg-type]
+    return found
+
+
+def stepped(folding: Folding, seq: int, second: float, fact: Fact) -> None:
+    moment = at(second)
+    folding.step((seq, 1), fact._replace(at=moment) if isinstance(fact, Signal | Owner | Began | Settled) else fact, moment)
+
+
+def fold(facts: Iterable[Fact | Timed], *, reload: bool = False) -> Folding:
+    """One fact in each frame, from frame 2; `reload`: put the state away after each, as JSON."""
+    folding = Folding(ROOT)
+    for seq, (second, fact) in enumerate(timed(facts), 2):
+        stepped(folding, seq, second, fact)
+        if reload:
+            folding = Folding(ROOT, json.loads(json.dumps(folding.state)))
+    return folding
+
+
+def shown(folding: Folding, now: str = NEVER, alive: Callable[[str], bool] = lambda owner: True) -> tuple[Any, ...]:
+    view = folding.view(now, alive)
+    return view.segments, view.compactions, view.boundaries, view.count, view.owner
+
+
+def boundaries(view: View) -> int:
+    return sum(cut.precision != "historic" for cut in view.boundaries)
+
+
+def tiles(segments: Sequence[Segment], until: int) -> bool:
+    """Each place is in one segment, and the places of a segment follow each other (one fact in each frame here)."""
+    edges = [(segment.opened_seq, segment.closed_seq) for segment in segments]
+    starts = [int(str(opened).partition(".")[0]) for opened, _ in edges]
+    ends = [closed if closed is not None else until for _, closed in edges]
+    follow = all(start == int(str(end)) + 1 for start, end in zip(starts[1:], ends[:-1], strict=True))
+    return starts[0] == 1 and ends[-1] == until and follow
+
+
+# -- the table
+
+
+class Case(NamedTuple):
+    """What is said, and what must come of it: boundaries, count, and whatever else `holds` (of the view when it is asked)."""
+
+    what: str
+    says: Sequence[Fact | Timed]
+    boundaries: int
+    compacted: int
+    holds: Callable[[View], bool] = lambda view: True
+    now: str = NEVER
+    alive: Callable[[str], bool] = lambda owner: True
+
+
+def first(view: View) -> Compaction:
+    return view.compactions[0]
+
+
+def closings(view: View) -> list[str | None]:
+    return [one.closing for one in view.compactions]
+
+
+def sources(view: View) -> list[list[str]]:
+    return [one.sources for one in view.compactions]
+
+
+def is_active(view: View) -> bool:
+    return bool(live(view, owner_alive=True, active_turn=None)["compaction"]["active"])
+
+
+QUOTE = '2026-11-15 18:48:17,232 INFO tools.read_file: line 3: "context compression done: session=x messages=25->11 tokens=~9"'
+QUOTED = [signal] if (signal := acp_scraped.signal(QUOTE, at(1), "")) else []
+
+ENDINGS: dict[str, list[Fact | Timed]] = {
+    "failed": [update("failed", "7")],
+    "cancelled": [update("cancelled", "7")],
+    "turn_settled": [SETTLED],
+    "agent_died": [TAP_GONE],
+    "superseded": [update("started", "8")],
+    "timeout": [(4000, words())],
+    "owner_gone": [Owner("tap-2", True)],
+}
+
+TABLE = [
+    Case(
+        "S1-killed-and-attached-again",
+        [TAP, BEGAN, begun(), TAP_GONE, Owner("tap-2", True)],
+        0,
+        0,
+        lambda v: closings(v) == ["agent_died"] and not is_active(v),
+        at(10),
+    ),
+    Case(
+        "S1-the-tap-died-with-the-agent",
+        [TAP, BEGAN, begun()],
+        0,
+        0,
+        lambda v: closings(v) == ["owner_gone"] and not is_active(v),
+        at(10),
+        lambda owner: False,
+    ),
+    Case("S1-and-active-before", [TAP, BEGAN, begun()], 0, 0, lambda v: is_active(v) and first(v).state == "in_progress", at(10)),
+    Case(
+        "S2-turn-settles",
+        [BEGAN, begun(), SETTLED],
+        0,
+        0,
+        lambda v: closings(v) == ["turn_settled"] and not is_active(v),
+        at(10),
+    ),
+    Case(
+        "S2-opened-in-another-turn",
+        [BEGAN, begun(turn="t0"), update("started", "7"), SETTLED],
+        0,
+        0,
+        lambda v: is_active(v) and first(v).turn == "t0",
+        at(10),
+    ),
+    Case(
+        "S2-opened-outside-of-turns",
+        [begun(), BEGAN, SETTLED],
+        0,
+        0,
+        is_active,
+        at(10),
+    ),
+    Case(
+        "S3-deadline",
+        [(0, begun())],
+        0,
+        0,
+        lambda v: closings(v) == ["timeout"] and not is_active(v) and first(v).closed_at == at(DEADLINE_S),
+        at(DEADLINE_S),
+    ),
+    Case("S3-a-second-before", [(0, begun())], 0, 0, is_active, at(DEADLINE_S - 1)),
+    Case("S3-clock-set-back", [(7200, begun())], 0, 0, lambda v: not is_active(v), at(0)),
+    Case("S4-twice-the-same-id", [update("started", "7"), update("started", "7")], 0, 0, lambda v: len(v.compactions) == 1),
+    Case("S4-twice-without-an-id", [begun(), begun(), done()], 1, 1, lambda v: len(v.compactions) == 1),
+    Case(
+        "S4-another-id",
+        [update("started", "7"), update("started", "8"), update("completed", "8")],
+        1,
+        1,
+        lambda v: closings(v) == ["superseded", "completed"],
+    ),
+    Case(
+        "S4-another-id-of-another-scope",
+        [
+            report(1),
+            Signal("structured", "started", id="7", scope=ROOT),
+            Signal("structured", "started", id="8", scope=NEW),
+        ],
+        1,
+        1,
+        lambda v: closings(v) == ["completed", None, None],
+        at(5),
+    ),
+    Case(
+        "S4-heartbeats",
+        [(0, update("started", "7")), (500, update("progress", "7")), (1000, update("progress", "7"))],
+        0,
+        0,
+        lambda v: is_active(v) and len(v.compactions) == 1,
+        at(1000 + DEADLINE_S - 1),
+    ),
+    *(
+        Case(
+            f"S5-done-after-{closing}",
+            [TAP, BEGAN, update("started", "7"), *ending, update("completed", "7"), update("completed", "7")],
+            1,
+            1,
+            lambda v: first(v).late and closings(v)[0] == "completed",
+        )
+        for closing, ending in ENDINGS.items()
+    ),
+    Case("S5-in-time-is-not-late", [update("started", "7"), update("completed", "7")], 1, 1, lambda v: not first(v).late),
+    Case(
+        "S5-log-line-after-the-turn",
+        [BEGAN, begun(), SETTLED, done()],
+        1,
+        1,
+        lambda v: first(v).late and len(v.compactions) == 1,
+    ),
+    Case(
+        "S5-late-start",
+        [update("started", "7"), update("completed", "7"), update("started", "7"), update("progress", "7")],
+        1,
+        1,
+        lambda v: not is_active(v) and len(v.compactions) == 1,
+        at(5),
+    ),
+    Case(
+        "S5-late-start-without-an-id",
+        [(1, done()), (2, begun()), (3, Signal("hook", "progress"))],
+        1,
+        1,
+        lambda v: not is_active(v),
+        at(3 + DEADLINE_S),
+    ),
+    Case("S5-last-breath", [hook("started"), hook("completed"), hook("progress")], 1, 1, lambda v: len(v.compactions) == 1),
+    Case(
+        "S6-old-id-then-structured",
+        [(1, done()), (1.001, report(1))],
+        1,
+        1,
+        lambda v: sources(v) == [["structured", "scraped"]] and first(v).verified and not first(v).in_place,
+    ),
+    Case(
+        "S7-40-minutes-later",
+        [(1, done()), (2401, report(1))],
+        1,
+        1,
+        lambda v: sources(v) == [["structured", "scraped"]] and first(v).verified,
+    ),
+    Case(
+        "S8-new-id-then-structured",
+        [begun(), done(NEW), words(), report(1)],
+        1,
+        1,
+        lambda v: sources(v) == [["structured", "scraped"]] and v.segments[1].opened_seq == "3.1",
+    ),
+    Case("S8-not-before-it-is-ours", [begun(), done(NEW), words()], 0, 0),
+    Case("S9-structured-then-done", [report(1), done()], 1, 1, lambda v: sources(v) == [["structured", "scraped"]]),
+    Case("S9-structured-then-done-with-the-new-id", [report(1), begun(), done(NEW)], 1, 1, lambda v: len(v.compactions) == 1),
+    Case(
+        "S10-two-and-depth-2",
+        [begun(), done(), words(), begun(), done(), words(), report(2)],
+        2,
+        2,
+        lambda v: sources(v) == [["structured", "scraped"]] * 2,
+    ),
+    Case("S10-nobody-else-saw-them", [report(2)], 2, 2),
+    Case("S10-one-seen", [done(), report(2), done(NEW)], 2, 2, lambda v: sources(v) == [["structured", "scraped"]] * 2),
+    Case("S11-structured-only", [report(1)], 1, 1, lambda v: first(v).verified and not first(v).inferred),
+    Case(
+        "S11-update-only", [update("started", "7"), update("completed", "7")], 1, 1, lambda v: v.segments[0].precision == "exact"
+    ),
+    Case(
+        "S11-update-and-report",
+        [update("started", "7"), update("completed", "7"), report(1)],
+        1,
+        1,
+        lambda v: sources(v) == [["structured"]],
+    ),
+    Case(
+        "S12-done-only-in-place",
+        [words(), begun(), done(), words()],
+        1,
+        1,
+        lambda v: first(v).in_place and first(v).inferred and v.segments[0].precision == "interval",
+    ),
+    Case("S13-two-structured", [(1, report(1)), (1.2, report(2, LATER, NEW))], 2, 2),
+    Case("S13-two-updates", [(1, update("completed", "7")), (1.2, update("completed", "8"))], 2, 2),
+    Case("S13-one-log-line-for-two", [report(1), report(2, LATER, NEW), done(LATER)], 2, 2, lambda v: len(v.compactions) == 2),
+    Case(
+        "S14-again",
+        [report(1), report(1), report(1, historic=True), Boundary("load", id="l1"), report(1)],
+        2,
+        1,
+        lambda v: [s.end_reason for s in v.segments] == ["compaction", "load", None],
+    ),
+    Case("S14-update-again", [update("completed", "7"), update("completed", "7", historic=True), update("completed", "7")], 1, 1),
+    Case("S14-deeper-before-we-listened", [report(3, historic=True), report(3), report(3)], 0, 0),
+    Case("S14-without-depth", [Signal("structured", "completed", scope=NEW, old_scope=ROOT)] * 3, 1, 1),
+    Case("S14-neither-depth-nor-split", [Signal("structured", "completed", scope=ROOT)] * 3, 1, 1),
+    Case("S15-subagent", [begun(SUBAGENT), done(SUBAGENT), words()], 0, 0, lambda v: v.compactions == []),
+    Case("S15-subagent-inside", [begun(), begun(SUBAGENT), done(SUBAGENT), done()], 1, 1, lambda v: len(v.compactions) == 1),
+    Case(
+        "S16-nothing-changed",
+        [begun(), done(messages=(25, 25))],
+        0,
+        0,
+        lambda v: first(v).noop and first(v).before == first(v).after == {"messages": 25} and len(v.compactions) == 1,
+    ),
+    Case("S16-and-then-a-real-one", [begun(), done(messages=(25, 25)), begun(), done(), report(1)], 1, 1),
+    Case("S16-said-as-such", [begun(), Signal("scraped", "noop", scope=ROOT)], 0, 0, lambda v: first(v).noop),
+    Case(
+        "S17-rolled-back-split",
+        [report(0), BEGAN, begun(), done(), report(0), SETTLED],
+        1,
+        1,
+        lambda v: first(v).in_place and not first(v).verified and first(v).fallback,
+    ),
+    Case(
+        "S17-the-next-report-is-not-about-it",
+        [begun(), done(), report(0), words(), begun(), done(), report(1)],
+        2,
+        2,
+        lambda v: [one.verified for one in v.compactions] == [False, True],
+    ),
+    Case(
+        "S18-rollover",
+        [words(), report(1, reason="turn_boundary_rollover"), report(1, reason="turn_boundary_rollover")],
+        1,
+        0,
+        lambda v: v.segments[0].end_reason == "turn_boundary_rollover" and v.compactions == [],
+    ),
+    Case("S18-rollover-after-a-compaction", [done(), report(2, reason="turn_boundary_rollover")], 2, 1),
+    Case(
+        "S19-load",
+        [words(), words(), Boundary("load", id="l1"), Boundary("load", id="l1"), words()],
+        1,
+        0,
+        lambda v: v.segments[0].end_reason == "load" and v.segments[0].closed_seq == 3,
+    ),
+    Case(
+        "S20-quoted", [words("context compression done: session=x messages=25->11"), *QUOTED], 0, 0, lambda v: v.compactions == []
+    ),
+    Case(
+        "S21-replayed-history",
+        [words(), update("completed", "7", historic=True), words(), Boundary("load", id="l1"), words()],
+        1,
+        0,
+        lambda v: first(v).historic and [cut.precision for cut in v.boundaries] == ["historic", "exact"],
+    ),
+    Case(
+        "S21-replay-of-what-we-saw",
+        [update("completed", "7"), words(), update("completed", "7", historic=True), Boundary("load", id="l1")],
+        2,
+        1,
+        lambda v: len(v.compactions) == 1,
+    ),
+    Case(
+        "S21-the-transcript-tells-of-it-later",
+        [report(1, historic=True), words(), record("u1"), words()],
+        1,
+        1,
+        lambda v: sources(v) == [["structured", "transcript"]] and not first(v).historic,
+    ),
+    Case(
+        "S21-a-live-one-is-another",
+        [report(1, historic=True), done(NEW), report(2, LATER, NEW)],
+        1,
+        1,
+        lambda v: [one.historic for one in v.compactions] == [True, False],
+    ),
+    Case("S22-late-log-lines", [BEGAN, words(), report(1), SETTLED, begun(), done()], 1, 1, lambda v: len(v.compactions) == 1),
+    Case(
+        "S23-drained-behind-the-death",
+        [TAP, BEGAN, begun(), TAP_GONE, done()],
+        1,
+        1,
+        lambda v: first(v).late and first(v).state == "completed",
+    ),
+    Case("S24-there-is-always-a-current-segment", [record("u1")], 1, 1, lambda v: v.current.closed_seq is None),
+    Case(
+        "S25-turns-of-two-runs",
+        [
+            TAP,
+            Began("run1-1", ""),
+            begun(),
+            TAP_GONE,
+            Owner("tap-2", True),
+            Began("run2-1", ""),
+            begun(),
+            Settled("run2-1", "failed"),
+        ],
+        0,
+        0,
+        lambda v: closings(v) == ["agent_died", "turn_settled"],
+    ),
+    Case(
+        "S26-foreign-ids-do-not-rotate",
+        [
+            words(),
+            Signal("structured", "completed", id="x", scope=SUBAGENT, old_scope=LATER, depth=4),
+            done(SUBAGENT),
+            words(),
+            Signal("structured", "completed", id="y", scope=LATER, old_scope=SUBAGENT, depth=5),
+        ],
+        0,
+        0,
+        lambda v: len(v.segments) == 1 and v.compactions == [],
+    ),
+    Case(
+        "S27-what-was-before-stays-where-it-was",
+        [words("a"), words("b"), record("u1"), words("c")],
+        1,
+        1,
+        lambda v: [v.segment_at((seq, 1)).id for seq in (2, 3, 4, 5)] == [f"{ROOT}#1"] * 2 + [f"{ROOT}#2"] * 2,
+    ),
+    Case(
+        "S28-what-a-fork-copied",
+        [record("u1", historic=True), words(), record("u2"), record("u1", historic=True)],
+        1,
+        1,
+        lambda v: [one.historic for one in v.compactions] == [True, False],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.what)
+def test_what_went_wrong_elsewhere_comes_out_right(case: Case) -> None:
+    """S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28, as a fold sees it.
+
+    Elsewhere: the words of log lines (S20), draining (S23), who makes turn ids (S25), searching (S27), where copies end (S28).
+    """
+    view = fold(case.says).view(case.now, case.alive)
+    assert (boundaries(view), view.count) == (case.boundaries, case.compacted), view.compactions
+    assert case.holds(view), view.compactions
+    assert len(view.segments) == case.boundaries + 1
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.what)
+def test_live_and_rebuilt_are_equal_wherever_one_stops(case: Case) -> None:
+    """S24: what is kept between two facts is JSON, and nothing else matters."""
+    facts = timed(case.says)
+    kept = Folding(ROOT)
+    for n, (second, fact) in enumerate(facts):
+        stepped(kept, n + 2, second, fact)
+        kept = Folding(ROOT, json.loads(json.dumps(kept.state)))
+        rebuilt = fold(facts[: n + 1])
+        assert shown(kept, case.now, case.alive) == shown(rebuilt, case.now, case.alive)
+        assert kept.state == rebuilt.state
+
+
+# -- any order, repetition, delay and loss
+
+
+class Story(NamedTuple):
+    """What became of some true compactions on their way to us."""
+
+    compactions: int
+    says: list[Timed]
+
+
+UNCERTAIN = st.booleans()
+
+
+def chain(n: int, split: bool) -> str:
+    return f"{ROOT}-{n}" if split and n else ROOT
+
+
+def told_by(draw: Any, voice: str, count: int, split: bool, whole: bool) -> list[Fact]:
+    """What one voice says of all compactions, in its order: some of it lost, some of it said again."""
+    says: list[Fact] = []
+    for n in range(1, count + 1):
+        old, new = chain(n - 1, split), chain(n, split)
+        if voice in ("update", "hook", "scraped") and draw(UNCERTAIN):
+            says += draw(st.sampled_from([1, 1, 2])) * [start(voice, n, old)]
+        if voice == "report":
+            # It states the depth: the last statement is enough.
+            if (whole and n == count) or draw(UNCERTAIN):
+                says.append(report(n, new, ROOT))
+        elif whole or draw(UNCERTAIN):
+            says.append(end(voice, n, old, draw(st.sampled_from([old, new]))))
+        if says and voice in ("update", "report", "transcript") and draw(UNCERTAIN):
+            again = draw(st.sampled_from(says))
+            says.append(again)
+    return says
+
+
+def start(voice: str, n: int, scope: str) -> Signal:
+    return {"update": update("started", f"u{n}"), "hook": hook("started"), "scraped": begun(scope)}[voice]
+
+
+def end(voice: str, n: int, old: str, named: str) -> Signal:
+    if voice == "transcript":
+        return record(f"r{n}")
+    return {"update": update("completed", f"u{n}"), "hook": hook("completed"), "scraped": done(named)}[voice]
+
+
+def noise(draw: Any) -> list[list[Fact]]:
+    """Turns, messages, owners, what is nothing, what comes to nothing, and what is another session's."""
+    turns: list[Fact] = [
+        fact for n in range(draw(st.integers(0, 3))) for fact in (Began(f"t{n}", ""), Settled(f"t{n}", "completed"))
+    ]
+    nothing: list[Fact] = [Signal("scraped", "noop", scope=ROOT), hook("started"), hook("progress")]
+    given_up: list[Fact] = [update("started", "x"), update(draw(st.sampled_from(["failed", "cancelled", "progress"])), "x")]
+    foreign: list[Fact] = [begun(SUBAGENT), done(SUBAGENT), done(SUBAGENT)]
+    all_of_it: list[list[Fact]] = [turns, [TAP_GONE], nothing, given_up, foreign, [words()] * 4]
+    return [part for part in all_of_it if draw(UNCERTAIN)]
+
+
+@st.composite
+def stories(draw: Any) -> Story:
+    count = draw(st.integers(0, 4))
+    whole = draw(st.sampled_from(["update", "report", "transcript", "hook", "scraped"]))
+    # Log lines alone cannot say that a new id is this session's.
+    split = whole != "scraped" and draw(UNCERTAIN)
+    streams = [
+        told_by(draw, voice, count, split, voice == whole)
+        for voice in ("update", "report", "transcript", "hook", "scraped")
+        if voice == whole or draw(UNCERTAIN)
+    ]
+    streams += noise(draw)
+    order = draw(st.permutations([n for n, stream in enumerate(streams) for _ in stream]))
+    left = [iter(stream) for stream in streams]
+    second = 0.0
+    says: list[Timed] = [(0.0, TAP)] if draw(UNCERTAIN) else []
+    for n in order:
+        second += draw(st.sampled_from([0, 1, DEADLINE_S + 1]))
+        says.append((second, next(left[n])))
+    return Story(count, says)
+
+
+@settings(max_examples=8000, deadline=None)
+@given(stories())
+def test_each_compaction_is_one_boundary_and_one_count_whatever_happens_to_its_signals(story: Story) -> None:
+    """Each voice keeps its own order; one of them tells of all. Otherwise anything may be lost, late or said again."""
+    folding = fold(story.says)
+    view = folding.view(NEVER)
+    assert (view.count, boundaries(view)) == (story.compactions, story.compactions), view.compactions
+    last = len(story.says) + 1
+    assert tiles(view.segments, last)
+    order = [view.segments.index(view.segment_at((seq, 1))) for seq in range(1, last + 1)]
+    assert order == sorted(order) and order[-1] == story.compactions
+    assert len({one.id for one in view.compactions}) == len(view.compactions)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(stories(), st.booleans())
+def test_a_fold_that_was_put_away_after_every_fact_gives_the_same(story: Story, owner_lives: bool) -> None:
+    """S24"""
+    kept, straight = fold(story.says, reload=True), fold(story.says)
+    now = at(story.says[-1][0]) if story.says else NEVER
+    assert kept.state == straight.state
+    assert shown(kept, now, lambda owner: owner_lives) == shown(straight, now, lambda owner: owner_lives)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(stories())
+def test_nothing_stays_active(story: Story) -> None:
+    """S1 S2 S3: not beyond its deadline, not without its owner, not after its turn; and what is shown as closed says why."""
+    folding = fold(story.says)
+    end_s = story.says[-1][0] if story.says else 0
+    late = folding.view(at(end_s + DEADLINE_S))
+    assert not is_active(late)
+    assert all(one.closing for one in late.compactions)
+    now = folding.view(at(end_s))
+    orphaned = folding.view(at(end_s), lambda owner: False)
+    if now.owner:
+        opened_since = [b for a, b in zip(now.compactions, orphaned.compactions, strict=True) if a.active and b.active]
+        assert opened_since == [], "what the tap saw starting ends with it"
+    for one in now.compactions:
+        if one.active and one.turn:
+            settled = [second for second, fact in story.says if isinstance(fact, Settled) and fact.turn == one.turn]
+            assert all(at(second) <= str(one.opened_at) for second in settled)
+
+
+@settings(max_examples=3000, deadline=None)
+@given(st.data())
+def test_log_lines_that_race_with_frames_change_neither_counts_nor_order(data: st.DataObject) -> None:
+    """S22: each log line arrives up to `skew` frames too early or too late; the frames' own order is kept."""
+    skew = data.draw(st.integers(0, 4))
+    frames: list[Fact] = []
+    lines: list[tuple[int, Fact]] = []
+    count = data.draw(st.integers(1, 3))
+    for n in range(1, count + 1):
+        frames += [Began(f"t{n}", ""), *[words()] * data.draw(st.integers(0, 3))]
+        lines += [(len(frames), begun(chain(n - 1, True))), (len(frames), done(chain(n, True)))]
+        frames += [words()] * data.draw(st.integers(0, 3))
+        frames += [report(n, chain(n, True), chain(n - 1, True)), Settled(f"t{n}", "completed")]
+    true_places = [place for place, _ in lines[1::2]]
+    raced: list[tuple[int, Fact]] = []
+    for place, line in lines:
+        before = raced[-1][0] if raced else 0
+        moved = data.draw(st.integers(place - skew, place + skew))
+        raced.append((max(before, min(moved, len(frames))), line))
+    heard: list[tuple[bool, Fact]] = []
+    for place in range(len(frames) + 1):
+        heard += [(False, line) for at_place, line in raced if at_place == place]
+        heard += [(True, frame) for frame in frames[place : place + 1]]
+    view = fold(fact for _, fact in heard).view(NEVER)
+    assert (view.count, boundaries(view)) == (count, count), view.compactions
+    assert [fact for is_frame, fact in heard if is_frame] == frames
+    for true_place, cut in zip(true_places, view.boundaries, strict=True):
+        frames_before = sum(is_frame for is_frame, _ in heard[: cut.place[0] - 2])
+        assert abs(frames_before - true_place) <= max(skew, 5), "a report comes at the end of its turn"
