@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.capture.setup import jsonedit
-from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.jsonedit import STRICT, Syntax
 from dreamkeep.capture.setup.text import Unreadable
 
 JSONC = Syntax(comments=True, last_comma=True)
@@ -69,6 +70,10 @@ def test_what_is_added_can_be_taken_away_to_the_last_byte(
     assert list(jsonedit.value_of(third, jsonedit.parse(third, syntax)))[-1] == "mcp"
     assert jsonedit.put(third, ("mcp", "a"), {"command": "ü"}, syntax) == third
     assert jsonedit.remove(third, ("mcp",), syntax) == twice
+    hasty = syntax._replace(inside=frozenset(("hooks", "mcp")))
+    assert jsonedit.append(text, ("hooks", "Stop"), ENTRY, hasty) == added, "passing over the rest makes no difference"
+    assert jsonedit.put(twice, ("mcp", "a"), {"command": "ü"}, hasty) == third
+    assert jsonedit.value_of(third, jsonedit.parse(third, hasty)) == jsonedit.value_of(third, jsonedit.parse(third, syntax))
     if value or not re.search(r"[^{}]", text.strip()):
         assert jsonedit.remove(added, ("hooks",), syntax) == text
 
@@ -91,8 +96,9 @@ def test_what_json_does_not_allow_is_unreadable_here_too(data: bytes) -> None:
     try:
         wanted = json.loads(text, parse_constant=_no_constant)
     except ValueError:
-        with pytest.raises(Unreadable):
-            jsonedit.parse(text)
+        for syntax in (STRICT, STRICT._replace(inside=frozenset())):
+            with pytest.raises(Unreadable):
+                jsonedit.parse(text, syntax)
     else:
         assert jsonedit.value_of(text, jsonedit.parse(text)) == wanted
 
@@ -132,5 +138,17 @@ def test_a_key_that_is_there_twice_is_nobodys_to_choose_from() -> None:
 
 
 def test_nesting_without_end_is_refused_not_died_of() -> None:
-    with pytest.raises(Unreadable, match="too deep"):
-        jsonedit.parse('{"a":' * 100_000)
+    for syntax in (STRICT, STRICT._replace(inside=frozenset())):
+        with pytest.raises(Unreadable, match="too deep"):
+            jsonedit.parse('{"a":' * 100_000, syntax)
+
+
+def test_a_state_file_of_many_megabytes_is_edited_at_once() -> None:
+    """Claude keeps its MCP servers in a file that also holds the history of every project."""
+    lines = [{"display": "x" * 200, "n": n} for n in range(100)]
+    text = json.dumps({"projects": {f"/p{n}": {"history": lines} for n in range(500)}, "z": 1}, indent=2)
+    assert len(text) > 10 << 20
+    began = time.process_time()
+    after = jsonedit.put(text, ("mcpServers", "a"), {}, Syntax(inside=frozenset(("mcpServers",))))
+    assert time.process_time() - began < 3
+    assert jsonedit.remove(after, ("mcpServers",), Syntax(inside=frozenset(("mcpServers",)))) == text

@@ -26,11 +26,23 @@ _INDENT = re.compile(r"[\r\n]([ \t]*)\Z")
 
 
 class Syntax(NamedTuple):
+    """`inside`: the only members of the root that edits will look into, None for all. The rest is passed over at C's speed:
+    a state file of many megabytes may hold one small table of interest.
+    """
+
     comments: bool = False
     last_comma: bool = False
+    inside: frozenset[str] | None = None
 
 
 STRICT = Syntax()
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and Infinity, which Python takes and JSON does not
+
+
+_PLAIN = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class Node(NamedTuple):
@@ -45,6 +57,8 @@ class Node(NamedTuple):
     value_start: int = 0
     #: The comma that follows, -1 when none does.
     comma: int = -1
+    #: Passed over: the kids are not known.
+    closed: bool = False
 
     def members(self, name: str) -> list[Node]:
         return [kid for kid in self.kids if kid.key == name]
@@ -121,8 +135,19 @@ class _Reader:
         colon = self.gap(key.end())
         if not self.text.startswith(":", colon):
             raise self.wrong(colon, "`:` is missing")
-        value = self.value(self.gap(colon + 1), depth + 1)
-        return value._replace(start=at, key=json.loads(key.group()))
+        name = json.loads(key.group())
+        start = self.gap(colon + 1)
+        passed = depth == 0 and self.syntax.inside is not None and name not in self.syntax.inside
+        value = (self.passed(start) if passed else None) or self.value(start, depth + 1)
+        return value._replace(start=at, key=name)
+
+    def passed(self, at: int) -> Node | None:
+        """None when the value is not plain JSON: then it is looked at more closely."""
+        try:
+            _, end = _PLAIN.raw_decode(self.text, at)
+        except (ValueError, RecursionError):
+            return None
+        return Node("other", at, end, value_start=at, closed=True)
 
 
 def value_of(text: str, node: Node) -> Any:
@@ -138,6 +163,7 @@ def find(root: Node, steps: Sequence[str | int]) -> Node | None:
     """None when there is nothing there. A key that is there twice on the way: nobody can say which one is meant."""
     node = root
     for step in steps:
+        assert not node.closed, steps
         if isinstance(step, int):
             kids: Sequence[Node] = node.kids[step : step + 1] if node.kind == "array" else ()
         else:

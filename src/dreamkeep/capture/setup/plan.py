@@ -58,6 +58,10 @@ class Json(NamedTuple):
     #: Said when the file holds comments.
     comment_note: str = ""
 
+    @property
+    def _reading(self) -> Syntax:
+        return self.syntax._replace(inside=frozenset(("hooks", self.holder)))
+
     def install(self, data: bytes | None) -> Edited:
         given = text_of(data or b"")
         text = given.body if given.body.strip() else "{}\n"
@@ -99,7 +103,7 @@ class Json(NamedTuple):
         return ""
 
     def _value(self, text: str) -> Any:
-        root = jsonedit.parse(text, self.syntax)
+        root = jsonedit.parse(text, self._reading)
         if root.kind != "object":
             raise Unreadable("the file does not hold an object")
         try:
@@ -113,21 +117,21 @@ class Json(NamedTuple):
         kept = {event: (event, group, number) for event, group, number in reversed(places) if event in hooks}
         for event, place in kept.items():
             for key, value in hooks[event].items():
-                text = jsonedit.put(text, ("hooks", place[0], place[1], "hooks", place[2], key), value, self.syntax)
+                text = jsonedit.put(text, ("hooks", place[0], place[1], "hooks", place[2], key), value, self._reading)
         for place in reversed(places):
             if kept.get(place[0]) != place:
                 text = self._take(text, ("hooks", place[0], place[1], "hooks", place[2]), ("hooks", place[0]), None)
         for event, handler in hooks.items():
             if event not in kept:
-                text = jsonedit.append(text, ("hooks", event), {"hooks": [dict(handler)]}, self.syntax)
+                text = jsonedit.append(text, ("hooks", event), {"hooks": [dict(handler)]}, self._reading)
         return text
 
     def _install_server(self, text: str, there: Any, server: Mapping[str, Any]) -> str:
         if there is None:
-            return jsonedit.put(text, (self.holder, SERVER), dict(server), self.syntax)
+            return jsonedit.put(text, (self.holder, SERVER), dict(server), self._reading)
         for key in ("command", "args"):  # the rest is the user's, who may have switched it off
             if key in server:
-                text = jsonedit.put(text, (self.holder, SERVER, key), server[key], self.syntax)
+                text = jsonedit.put(text, (self.holder, SERVER, key), server[key], self._reading)
         return text
 
     def _check_shape(self, before: Any, hooks: Mapping[str, Any]) -> None:
@@ -159,16 +163,16 @@ class Json(NamedTuple):
 
     def _take(self, text: str, steps: Sequence[str | int], made_for: Sequence[str], made: Sequence[str] | None) -> str:
         """One entry; then what is empty now: the group in any case, the rest only if it was made for us."""
-        text = jsonedit.remove(text, steps, self.syntax)
+        text = jsonedit.remove(text, steps, self._reading)
         holders = [steps[:n] for n in range(len(steps) - 1, 0, -1)]
         for holder in holders:
             if len(holder) <= len(made_for) and made is not None and ".".join(map(str, holder)) not in made:
                 break
-            node = jsonedit.find(jsonedit.parse(text, self.syntax), holder)
+            node = jsonedit.find(jsonedit.parse(text, self._reading), holder)
             # A group whose hooks are gone is good for nothing, whatever else (a matcher) it says.
             if node is None or (node.kids and not isinstance(holder[-1], int)):
                 break
-            text = jsonedit.remove(text, holder, self.syntax)
+            text = jsonedit.remove(text, holder, self._reading)
         return text
 
     def _same_otherwise(self, before: Any, after: Any) -> None:
@@ -202,7 +206,7 @@ class Json(NamedTuple):
         notes = []
         if self.comment_note:
             try:
-                jsonedit.parse(text, self.syntax._replace(comments=False))
+                jsonedit.parse(text, self._reading._replace(comments=False))
             except Unreadable:
                 notes.append(self.comment_note)
         if self.hooks is not None:
