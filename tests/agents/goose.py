@@ -71,7 +71,7 @@ OLDER = SCHEMA.replace("    message_id TEXT,\n", "").replace(
     "CREATE INDEX IF NOT EXISTS idx_messages_message_id ON messages(message_id);\n", ""
 )
 
-AUTO = "The previous message is a structured summary of an earlier portion of this session that no longer fits. Continue the session."
+AUTO = "The previous message is a structured summary of an earlier portion of this session. Continue the session."
 MANUAL = (
     "The previous message is a structured summary of the session so far, produced at the user's request. Continue the session."
 )

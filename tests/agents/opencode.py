@@ -127,7 +127,7 @@ class OpenCode:
         if fresh:
             self.db.execute(SCHEMA)
             self.db.execute(
-                "INSERT INTO project(id, worktree, vcs, time_created, time_updated, sandboxes) VALUES ('global', '/', NULL, ?, ?, '[]')",
+                "INSERT INTO project(id, worktree, time_created, time_updated, sandboxes) VALUES ('global', '/', ?, ?, '[]')",
                 (self.now, self.now),
             )
 
@@ -148,7 +148,8 @@ class OpenCode:
     def session(self, key: str, title: str = "", parent: str | None = None, directory: str = "/home/dev/shop") -> str:
         self.now += 60_000
         self.db.execute(
-            "INSERT INTO session(id, project_id, parent_id, slug, directory, path, title, version, model, time_created, time_updated)"
+            "INSERT INTO session"
+            "(id, project_id, parent_id, slug, directory, path, title, version, model, time_created, time_updated)"
             " VALUES (?, 'global', ?, 'calm-otter', ?, '', ?, '1.18.33', ?, ?, ?)",
             (
                 key,
@@ -173,7 +174,8 @@ class OpenCode:
         key = key or self._id("msg")
         data = {"time": {"created": self.now}} | data
         self.db.execute(
-            "INSERT INTO message VALUES (?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET data=excluded.data, time_updated=excluded.time_updated",
+            "INSERT INTO message VALUES (?,?,?,?,?) ON CONFLICT(id)"
+            " DO UPDATE SET data=excluded.data, time_updated=excluded.time_updated",
             (key, session, self.now, self.now, json.dumps(data)),
         )
         self._event(session, "message.updated.1", {"sessionID": session, "info": {"id": key, **data}})
@@ -182,7 +184,8 @@ class OpenCode:
     def part(self, session: str, message: str, data: Data, key: str = "") -> str:
         key = key or self._id("prt")
         self.db.execute(
-            "INSERT INTO part VALUES (?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET data=excluded.data, time_updated=excluded.time_updated",
+            "INSERT INTO part VALUES (?,?,?,?,?,?) ON CONFLICT(id)"
+            " DO UPDATE SET data=excluded.data, time_updated=excluded.time_updated",
             (key, message, session, self.now, self.now, json.dumps(data)),
         )
         self._event(session, "message.part.updated.1", {"sessionID": session, "part": {"id": key, **data}})

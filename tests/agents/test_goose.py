@@ -68,6 +68,9 @@ def test_reading_after_every_write_gives_the_same_messages_as_reading_once(tmp_p
             g.ask(s, prompt)
             journal += lines(path, s, known)
             if prompt != "continue":
+                if n == 1:
+                    g.call(s, "call_1", "developer__shell", {"command": "ls"}, "a")
+                    journal += lines(path, s, known)
                 g.compact(s, f"summary {n}")
                 journal += lines(path, s, known)
             g.answer(s, "ok")
@@ -78,7 +81,7 @@ def test_reading_after_every_write_gives_the_same_messages_as_reading_once(tmp_p
         got = crude.fold(facts(read, rest=True))
         assert [turn["prompt"] for turn in got["turns"]] == ["continue", "step 0", "continue", "step 1", "continue", "step 2"]
         assert {turn["state"] for turn in got["turns"]} == {"completed"}
-        assert got["roles"] == {"user": 6, "assistant": 9, "tool": 0, "reasoning": 0, "summary": 3, "system": 0}
+        assert got["roles"] == {"user": 6, "assistant": 10, "tool": 1, "reasoning": 0, "summary": 3, "system": 0}
         assert got["marks"] == {"meta": 3}
         assert len(got["compactions"]) == 3
 

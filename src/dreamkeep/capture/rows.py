@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -78,8 +78,8 @@ def sessions(host: Host, agent: str, path: str) -> dict[str, Fingerprint]:
     return _steady(host, path, lambda base: _keeper(agent).fingerprints(base))
 
 
-def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> Iterator[Row]:
-    """The rows of a session whose (key, version) is not in `known`. Holds few of them at a time."""
+def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> Generator[Row, None, None]:
+    """The rows of a session whose (key, version) is not in `known`. Holds few of them at a time; close it if you stop early."""
     keeper = _keeper(agent)
     given: dict[str, str] = {}
 

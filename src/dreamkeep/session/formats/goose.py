@@ -54,7 +54,7 @@ class Reader:
         if note:
             yield from self._note(_joined(blocks), key, at)
         elif role == "user" and not shown:
-            yield from self._hidden(_joined(blocks), key, at, used=used)
+            yield from self._hidden(row, _joined(blocks), key, at, used=used)
         elif role == "user":
             yield from self._user(row, blocks, key, at)
         elif role == "assistant":
@@ -64,25 +64,30 @@ class Reader:
 
     # -- compactions
 
-    def _hidden(self, words: str, key: str, at: str | None, *, used: bool) -> Iterator[Fact]:
+    def _hidden(self, row: Mapping[str, Any], words: str, key: str, at: str | None, *, used: bool) -> Iterator[Fact]:
         """In the user's role, but not for the user: a summary; or, hidden from the model too, an old one, or the original of
         a prompt that was doubled. Which of these, the next row tells."""
-        if not words or key == self._turn():
+        if key == self._turn():
+            self.state["words"] = digest(words)
+        elif not words:
             return
-        if used:
+        elif used:
             self.state["summary"] = key
             yield f.Said(f.SUMMARY, words, f"{key}/{digest(words)}", at, self._turn())
         else:
-            self.state["held"] = [key, at, words[:_HELD_BACK]]
+            self.state["held"] = [key, at, words[:_HELD_BACK], self._is_new(row, key)]
 
     def _release(self, note: bool, *, summary: bool) -> Iterator[Fact]:
         held = self.state.pop("held", None)
         if not isinstance(held, list):
             return
-        key, at, words = held
+        key, at, words, fresh = held
         if summary:
-            yield from self._prompted(words, key, at, f"{key}/{digest(words)}")
-            yield f.Said(f.USER, words, f"{key}/{digest(words)}", at, self._turn())
+            said = f"{key}/{_hash({'type': 'text', 'text': words})}"
+            self.state["words"] = digest(words)
+            if fresh:
+                yield from self._prompted(words, key, at, said)
+            yield f.Said(f.USER, words, said, at, self._turn() if fresh else "")
             return
         if note:
             self.state["summary"] = key
@@ -102,18 +107,20 @@ class Reader:
     def _user(self, row: Mapping[str, Any], blocks: list[Mapping[str, Any]], key: str, at: str | None) -> Iterator[Fact]:
         words = _joined(blocks)
         answers = any(text(block.get("type")) == "toolResponse" for block in blocks)
-        known = table(self.state.get("prompt"))
+        fresh = self._is_new(row, key)
         if words and not answers:
-            doubled = self.state.pop("summary", None) and known.get("words") == digest(words)
+            # Not by the turn that is going on, but by the prompt before it in the file: an old compaction's rows come again, too.
+            doubled = self.state.pop("summary", None) and self.state.get("words") == digest(words)
+            self.state["words"] = digest(words)
             if doubled:
                 return
-            if self._is_new(row, key):
+            if fresh:
                 yield from self._prompted(words, key, at, f"{key}/{_hash(_first_text(blocks))}")
-        yield from self._blocks(f.USER, blocks, key, at, self._turn())
+        yield from self._blocks(f.USER, blocks, key, at, self._turn() if fresh else "")
         self._passed(row)
 
     def _prompted(self, words: str, key: str, at: str | None, said: str) -> Iterator[Fact]:
-        self.state["prompt"] = {"key": key, "words": digest(words)}
+        self.state["prompt"] = key
         yield f.Began(key, words, at, said)
 
     def _assistant(self, row: Mapping[str, Any], blocks: list[Mapping[str, Any]], key: str, at: str | None) -> Iterator[Fact]:
@@ -127,7 +134,7 @@ class Reader:
     def _is_new(self, row: Mapping[str, Any], key: str) -> bool:
         """Not inserted again: a compaction gives higher ids to what was there, but not later times."""
         at, last = count(row.get("created_timestamp")), self.state.get("latest")
-        return at is None or not isinstance(last, int) or (at >= last and key != table(self.state.get("prompt")).get("key"))
+        return key != self._turn() and (at is None or not isinstance(last, int) or at >= last)
 
     def _passed(self, row: Mapping[str, Any]) -> None:
         at = count(row.get("created_timestamp"))
@@ -135,7 +142,7 @@ class Reader:
             self.state["latest"] = max(at, self.state.get("latest") or 0)
 
     def _turn(self) -> str:
-        return text(table(self.state.get("prompt")).get("key"))
+        return text(self.state.get("prompt"))
 
     def _blocks(self, role: str, blocks: list[Mapping[str, Any]], key: str, at: str | None, turn: str) -> Iterator[Fact]:
         for block in blocks:
