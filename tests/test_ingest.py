@@ -126,11 +126,12 @@ def test_only_what_is_new_is_read(tmp_path: Path) -> None:
         assert len(said(keep)) == 4001
 
 
-def test_a_transcript_cut_at_every_byte_and_then_finished_gives_each_record_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_transcript_cut_at_every_byte_and_then_finished_gives_each_record_once(step: int, tmp_path: Path) -> None:
     """Captured while it is being written: half a line, and later the other half."""
     home = tmp_path / "home"
     wholes = {}
-    for size in range(1, len(record(1) + record(2)) + 19):
+    for size in range(1, len(record(1) + record(2)) + 19, step):
         mine = f"u{size}"  # no two files are forks of each other
         wholes[size] = record(1, uuid=mine) + b'{"type":"new-kind"}\n' + record(2, uuid=f"{mine}-2", parentUuid=mine)
         home_with(tmp_path, wholes[size][:size], f"cut-{size}")

@@ -70,7 +70,7 @@ class Ingest:
         self._excluded = Excluded(exclude)
         self._cache = Cache(host, root)
         self.again = again
-        self._openings = Openings(host, root, journals, self._excluded)
+        self._openings = Openings(host, root, journals, ids, self._excluded)
         self._forks = Forks(host)
 
     # -- all of them
@@ -181,15 +181,16 @@ class Ingest:
         text = writer.carried(f"src:{name}")
         word = Word.parse(text)
         state = "grew"
+        opening: list[Event] = []
         if word is None:
             if not content.size:
                 return Outcome(source.agent, source.path, session, state="empty")
-            if not self._openings.open(source, session, content):
+            opened = self._openings.of(session, lambda: facts_in(source, content.read(BLOCK, 0)))
+            if opened is None:
                 return Outcome(source.agent, source.path, session, state="excluded")
-            if source.parent:
-                self._say_lineage(session, "subagent", f"{source.agent}:{source.parent}", "its file lies where its parent's are")
-            word, text, state = self._first_word(source, session, content, text)
-        run = _Run(self, source, session, name, content, word, text)
+            word, state, event = self._first_word(source, session, content)
+            opening = [*opened, *self._lineage(source, word, content), event]
+        run = _Run(self, source, session, name, content, word, text, opening)
         if source.form == DOCUMENT:
             state = run.document(state)
         elif word.offset and not goes_on(content, word):
@@ -200,6 +201,7 @@ class Ingest:
         else:
             self._openings.resume_if(session, lambda: facts_in(source, content.read(BLOCK, word.offset)))
             run.grown(step)
+        run.flush()
         return Outcome(source.agent, source.path, session, run.new_bytes, run.new_events, state)
 
     def _same_size(self, run: _Run, content: Content, word: Word, state: str) -> str:
@@ -208,7 +210,7 @@ class Ingest:
         run.rewritten("rewritten", lambda offset: None)
         return "rewritten"
 
-    def _first_word(self, source: Source, session: str, content: Content, text: object) -> tuple[Word, str | None, str]:
+    def _first_word(self, source: Source, session: str, content: Content) -> tuple[Word, str, Event]:
         """Where reading begins: at zero; or, if the file was only moved (archived, compressed), where it was."""
         name = source_name(source)
         carried = self._journals.writer(session).all_carried()
@@ -217,15 +219,9 @@ class Ingest:
             if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._gone(session, key[4:]):
                 moved = known._replace(inode=content.inode)
                 body = {**about(source), "what": "moved", "was": key[4:], "gen": known.generation}
-                event = self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved)})
-                if self._journals.append_if(session, [event], {f"src:{name}": text if isinstance(text, str) else None}) is None:
-                    raise Overtaken
-                return moved, str(moved), "moved"
+                return moved, "moved", self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved)})
         word = Word(1, 0, 0, content.inode, 0, "-", "-")
-        event = self.event(Kind.SOURCE_OPENED, {**about(source), "gen": 1}, {f"src:{name}": str(word)})
-        if self._journals.append_if(session, [event], {f"src:{name}": text if isinstance(text, str) else None}) is None:
-            raise Overtaken
-        return word, str(word), "new"
+        return word, "new", self.event(Kind.SOURCE_OPENED, {**about(source), "gen": 1}, {f"src:{name}": str(word)})
 
     def _gone(self, session: str, name: str) -> bool:
         found = rejoin.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {})
@@ -243,17 +239,23 @@ class Ingest:
     def old_lines(self, session: str, name: str) -> list[bytes]:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
-    def copied_size(self, source: Source, session: str, content: Content) -> int:
-        """How many bytes at the beginning are a copy of another session's; found once, when the file is read first."""
-        fork = self._forks.find(source, content)
-        if fork is None:
-            return 0
-        self._say_lineage(session, "fork", fork.session, fork.evidence)
-        return fork.size
+    def _lineage(self, source: Source, word: Word, content: Content) -> list[Event]:
+        found = []
+        if source.parent:
+            found.append(self._edge("subagent", f"{source.agent}:{source.parent}", "its file lies where its parent's are"))
+        fork = self._forks.find(source, content) if not word.offset else None
+        if fork:
+            found.append(self._edge("fork", fork.session, fork.evidence))
+        return found
 
-    def _say_lineage(self, session: str, kind: str, other: str, evidence: str) -> None:
+    def _edge(self, kind: str, other: str, evidence: str) -> Event:
         body = {"kind": kind, "session": other, "evidence": evidence}
-        self._journals.append(session, [self.event(Kind.LINEAGE_FOUND, body, {f"lineage:{kind}": other})])
+        return self.event(Kind.LINEAGE_FOUND, body, {f"lineage:{kind}": other})
+
+    def copied_size(self, source: Source, content: Content) -> int:
+        """How many bytes at the beginning are a copy of another session's."""
+        fork = self._forks.find(source, content)
+        return fork.size if fork else 0
 
     @property
     def host(self) -> Host:
@@ -321,7 +323,15 @@ class _Run:
     """The reading of one file's new bytes into its session's journal."""
 
     def __init__(
-        self, ingest: Ingest, source: Source, session: str, name: str, content: Content, word: Word, text: str | int | None
+        self,
+        ingest: Ingest,
+        source: Source,
+        session: str,
+        name: str,
+        content: Content,
+        word: Word,
+        text: str | int | None,
+        opening: Sequence[Event],
     ) -> None:
         self._ingest = ingest
         self._source = source
@@ -331,22 +341,21 @@ class _Run:
         self._content = content
         self._word = word
         self._expect: str | int | None = text
-        self._waiting: list[Event] = []
+        #: Appended together: one sync.
+        self._waiting: list[Event] = list(opening)
         self._waiting_bytes = 0
-        self._first = text
         self.new_bytes = 0
         self.new_events = 0
 
     def grown(self, step: Callable[[int], None]) -> None:
         """What was appended since."""
         word = self._word
-        copied = self._ingest.copied_size(self._source, self._session, self._content) if not word.offset else 0
+        copied = self._ingest.copied_size(self._source, self._content) if not word.offset else 0
         for cut in _split_at(cuts(self._content, word.offset, bool(word.open)), copied):
             at = self._word.offset
             self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
             self.new_bytes += cut.size
             step(self._word.offset)
-        self._flush()
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
         """A new generation: lines that we have are named, the others are journaled."""
@@ -361,7 +370,6 @@ class _Run:
         for cut in cuts(self._content, 0, False):
             self._delta(cut, old, places)
             step(self._word.offset)
-        self._flush()
 
     def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int]) -> None:
         last = len(cut.lines) - 1
@@ -406,7 +414,6 @@ class _Run:
         self._word = done
         self._add(event, len(data))
         self.new_bytes = sum(map(len, new))
-        self._flush()
         return state
 
     def _frame(self, cut: Cut, extra: dict[str, Any], size: int, covers: list[bytes] | None = None) -> None:
@@ -440,9 +447,9 @@ class _Run:
         self._waiting.append(event)
         self._waiting_bytes += size
         if self._waiting_bytes >= _APPEND:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if not self._waiting:
             return
         self._ingest.append_if(self._session, self._waiting, {self._key: self._expect})

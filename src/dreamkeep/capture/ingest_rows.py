@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.capture import rows
 from dreamkeep.capture.content import FRAME
-from dreamkeep.capture.opening import cwd_in
 from dreamkeep.capture.seen import Look, Seen
 from dreamkeep.capture.sources import Source
 from dreamkeep.errors import Deleted, DreamkeepError
-from dreamkeep.event import Kind
+from dreamkeep.event import Event, Kind
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
@@ -100,16 +99,17 @@ class _Session:
         first = list(islice(found, _HEAD_ROWS))
         if not first:
             return done
+        opening: list[Event] = []
         if word is None:
-            if not ingest.openings.open_placed(self._session, cwd_in(self._facts(first))):
+            opened = ingest.openings.of(self._session, lambda: self._facts(first))
+            if opened is None:
                 return done._replace(state="excluded")
-            opened = ingest.event(Kind.SOURCE_OPENED, {**self._about, "gen": 1}, {self._key: "rows"})
-            ingest.append_if(self._session, [opened], {self._key: None})
+            opening = [*opened, ingest.event(Kind.SOURCE_OPENED, {**self._about, "gen": 1}, {self._key: "rows"})]
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
-        return self._write(done._replace(state=state), "rows" if word is None else word, chain(first, found), mark)
+        return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
 
-    def _write(self, done: Outcome, word: Any, found: Iterable[rows.Row], mark: str) -> Outcome:
+    def _write(self, done: Outcome, word: Any, opening: list[Event], found: Iterable[rows.Row], mark: str) -> Outcome:
         batches = _batches(found)
         lines = next(batches, [])
         n = 0
@@ -119,7 +119,8 @@ class _Session:
             after = f"rows {mark}" if not following else f"rows {mark} {n}"
             body = pack({"source": self._name, "role": self._source.role}, lines)
             event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
-            self._ingest.append_if(self._session, [event], {self._key: word})
+            self._ingest.append_if(self._session, [*opening, event], {self._key: word})
+            opening = []
             done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)
             word, lines = after, following
         return done

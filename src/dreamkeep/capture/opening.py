@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from dreamkeep.capture.content import BLOCK, Content
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
 from dreamkeep.capture.sources import DOCUMENT, Source
-from dreamkeep.event import Kind
+from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
@@ -21,27 +20,26 @@ from dreamkeep.session.summary import ACTIVE, ENDED
 
 
 class Openings:
-    def __init__(self, host: Host, root: str, journals: Journals, excluded: Excluded) -> None:
+    def __init__(self, host: Host, root: str, journals: Journals, ids: Ids, excluded: Excluded) -> None:
         self._host = host
         self._root = root
         self._journals = journals
+        self._ids = ids
         self._excluded = excluded
 
-    def open(self, source: Source, session: str, content: Content) -> bool:
-        """False when this session is not to be captured."""
-        return self.open_placed(session, cwd_in(facts_in(source, content.read(BLOCK, 0))))
-
-    def open_placed(self, session: str, cwd: str) -> bool:
-        writer = self._journals.writer(session)
-        if writer.carried("opened") is not None:
-            return True
+    def of(self, session: str, facts: Callable[[], Iterable[Fact]]) -> list[Event] | None:
+        """The event that opens it, to be appended together with what was captured first (nothing when it is open already);
+        None when this session is not to be captured."""
+        if self._journals.writer(session).carried("opened") is not None:
+            return []
+        cwd = cwd_in(facts())
         project = project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""
         if self._excluded.session(cwd, project):
-            return False
+            return None
         body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
         # The cursor makes it once only, also when two processes capture the same session at the same time.
-        self._journals.say(session, Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1})
-        return True
+        carry = {"state": ACTIVE, "opened": 1}
+        return [Event(self._ids.new(), Kind.SESSION_OPENED, rfc3339(self._host.now()), body, carry)]
 
     def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:
         """An ended session goes on when a turn begins after its end; what was only read late is no reason, nor are a client's

@@ -1,0 +1,218 @@
+"""One session heard on several channels: its transcript, its hooks, the tap. Each message once, each turn once, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.event import Event, Kind
+from dreamkeep.session.raw import pack
+
+SID = "5f0c2d1e-0000-4000-8000-00000000000a"
+SESSION = f"claude:{SID}"
+
+
+def line(role: str, uuid: str, content: Any, at: int, **message: Any) -> bytes:
+    said = {"role": role, "content": content, **message}
+    record = {
+        "parentUuid": None,
+        "isSidechain": False,
+        "type": role,
+        "message": said,
+        "uuid": uuid,
+        "timestamp": f"2026-11-01T10:00:{at:02d}.000Z",
+        "sessionId": SID,
+        "cwd": "/home/dev/shop",
+    }
+    return json.dumps(record).encode()
+
+
+def tool(name: str, id: str, given: Any) -> list[dict[str, Any]]:
+    return [{"type": "tool_use", "id": id, "name": name, "input": given}]
+
+
+TRANSCRIPT = [
+    line("user", "u1", "continue", 1),
+    line("assistant", "u2", tool("Bash", "toolu_1", {"command": "ls"}), 2, id="m1", stop_reason="tool_use"),
+    line("user", "u3", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt"}], 3),
+    line("assistant", "u4", [{"type": "text", "text": "There is a.txt."}], 4, id="m2", stop_reason="end_turn"),
+    line("user", "u5", "continue", 5),
+    line("assistant", "u6", [{"type": "text", "text": "Done."}], 6, id="m3", stop_reason="end_turn"),
+]
+
+
+def rpc(side: str, **frame: Any) -> tuple[str, bytes]:
+    return side, json.dumps({"jsonrpc": "2.0", **frame}).encode()
+
+
+def update(**what: Any) -> tuple[str, bytes]:
+    return rpc("a", method="session/update", params={"sessionId": SID, "update": what})
+
+
+def chunk(text: str) -> tuple[str, bytes]:
+    return update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": text})
+
+
+def prompt(id: int, text: str) -> tuple[str, bytes]:
+    return rpc("c", id=id, method="session/prompt", params={"sessionId": SID, "prompt": [{"type": "text", "text": text}]})
+
+
+FRAMES = [
+    prompt(1, "continue"),
+    update(sessionUpdate="tool_call", toolCallId="toolu_1", title="ls", kind="execute", rawInput={"command": "ls"}),
+    update(
+        sessionUpdate="tool_call_update",
+        toolCallId="toolu_1",
+        status="completed",
+        content=[{"type": "content", "content": {"type": "text", "text": "a.txt"}}],
+    ),
+    chunk("There is "),
+    chunk("a.txt."),
+    rpc("a", id=1, result={"stopReason": "end_turn"}),
+    prompt(2, "continue"),
+    chunk("Done."),
+    rpc("a", id=2, result={"stopReason": "end_turn"}),
+]
+
+HOOKS: list[tuple[str, dict[str, Any]]] = [
+    ("SessionStart", {"source": "startup"}),
+    ("UserPromptSubmit", {"prompt": "continue"}),
+    ("PostToolUse", {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_response": "a.txt", "tool_use_id": "toolu_1"}),
+    ("Stop", {"last_assistant_message": "There is a.txt."}),
+    ("UserPromptSubmit", {"prompt": "continue"}),
+    ("Stop", {"last_assistant_message": "Done."}),
+]
+
+
+class Heard:
+    """Captured events of one session, put into a keep's journal one by one."""
+
+    def __init__(self, root: Path) -> None:
+        self.keep = Keep.open(root, environment={})
+        self._journals = self.keep._journals()
+        self._n = 0
+
+    def say(self, kind: str, body: Any) -> None:
+        self._n += 1
+        at = f"2026-11-01T11:00:{self._n % 60:02d}.000000Z"
+        self._journals.append(SESSION, [Event(f"event-{self._n}", kind, at, body)])
+
+    def lines(self, *lines: bytes) -> None:
+        self.say(Kind.SOURCE_READ, pack({"source": "main-1", "role": "main", "gen": 1, "at": 0}, lines))
+
+    def frames(self, *frames: tuple[str, bytes], conn: str = "conn-1") -> None:
+        places = [[self._n * 100 + n, side, 1_793_527_200_000_000_000 + n] for n, (side, _) in enumerate(frames)]
+        self.say(Kind.TAP_FRAMES, pack({"conn": conn, "frames": places}, [raw for _, raw in frames]))
+
+    def hooks(self, *calls: tuple[str, dict[str, Any]]) -> None:
+        about = [{"event": e, "at": f"2026-11-01T10:00:{self._n:02d}.{n:06d}Z", "spool": f"{self._n}-{n}"} for n, (e, _) in enumerate(calls)]
+        payloads = [json.dumps({"session_id": SID, "cwd": "/home/dev/shop", "hook_event_name": e, **p}).encode() for e, p in calls]
+        self.say(Kind.HOOK_FIRED, pack({"agent": "claude", "calls": about}, payloads))
+
+    def shown(self) -> dict[str, Any]:
+        return self.keep.show(SESSION)
+
+    def words(self) -> list[tuple[str, str]]:
+        return [(m["role"], m["text"]) for m in self.shown()["messages"] if m["role"] in ("user", "assistant") and m["text"]]
+
+
+WORDS = [("user", "continue"), ("assistant", "There is a.txt."), ("user", "continue"), ("assistant", "Done.")]
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Heard:
+    return Heard(tmp_path / "keep")
+
+
+def everything_once(heard: Heard) -> None:
+    shown = heard.shown()
+    assert sorted(heard.words()) == sorted(WORDS)
+    assert [t["prompt"] for t in shown["turns"]] == ["continue", "continue"]
+    assert [t["state"] for t in shown["turns"]] == ["completed", "completed"]
+    calls = [m for m in shown["messages"] if m.get("tool") and m["role"] == "assistant"]
+    results = [m for m in shown["messages"] if m.get("tool") and m["role"] == "tool"]
+    assert (len(calls), len(results)) == (1, 1)
+    assert not any(m.get("mark") == "partial" for m in shown["messages"])
+    assert shown["session"]["messages"] == len(shown["messages"])
+
+
+@pytest.mark.parametrize("order", ["ft", "tf", "fh", "hf", "fth", "htf", "tfh", "hft"])
+def test_a_session_heard_on_several_channels_has_each_message_and_turn_once(order: str, heard: Heard) -> None:
+    """ACP capture and file capture of one session give one session with each message once; so with hooks. T3: "continue" twice is two."""
+    for channel in order:
+        if channel == "f":
+            heard.lines(*TRANSCRIPT)
+        elif channel == "t":
+            heard.frames(*FRAMES)
+        else:
+            heard.hooks(*HOOKS)
+    everything_once(heard)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_channels_may_interleave_in_any_way(seed: int, tmp_path: Path) -> None:
+    """Each channel in its own order, but mixed by chance, one record to a frame; bit by bit as well as from zero."""
+    chance = random.Random(seed)
+    heard = Heard(tmp_path / "keep")
+    queues: list[list[Any]] = [
+        [("lines", one) for one in TRANSCRIPT],
+        [("frames", one) for one in FRAMES],
+        [("hooks", one) for one in HOOKS],
+    ]
+    while any(queues):
+        queue = chance.choice([q for q in queues if q])
+        how, one = queue.pop(0)
+        getattr(heard, how)(one)
+        if chance.random() < 0.5:
+            heard.shown()
+    everything_once(heard)
+    followed = heard.shown()
+    heard.keep.reindex(from_zero=True)
+    assert heard.shown() == followed
+
+
+def test_a_partial_answer_that_only_the_tap_saw_is_kept_and_marked(heard: Heard) -> None:
+    heard.frames(*FRAMES[:4])  # the agent was killed while it said "There is "
+    heard.lines(*TRANSCRIPT[:3])
+    shown = heard.shown()
+    assert [(m["text"], m["mark"]) for m in shown["messages"] if m.get("mark")] == [("There is ", "partial")]
+    assert heard.words() == [("user", "continue"), ("assistant", "There is ")]
+
+
+def test_a_partial_answer_gives_way_to_the_whole_one(heard: Heard) -> None:
+    heard.frames(*FRAMES[:4])
+    heard.lines(*TRANSCRIPT[:4])
+    assert heard.words() == WORDS[:2]
+    assert not any(m.get("mark") for m in heard.shown()["messages"])
+
+
+def test_what_was_said_only_on_a_weak_channel_stays(heard: Heard) -> None:
+    heard.lines(*TRANSCRIPT[:4])
+    heard.hooks(*HOOKS)  # the transcript was lost before the second turn was in it
+    assert sorted(heard.words()) == sorted(WORDS)
+    assert [t["prompt"] for t in heard.shown()["turns"]] == ["continue", "continue"]
+
+
+def test_what_was_squeezed_out_is_still_found_and_a_record_that_nobody_knows_is_shown_as_such(heard: Heard) -> None:
+    """S27 G5."""
+    boundary = {
+        **json.loads(line("system", "u7", "", 7)),
+        "type": "system",
+        "subtype": "compact_boundary",
+        "compactMetadata": {"trigger": "auto", "preTokens": 100, "postTokens": 10},
+    }
+    summary = {**json.loads(line("user", "u8", "This is a summary.", 7)), "isCompactSummary": True}
+    heard.lines(*TRANSCRIPT, json.dumps(boundary).encode(), json.dumps(summary).encode(), b'{"type":"never-seen","x":1}')
+    heard.lines(line("user", "u9", "and now?", 9))
+    shown = heard.shown()
+    assert "There is a.txt." in [hit.text for hit in heard.keep.search("a.txt")]
+    assert shown["unknown"] == {"never-seen": 1}
+    assert (shown["session"]["segments"], shown["session"]["compactions"]) == (2, 1)
+    first, second = shown["segments"]
+    assert [m["segment"] for m in shown["messages"]] == [first["id"]] * 6 + [second["id"]] * 2
+    assert [c["sources"] for c in shown["compactions"]] == [["transcript"]]
