@@ -98,7 +98,14 @@ class Goose:
         self.db.close()
 
     def session(self, key: str, **columns: Any) -> str:
-        columns = {"id": key, "working_dir": "/home/dev/shop", "name": "New session"} | columns
+        at = "2026-11-01 08:00:00"
+        columns = {
+            "id": key,
+            "working_dir": "/home/dev/shop",
+            "name": "New session",
+            "created_at": at,
+            "updated_at": at,
+        } | columns
         marks = ",".join("?" * len(columns))
         self.db.execute(f"INSERT INTO sessions({','.join(columns)}) VALUES ({marks})", tuple(columns.values()))
         self.talk[key] = []
@@ -114,6 +121,7 @@ class Goose:
             "role": message["role"],
             "content_json": json.dumps(message["content"]),
             "created_timestamp": message["created"],
+            "timestamp": str(self.now),
             "metadata_json": json.dumps({"userVisible": message["seen"][0], "agentVisible": message["seen"][1]}),
         }
         if self.ids:

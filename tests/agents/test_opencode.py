@@ -93,6 +93,22 @@ def test_reading_after_every_write_gives_the_same_view_as_reading_once(tmp_path:
     assert once["roles"] == {"user": 2, "assistant": 4, "tool": 2, "reasoning": 0, "summary": 0, "system": 0}
 
 
+def test_events_are_kept_raw_and_only_new_ones_are_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    o = OpenCode(path)
+    s = o.session("ses_1")
+    known: dict[str, str] = {}
+    o.ask(s, "one")
+    first = lines(path, s, known)
+    o.db.execute("UPDATE event SET data = '{}'")  # nobody does; it shows that they are not looked at again
+    o.ask(s, "two")
+    second = lines(path, s, known)
+    o.close()
+    seqs = [json.loads(line)["row"]["seq"] for line in first + second if b'"table":"event"' in line]
+    assert seqs == list(range(len(seqs)))
+    assert lines(path, s, known) == []
+
+
 def test_a_compaction_is_started_by_a_part_and_completed_by_the_answer_to_it(database: Path) -> None:
     """S4: one id."""
     signals = [one for one in facts(lines(database, SHOP)) if isinstance(one, f.Signal)]

@@ -48,6 +48,9 @@ _BUSY_MS = 300  # SQLite's own waiting, inside one try
 _CHUNK_ROWS, _CHUNK_BYTES = 256, 4 << 20  # read, then checked, then handed out
 
 
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 class Row(NamedTuple):
     """`key`: "table/primary key". The same key with another version is the same row, changed."""
 
@@ -69,8 +72,10 @@ class Keeper(Protocol):
     def fingerprints(self, base: Base) -> dict[str, Fingerprint]:
         """Every session (the root of a chain) with its fingerprint."""
 
-    def places(self, base: Base, session: str) -> Iterator[tuple[str, object]]:
-        """(table, primary key) of every row of a session, in the order in which a reader wants them."""
+    def places(self, base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+        """(table, primary key) of the rows of a session, in the order in which a reader wants them.
+
+        Rows in `known` that can't have changed may be left out."""
 
 
 def sessions(host: Host, agent: str, path: str) -> dict[str, Fingerprint]:
@@ -89,7 +94,7 @@ def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, st
     for pause_s in (*_PAUSES_S, None):
         try:
             with _opened(host, path) as (base, check):
-                found = (row for row in _changed(base, keeper.places(base, session), known) if wanted(row))
+                found = (row for row in _changed(base, keeper.places(base, session, known), known) if wanted(row))
                 for chunk in _chunks(found):
                     check()
                     for row in chunk:
@@ -307,7 +312,7 @@ class Base:
         for values in self.ask(f"{self._select(table, full=True)} WHERE {quoted(pk(table))} = ?", key):
             pairs = zip(values[::2], values[1::2], strict=True)
             held = {name: _shown(_value(*pair)) for name, pair in zip(self.columns(table), pairs, strict=True)}
-            return json.dumps({"table": table, "row": held}, ensure_ascii=False, separators=(",", ":")).encode()
+            return _as_json({"table": table, "row": held}).encode()
         raise AssertionError("it was there a moment ago, in the same transaction")
 
     def _select(self, table: str, *, full: bool) -> str:

@@ -59,7 +59,7 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
     return {key: Fingerprint(mark(version, counts.get(key)), key not in counts) for key, version in base.glimpses("sessions")}
 
 
-def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     base.need("Goose", "sessions", "messages")
     if base.version("sessions", session) is None:
         raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")

@@ -125,7 +125,7 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
     }
 
 
-def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     base.need("Hermes", "sessions", "messages")
     chain = chains(_sessions(base)).get(session)
     if chain is None:

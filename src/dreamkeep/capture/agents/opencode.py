@@ -90,7 +90,7 @@ def _sums(base: Base) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     base.need("OpenCode", "session", "message", "part")
     if base.version("session", session) is None:
         raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
@@ -102,10 +102,24 @@ def places(base: Base, session: str) -> Iterator[tuple[str, object]]:
         yield "message", message
         for (part,) in base.ask("SELECT id FROM part WHERE message_id = ? ORDER BY id", message):
             yield "part", part
-    for table, owner in (("session_message", "session_id"), ("event", "aggregate_id")):
-        if owner in base.columns(table):
-            for (row,) in base.ask(f"SELECT id FROM {table} WHERE {owner} = ? ORDER BY {_order(base, table)}", session):
-                yield table, row
+    if "session_id" in base.columns("session_message"):
+        order = _order(base, "session_message")
+        for (row,) in base.ask(f"SELECT id FROM session_message WHERE session_id = ? ORDER BY {order}", session):
+            yield "session_message", row
+    yield from _events(base, session, known)
+
+
+def _events(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    """Events are only ever added, and taken in their order: all before one that is known are known."""
+    if not {"aggregate_id", "seq"} <= set(base.columns("event")):
+        return
+    last = -1
+    for row, seq in base.ask("SELECT id, seq FROM event WHERE aggregate_id = ? ORDER BY seq DESC", session):
+        if f"event/{row}" in known:
+            last = seq
+            break
+    for (row,) in base.ask("SELECT id FROM event WHERE aggregate_id = ? AND seq > ? ORDER BY seq", session, last):
+        yield "event", row
 
 
 def _order(base: Base, table: str) -> str:

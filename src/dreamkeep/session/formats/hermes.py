@@ -34,6 +34,7 @@ _SESSIONS_REMEMBERED = 16
 _UNIQUE = 12  # characters from which on a tool's id names one call and no other
 _STAMPED_S = 0.02  # rows of one compaction are stamped within this time
 _COPYING_S = 0.25  # rows that a branch copies follow each other within this time
+_HELD_COLUMNS = ("id", "session_id", "role", "content", "timestamp", "active", "compacted", "observed", "display_kind")
 _HELD_BACK = 4000  # characters of a prompt that wait for the next row
 
 
@@ -128,7 +129,7 @@ class Reader:
         elif self._find(row, state.get("gen", []), 0, exact=True) is not None:
             self._open(None)
             yield from self._copied(row)
-        elif row.hash == state.get("first") and state.get("compacted") and not row.unique:
+        elif row.role == "user" and row.hash == state.get("first") and state.get("compacted"):
             yield from self._perhaps_copied(row)
         else:
             yield from self._fresh(row)
@@ -140,7 +141,7 @@ class Reader:
             self._open(row.at)
             yield from self._copied(row)
         else:
-            self.state["held"] = dict(row.raw)
+            self.state["held"] = {name: row.raw[name] for name in _HELD_COLUMNS if name in row.raw}
 
     def _fresh(self, row: _Row) -> Iterator[Fact]:
         """A message that was not there before."""
