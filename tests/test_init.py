@@ -121,7 +121,7 @@ def test_every_agent_gets_its_hooks_and_its_server_in_its_own_form(home: Home) -
     assert home.json(".codex/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] == 3
     assert home.json(".gemini/settings.json")["hooks"]["AfterTool"][0]["hooks"][0]["timeout"] == 10_000
     assert list(home.json(".codex/hooks.json")) == ["hooks"], "Codex throws a file with any other key away"
-    server = {"command": PYTHON, "args": ["-m", "dreamkeep", "mcp", "--keep", home.keep]}
+    server = {"command": PYTHON, "args": ["-P", "-m", "dreamkeep", "mcp", "--keep", home.keep]}
     assert home.json(".claude.json")["mcpServers"] == {"dreamkeep": {"type": "stdio", **server}}
     assert home.json(".gemini/settings.json")["mcpServers"] == {"dreamkeep": server}
     assert tomllib.loads((home.folder / ".codex/config.toml").read_text()) == {"mcp_servers": {"dreamkeep": server}}
@@ -418,7 +418,7 @@ def test_a_yaml_file_that_its_agent_has_dumped_again_still_shows_ours(home: Home
     dumped = "hooks:\n" + "".join(
         f"  {event}:\n  - command: {command} {event}{fold}{home.keep}\n    timeout: 10\n" for event in wanted.EVENTS["hermes"]
     )
-    dumped += "mcp_servers:\n  dreamkeep:\n    args:\n    - -m\n    - dreamkeep\n    - mcp\n    - --keep\n"
+    dumped += "mcp_servers:\n  dreamkeep:\n    args:\n    - -P\n    - -m\n    - dreamkeep\n    - mcp\n    - --keep\n"
     dumped += f"    - {home.keep}\n    command: {PYTHON}\n"
     path.write_text(dumped)
     assert home.init("hermes")[0].action == "unchanged"

@@ -71,10 +71,11 @@ class Program(NamedTuple):
         return [self.python, "-I", "-S", self.hook, agent, event, self.keep]
 
     def hook_command(self, agent: str, event: str) -> str:
-        return shlex.join(self.hook_words(agent, event))
+        return spool.hook_command(self.python, self.hook, agent, event, self.keep)
 
     def server_words(self) -> list[str]:
-        return ["-m", "dreamkeep", "mcp", "--keep", self.keep]
+        # -P: the agent starts it in the project's folder, and nothing that lies there may be imported.
+        return ["-P", "-m", "dreamkeep", "mcp", "--keep", self.keep]
 
 
 def is_our_hook(command: Any, hook: str, agent: str = "") -> bool:
