@@ -115,7 +115,7 @@ def test_every_agent_gets_its_hooks_and_its_server_in_its_own_form(home: Home) -
         assert list(hooks) == list(wanted.EVENTS[agent])
         for event, [group] in hooks.items():
             [handler] = group["hooks"]
-            assert shlex.split(handler["command"]) == [PYTHON, "-I", "-S", HOOK, agent, event, home.keep]
+            assert shlex.split(handler["command"]) == [PYTHON, "-I", "-S", HOOK, agent, event, home.keep, "||", ":"]
             assert "async" not in handler, "an async Stop hook never ran in Claude's print mode"
     assert home.json(".claude/settings.json")["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] == 60
     assert home.json(".codex/hooks.json")["hooks"]["SessionEnd"][0]["hooks"][0]["timeout"] == 3
@@ -129,7 +129,8 @@ def test_every_agent_gets_its_hooks_and_its_server_in_its_own_form(home: Home) -
     assert local == {"type": "local", "command": [PYTHON, *server["args"]], "enabled": True}
     hermes = (home.folder / ".hermes/config.yaml").read_text()
     assert (
-        f'  pre_llm_call:\n    - command: "{PYTHON} -I -S {HOOK} hermes pre_llm_call {home.keep}"\n      timeout: 10\n' in hermes
+        f'  pre_llm_call:\n    - command: "{PYTHON} -I -S {HOOK} hermes pre_llm_call {home.keep} || :"\n      timeout: 10\n'
+        in hermes
     )
     assert (home.folder / ".config/opencode/plugins/dreamkeep.js").read_text().startswith(plugin.SIGN)
 
@@ -176,7 +177,7 @@ def test_paths_with_spaces_and_quotes_reach_the_hook_as_they_are(tmp_path: Path)
     keep, hook = '/a b/it\'s "mine" $HOME', "/x y/dreamkeep/capture/hook.py"
     home.init(*AGENTS, keep=f"{tmp_path}{keep}", hook=hook)
     command = home.json(".claude/settings.json")["hooks"]["Stop"][0]["hooks"][0]["command"]
-    assert shlex.split(command)[3:] == [hook, "claude", "Stop", f"{tmp_path}{keep}"]
+    assert shlex.split(command)[3:7] == [hook, "claude", "Stop", f"{tmp_path}{keep}"]
     assert {c.action for c in home.init(*AGENTS, keep=f"{tmp_path}{keep}", hook=hook)} == {"unchanged"}
     assert {c.action for c in home.uninstall(*AGENTS, keep=f"{tmp_path}{keep}", hook="/other")} == {"remove"}
     assert home.tree() == {}
@@ -416,7 +417,8 @@ def test_a_yaml_file_that_its_agent_has_dumped_again_still_shows_ours(home: Home
     command = f"{PYTHON} -I -S {HOOK} hermes"
     fold = "\n      " if wide == 80 else " "
     dumped = "hooks:\n" + "".join(
-        f"  {event}:\n  - command: {command} {event}{fold}{home.keep}\n    timeout: 10\n" for event in wanted.EVENTS["hermes"]
+        f"  {event}:\n  - command: '{command} {event}{fold}{home.keep} || :'\n    timeout: 10\n"
+        for event in wanted.EVENTS["hermes"]
     )
     dumped += "mcp_servers:\n  dreamkeep:\n    args:\n    - -P\n    - -m\n    - dreamkeep\n    - mcp\n    - --keep\n"
     dumped += f"    - {home.keep}\n    command: {PYTHON}\n"
@@ -608,7 +610,7 @@ def test_an_older_install_elsewhere_is_changed_in_place_and_never_doubled(home: 
     path = home.write(".claude/settings.json", json.dumps(text, indent=2))
     assert actions(home.init("claude"))["settings.json"] == "update"
     hooks = json.loads(path.read_text())["hooks"]
-    now = {**mine, "command": f"{PYTHON} -I -S {HOOK} claude Stop {home.keep}", "timeout": 10}
+    now = {**mine, "command": f"{PYTHON} -I -S {HOOK} claude Stop {home.keep} || :", "timeout": 10}
     assert hooks["Stop"] == [THEIRS, {"hooks": [now, near]}]
     assert "PreToolUse" not in hooks
     home.uninstall("claude")
@@ -981,6 +983,14 @@ def _quiet(keep: str) -> None:
         if free:
             break
         host.sleep(0.05)
+
+
+def test_a_hook_whose_file_is_gone_does_not_stop_the_agent(home: Home) -> None:
+    """A Python that does not find its file exits with 2, which tells an agent to stop."""
+    home.init("claude", python=sys.executable, hook="/not/there/dreamkeep/capture/hook.py")
+    command = home.json(".claude/settings.json")["hooks"]["Stop"][0]["hooks"][0]["command"]
+    done = subprocess.run(["/bin/sh", "-c", command], input=b"{}", capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs a JavaScript engine")

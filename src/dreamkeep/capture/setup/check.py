@@ -72,7 +72,7 @@ def _installed(
     gone = sorted(word for word in words if host.stat(word) is None)
     for word in gone:
         yield _entry(agent, False, f"hooks start {word}, which is not there any more", again)
-    keeps = sorted({command[-1] for command in there.values()} - {program.keep})
+    keeps = sorted({keep for command in there.values() for keep in command[_hook_at(command) + 3 :][:1]} - {program.keep})
     if program.keep and keeps:
         yield _entry(agent, True, f"hooks write to another keep ({', '.join(keeps)})", f"{again} --keep {program.keep}")
     if not missing and not gone:
@@ -81,8 +81,12 @@ def _installed(
 
 def _files_in(command: Sequence[str]) -> list[str]:
     """The interpreter and the hook: what must be there."""
-    at = next((n for n, word in enumerate(command) if word.endswith("hook.py")), 0)
-    return [word for word in (command[0], command[at]) if os.path.isabs(word)]
+    return [word for word in (command[0], command[_hook_at(command)]) if os.path.isabs(word)]
+
+
+def _hook_at(command: Sequence[str]) -> int:
+    """Behind it come the agent, the event and the keep."""
+    return next((n for n, word in enumerate(command) if word.endswith("hook.py")), 0)
 
 
 def _settings(agent: str, hooks: Target, data: bytes | None, installed: bool) -> Iterator[Check]:

@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.capture import spool
+
 #: The agents that can be set up, in the order in which they are.
 AGENTS = ("claude", "codex", "gemini", "qwen", "opencode", "hermes")
 SERVER = "dreamkeep"
