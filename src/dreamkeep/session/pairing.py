@@ -144,19 +144,25 @@ class Pairing:
 
     def _completed(self, voice: str, signal: Signal, moment: Moment) -> None:
         known = self._find(signal)
-        fresh = 1
+        fresh = 1 if known is None else 0
         if signal.depth is not None:
             deepest = self._depths.get(voice, 0)
             fresh = min(signal.depth - deepest, _MOST_AT_ONCE)
             self._depths[voice] = max(signal.depth, deepest)
-        for _ in range(fresh - 1):
+        if known is not None:
+            fresh -= c.untold(known, voice)
+            self._told_again(known, voice, signal, moment)
+        else:
+            fresh -= 1
+        for _ in range(fresh):
             # It is deeper by several, and names the last of them at most.
             unnamed = signal._replace(id="", scope="", old_scope="", before=None, after=None, reason="", turn="")
             self._claim(voice, unnamed, moment)
-        if known is None:
-            if fresh > 0:
-                self._claim(voice, signal, moment)
-        elif not c.untold(known, voice) or (signal.historic and known.state == COMPLETED):
+        if known is None and fresh >= 0:
+            self._claim(voice, signal, moment)
+
+    def _told_again(self, known: Entity, voice: str, signal: Signal, moment: Moment) -> None:
+        if not c.untold(known, voice) or (signal.historic and known.state == COMPLETED):
             self._put(c.with_word(known, voice, signal, COMPLETED))  # no more than perhaps a reason, or numbers
         elif signal.historic or known.state == COMPLETED:
             self._complete(known, voice, signal, moment)
@@ -180,13 +186,12 @@ class Pairing:
             self._complete(entity, voice, signal, moment)
 
     def _joined(self, entity: Entity, own: Entity, voice: str) -> Entity:
-        """What this voice saw starting is what others had told of before. If it cannot be all one, this voice's word moves over."""
-        both = c.same(entity, own)
-        self._drop(own)
-        if both is None:
-            self._put(_without(own, voice))
-            both = entity._replace(told={**entity.told, voice: own.told[voice]})
-        return both
+        """What this voice saw starting is what others had told of before. If not all of it can be, its word alone moves over."""
+        if both := c.same(entity, own):
+            self._drop(own)
+            return both
+        self._put(_without(own, voice))
+        return entity._replace(told={**entity.told, voice: own.told[voice]})
 
     def _choose(self, voice: str, signal: Signal, moment: Moment, own: Entity | None) -> Entity | None:
         """The oldest that this voice has not told of, the best fit first; what was given up for dead comes last, newest first."""
