@@ -1,7 +1,7 @@
 """What the tap adds to a round trip between client and agent, while the disk stalls; and how fast bytes pass.
 
 Fair, because both sides are the same client and the same agent (it sends back what it gets), connected by pipes directly or
-through the tap, in turn. The tap runs on a disk whose every sync takes two seconds: nothing that is journaled may be felt. A round
+through the tap, in turn. The tap runs on a disk whose every sync takes two seconds: nothing of the journal may be felt. A round
 trip passes the tap twice. Added latency is compared at the same percentile: p99 through the tap minus p99 without it.
 """
 

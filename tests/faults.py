@@ -147,6 +147,12 @@ class FragileHost:
     def entries(self, folder: str) -> list[Entry]:
         return [Entry(name, self.stat(f"{folder}/{name}")) for name in sorted(self.names(folder))]
 
+    def real_path(self, path: str) -> str:
+        return path
+
+    def imitate(self, path: str, like: str) -> None:
+        self._step("imitate", path)
+
     def start(self, words: Sequence[str], log: str) -> None:
         raise OSError(errno.ENOSYS, "no processes here")
 

@@ -110,8 +110,13 @@ class Heard:
         self.say(Kind.TAP_FRAMES, pack({"conn": conn, "frames": places}, [raw for _, raw in frames]))
 
     def hooks(self, *calls: tuple[str, dict[str, Any]]) -> None:
-        about = [{"event": e, "at": f"2026-11-01T10:00:{self._n:02d}.{n:06d}Z", "spool": f"{self._n}-{n}"} for n, (e, _) in enumerate(calls)]
-        payloads = [json.dumps({"session_id": SID, "cwd": "/home/dev/shop", "hook_event_name": e, **p}).encode() for e, p in calls]
+        about = [
+            {"event": e, "at": f"2026-11-01T10:00:{self._n:02d}.{n:06d}Z", "spool": f"{self._n}-{n}"}
+            for n, (e, _) in enumerate(calls)
+        ]
+        payloads = [
+            json.dumps({"session_id": SID, "cwd": "/home/dev/shop", "hook_event_name": e, **p}).encode() for e, p in calls
+        ]
         self.say(Kind.HOOK_FIRED, pack({"agent": "claude", "calls": about}, payloads))
 
     def shown(self) -> dict[str, Any]:

@@ -450,3 +450,26 @@ def test_operations_make_the_new_lines_out_of_the_old() -> None:
     ops, inserted = operations(new, old, {line: n for n, line in reversed(list(enumerate(old)))})
     assert ops == [[2, 2], 1, [0, 3], 2, [4, 1]]
     assert inserted == [b"x", b"y", b"z"]
+
+
+def test_a_cold_journal_is_small_still_exact_and_goes_on(tmp_path: Path) -> None:
+    """J7: the last part, too, when nobody has written to it for long; a writer that had it open notices."""
+    home, file = home_with(tmp_path, b"".join(record(n, "the same words again " * 20) for n in range(1, 200)))
+    with Keep.open(tmp_path / "keep") as keep, Keep.open(tmp_path / "keep") as other:
+        ingest(keep, home)
+        other.session(SID, agent="claude").title("by another process")
+        hot = sum(map(len, journal_bytes(keep).values()))
+        assert hot < 1.35 * file.stat().st_size
+        assert keep.compress() == 0, "it is not cold yet"
+        assert keep.compress(everything=True) == 1
+        cold = sum(p.stat().st_size for p in Path(keep.root, "journal").rglob("*.zst"))
+        assert cold < 0.35 * file.stat().st_size
+        assert raw(keep) == file.read_bytes()
+        other.session(SID, agent="claude").title("and once more")
+        with file.open("ab") as grows:
+            grows.write(record(200))
+        ingest(keep, home)
+        assert raw(keep) == file.read_bytes()
+        assert len(said(keep)) == 200
+        assert keep.summary(f"claude:{SID}").title == "and once more"
+        assert keep.show(SID)["faults"] == []

@@ -38,25 +38,6 @@ HOOK = "/opt/dreamkeep/lib/dreamkeep/capture/hook.py"
 PYTHON = "/opt/dreamkeep/bin/python"
 
 
-class Machine(RealHost):
-    """This machine, with the two things that users' files need."""
-
-    def real_path(self, path: str) -> str:
-        return os.path.realpath(path)
-
-    def imitate(self, path: str, like: str) -> None:
-        seen = os.stat(like)
-        os.chmod(path, seen.st_mode & 0o7777)
-
-
-class FragileMachine(FragileHost):
-    def real_path(self, path: str) -> str:
-        return path
-
-    def imitate(self, path: str, like: str) -> None:
-        self._step("imitate", path)
-
-
 class Home:
     """A user's home folder and what `init` does in it."""
 
@@ -72,9 +53,9 @@ class Home:
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
         return path
 
-    def init(self, *agents: str, host: Machine | None = None, **more: Any) -> list[Change]:
+    def init(self, *agents: str, host: RealHost | None = None, **more: Any) -> list[Change]:
         given: dict[str, Any] = {"keep": self.keep, "python": PYTHON, "hook": HOOK, **more}
-        return setup.init(host or Machine(), str(self.folder), self.environment, agents=agents, **given)
+        return setup.init(host or RealHost(), str(self.folder), self.environment, agents=agents, **given)
 
     def uninstall(self, *agents: str, **more: Any) -> list[Change]:
         return self.init(*agents, uninstall=True, **more)
@@ -697,7 +678,7 @@ def test_a_backup_is_made_once_for_each_state_and_never_overwritten(home: Home) 
 def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> None:
     path = home.write(".claude/settings.json", '{"a": 1}')
 
-    class Hasty(Machine):
+    class Hasty(RealHost):
         times = 0
 
         def imitate(self, path_: str, like: str) -> None:
@@ -713,7 +694,7 @@ def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> No
     home.uninstall("claude")
     assert path.read_text() == '{"a": 4}'
 
-    class Restless(Machine):
+    class Restless(RealHost):
         times = 0
 
         def imitate(self, path_: str, like: str) -> None:
@@ -729,7 +710,7 @@ def test_who_writes_between_our_look_and_our_write_is_not_lost(home: Home) -> No
 def test_a_file_that_appears_while_we_make_one_is_merged_into(home: Home) -> None:
     """W11: create or fail."""
 
-    class Late(Machine):
+    class Late(RealHost):
         def link(self, old: str, new: str) -> None:
             if new.endswith("hooks.json") and not os.path.exists(new):
                 Path(new).write_text(json.dumps({"hooks": {"Stop": [THEIRS]}}))
@@ -769,7 +750,7 @@ FILES = {
 SETS = [("claude",), pytest.param(("claude", "codex", "hermes"), marks=pytest.mark.slow)]
 
 
-def prepared(host: FragileMachine) -> FragileMachine:
+def prepared(host: FragileHost) -> FragileHost:
     for path, data in FILES.items():
         make_folders(host, os.path.dirname(path))
         handle = host.create(path)
@@ -780,7 +761,7 @@ def prepared(host: FragileMachine) -> FragileMachine:
     return host
 
 
-def run(host: FragileMachine, agents: Sequence[str], *, python: str = PYTHON, uninstall: bool = False) -> list[Change]:
+def run(host: FragileHost, agents: Sequence[str], *, python: str = PYTHON, uninstall: bool = False) -> list[Change]:
     return setup.init(host, "/h", {}, agents=agents, keep="/k", python=python, hook=HOOK, uninstall=uninstall)
 
 
@@ -789,8 +770,8 @@ def shown(host: FragileHost) -> dict[str, bytes]:
     return {name: read_file(host, name) for name in names if host.stat(name)}
 
 
-def rebooted(host: FragileMachine, loss: str, seed: int) -> FragileMachine:
-    after = FragileMachine(seed=seed + 1)
+def rebooted(host: FragileHost, loss: str, seed: int) -> FragileHost:
+    after = FragileHost(seed=seed + 1)
     after.root = host.reboot(loss, seed).root
     return after
 
@@ -798,11 +779,11 @@ def rebooted(host: FragileMachine, loss: str, seed: int) -> FragileMachine:
 @pytest.mark.parametrize("agents", SETS, ids=len)
 def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(agents: Sequence[str]) -> None:
     """W12 W15 W16: and afterwards installing and uninstalling work, to the last byte."""
-    whole = prepared(FragileMachine())
+    whole = prepared(FragileHost())
     run(whole, agents)
     new = shown(whole)
     for n in count(1):
-        host = prepared(FragileMachine(seed=n))
+        host = prepared(FragileHost(seed=n))
         host.plan(n, "cut")
         try:
             run(host, agents)
@@ -829,7 +810,7 @@ def test_power_cut_at_every_step_leaves_the_old_file_or_the_new_one(agents: Sequ
 def test_power_cut_during_an_update_still_finds_the_way_back(agents: Sequence[str]) -> None:
     """W15: the memory of what was before us survives the writing of what comes next."""
     for n in count(1):
-        host = prepared(FragileMachine(seed=n))
+        host = prepared(FragileHost(seed=n))
         run(host, agents)
         host.plan(n, "cut")
         try:
@@ -851,7 +832,7 @@ def test_a_failing_operation_costs_one_file_and_leaves_nothing_half_done(how: st
     """W15 W8: what failed is said, the others are installed, and trying again finishes the work."""
     failed = 0
     for n in count(1):
-        host = prepared(FragileMachine(seed=n))
+        host = prepared(FragileHost(seed=n))
         make_folders(host, "/k/state/init")
         host.plan(n, how, errno.ENOSPC)
         try:
@@ -875,7 +856,7 @@ def test_a_failing_operation_costs_one_file_and_leaves_nothing_half_done(how: st
 
 
 def checks(home: Home, **more: Any) -> list[tuple[str, bool]]:
-    found = examine(Machine(), str(home.folder), home.environment, **more)
+    found = examine(RealHost(), str(home.folder), home.environment, **more)
     assert all(set(check) == {"check", "ok", "what", "next"} for check in found)
     assert all(check["next"] for check in found if not check["ok"])
     return [(check["what"], check["ok"]) for check in found]

@@ -122,6 +122,7 @@ class Keep:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         from dreamkeep.capture.seen import Cache
 
+        self.drain()  # what hooks said of it would otherwise lie in the spool for a while
         found = self.summary(self.resolve(session))
         try:
             cache = Cache(self._host, self.root)
@@ -249,6 +250,37 @@ class Keep:
             excluded=excluded.session,
         )
 
+    def init(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        uninstall: bool = False,
+        mcp: bool = True,
+    ) -> list[dict[str, str]]:
+        """Hooks and the MCP server into the settings of the agents found, or out of them again."""
+        from dreamkeep.capture import setup
+
+        where, environment = self._home(home)
+        python = os.path.abspath(sys.executable)
+        try:
+            done = setup.init(
+                self._host,
+                where,
+                environment,
+                agents=agents,
+                keep=self.root,
+                python=python,
+                hook=_hook_file(),
+                dry_run=dry_run,
+                uninstall=uninstall,
+                mcp=mcp,
+            )
+        except OSError as problem:
+            raise from_os(problem, "setting up", str(problem.filename or where)) from problem
+        return [change.as_json() for change in done]
+
     def _ingest(self, again: bool = False) -> Ingest:
         from dreamkeep.capture.ingest import Ingest
 
@@ -318,9 +350,14 @@ class Keep:
         return {**answer, "strays": len(self._strays)}
 
     def doctor(self) -> list[dict[str, Any]]:
+        from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
 
-        return doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
+        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
+        lost = spool.problems(self._host, self.root, self._environment)
+        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root))
+        where, environment = self._home(None)
+        return found + setup.examine(self._host, where, environment, hook=_hook_file(), keep=self.root)
 
     # -- care
 
@@ -333,16 +370,22 @@ class Keep:
             self._with_index(_clear, follow=False)
         return self._with_index(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
 
-    def compress(self) -> int:
-        """Finished parts that nobody will write again, as zstd; how many there were."""
+    def compress(self, *, everything: bool = False) -> int:
+        """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
+        `retention.compress_days` (or all, now). How many there were."""
         from dreamkeep.index.build import journals
         from dreamkeep.journal import parts
 
         done = 0
+        before = self._host.now() - int(self.config["retention.compress_days"] * 86_400e9)
         for name in [*journals(self._host, self.root), "journal/keep"]:
             folder = f"{self.root}/{name}"
             try:
-                done += sum(parts.compress(self._host, folder, part) for part in parts.numbers(self._host, folder)[:-1])
+                numbers = parts.numbers(self._host, folder)
+                done += sum(parts.compress(self._host, folder, part) for part in numbers[:-1])
+                hot = self._host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
+                if hot and name != "journal/keep" and (everything or hot.mtime_ns < before):
+                    done += parts.compress(self._host, folder, numbers[-1], last=True)
             except OSError as problem:
                 raise from_os(problem, "compressing", folder) from problem
         return done
@@ -441,11 +484,16 @@ class Keep:
             store.close()
 
 
-def hook(words: Sequence[str]) -> None:
+def hook(words: Sequence[str], keep: str = "") -> None:
     """One call of an agent's hook, in this process."""
     from dreamkeep.capture import hook
 
-    hook.main(list(words))
+    hook.main(list(words), keep)
+
+
+def _hook_file() -> str:
+    """The file that agents start: it must be found where it is, without importing it."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "capture", "hook.py")
 
 
 def _clear(store: Store) -> None:

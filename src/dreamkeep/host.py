@@ -124,6 +124,12 @@ class Host(Protocol):
     def hasten(self) -> None:
         """Told once by who is about to append often, perhaps from many threads."""
 
+    def real_path(self, path: str) -> str:
+        """Where a path leads when every link is followed; the last name need not be there."""
+
+    def imitate(self, path: str, like: str) -> None:
+        """`path` gets the mode of `like`, and its owner where we may give it."""
+
     def start(self, words: Sequence[str], log: str) -> None:
         """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`."""
 
@@ -225,6 +231,17 @@ class RealHost:
     def free_space(self, path: str) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def imitate(self, path: str, like: str) -> None:
+        seen = os.stat(like)
+        try:
+            os.chown(path, seen.st_uid, seen.st_gid)
+        except PermissionError:
+            pass  # only root may give files away
+        os.chmod(path, seen.st_mode & 0o7777)
 
     def start(self, words: Sequence[str], log: str) -> None:
         import signal

@@ -2,6 +2,8 @@
 
     python -m tests.agents.acp_agent agent                 an ACP agent on stdio: what a prompt says is what it does
     python -m tests.agents.acp_agent echo | burst N        no ACP at all: bytes
+    python -m tests.agents.acp_agent sdk                   built on the protocol's own package
+    python -m tests.agents.acp_agent play FILE             the agent's part of a conversation that was written down
     python -m tests.agents.acp_agent tap ROOT [--stall S] [--room BYTES] [--agent NAME] -- CMD…
 
 Prompts: `say WORDS` streams them word by word; `log LINE` writes to stderr; `die` kills itself with -9 behind its first word;
@@ -95,6 +97,18 @@ def burst(count: int) -> None:
     out.flush()
 
 
+def play(file: str) -> None:
+    """Lines of {"dir": "out" (the client says) | "in" (the agent says), "msg": {…}}."""
+    with open(file, "rb") as lines:
+        for line in lines:
+            said = json.loads(line)
+            if said["dir"] == "in":
+                sys.stdout.buffer.write(json.dumps(said["msg"]).encode() + b"\n")
+                sys.stdout.buffer.flush()
+            elif not sys.stdin.buffer.readline():
+                return
+
+
 def sdk() -> None:
     """An agent built on the protocol's own package."""
     import asyncio
@@ -172,6 +186,8 @@ def main(words: list[str]) -> None:
     match words:
         case ["agent"]:
             Agent().run()
+        case ["play", file]:
+            play(file)
         case ["sdk"]:
             sdk()
         case ["echo"]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
 from dreamkeep.capture.sources import DOCUMENT, Source
-from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
@@ -38,7 +38,7 @@ class Openings:
             return None
         body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
         # The cursor makes it once only, also when two processes capture the same session at the same time.
-        carry = {"state": ACTIVE, "opened": 1}
+        carry: Carry = {"state": ACTIVE, "opened": 1}
         return [Event(self._ids.new(), Kind.SESSION_OPENED, rfc3339(self._host.now()), body, carry)]
 
     def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:

@@ -14,12 +14,11 @@ from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
 
-
 _REWRITTEN = frozenset(("shrank", "rewritten", "replaced"))
 
 
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
-    """What the journal says of each source: name → path, role, form, …; the newest word counts. One that moved has its new name."""
+    """What the journal says of each source: name → path, role, form, …; the newest word counts. What moved has its new name."""
     found: dict[str, dict[str, Any]] = {}
     for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
         body = frame["body"]

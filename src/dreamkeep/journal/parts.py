@@ -97,19 +97,38 @@ def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:
             yield line
 
 
-def compress(host: Host, folder: str, part: int) -> bool:
-    """Replace a finished part by its compressed form. The plain one goes only when the other is durable and proven equal."""
+def compress(host: Host, folder: str, part: int, *, last: bool = False) -> bool:
+    """Replace a finished part by its compressed form. The plain one goes only when the other is durable and proven equal.
+
+    `last`: also the one being written, of a journal that nobody has written to for long: whoever writes next begins another.
+    """
     path = f"{folder}/{name(part)}"
     if host.stat(path) is None:
         return False
     guard = host.open_lock(f"{folder}/{LOCK}")
     try:
         # Under the journal's lock: a rotation that fails makes a part and takes it away again, and then this one is the last.
-        if not host.try_lock(guard) or part >= numbers(host, folder)[-1]:
+        if not host.try_lock(guard):
             return False
+        if part >= numbers(host, folder)[-1]:
+            if not last or not _ends_well(host, folder, part):
+                return False
+            # Told before it is done: a writer that has this part open looks again, and finds that it must not write to it.
+            host.cut(guard, part + 1)
         return _compress(host, folder, part, path)
     finally:
         host.close(guard)
+
+
+def _ends_well(host: Host, folder: str, part: int) -> bool:
+    """Only whole frames: a tail must be settled by a writer, who needs the plain file for that."""
+    from dreamkeep.journal.frame import parse
+
+    found = False
+    with stream(host, folder, part) as source:
+        while line := source.readline(LONGEST_LINE):
+            found = line.endswith(b"\n") and parse(line[:-1]) is not None
+    return found
 
 
 def _compress(host: Host, folder: str, part: int, path: str) -> bool:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dreamkeep.capture.setup.apply import FOLDER, Change, Door, Hand, Target
+from dreamkeep.capture.setup.apply import FOLDER, Change, Hand, Target
 from dreamkeep.capture.setup.check import codex_trust, examine
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
 from dreamkeep.errors import BadUsage
-from dreamkeep.host import lock, make_folders
+from dreamkeep.host import Host, lock, make_folders
 
-__all__ = ["AGENTS", "Change", "Door", "codex_trust", "examine", "init"]
+__all__ = ["AGENTS", "Change", "codex_trust", "examine", "init"]
 
 _WAIT_S = 30.0
 _NEXT = {
@@ -29,7 +29,7 @@ _NEXT = {
 
 
 def init(
-    host: Door,
+    host: Host,
     home: str,
     environment: Mapping[str, str],
     *,

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dreamkeep.capture.setup.plan import Edit, Edited
 from dreamkeep.capture.setup.text import Unreadable
@@ -28,16 +28,6 @@ _TRIES = 5
 _TEMP = ".dreamkeep-tmp-"
 #: Bytes that we wrote and that lead back to the same original.
 _REMEMBERED = 16
-
-
-class Door(Host, Protocol):
-    """What setting up needs of the machine beyond files of our own: the users' are links, and have modes and owners."""
-
-    def real_path(self, path: str) -> str:
-        """Where a path leads when every link is followed; the last name need not be there."""
-
-    def imitate(self, path: str, like: str) -> None:
-        """`path` gets the mode of `like`, and its owner where we may give it."""
 
 
 class Change(NamedTuple):
@@ -83,7 +73,7 @@ class _Moved(Exception):
 class Hand:
     """Works on one keep's account; `dry`: only says what it would do."""
 
-    def __init__(self, host: Door, keep: str, *, dry: bool) -> None:
+    def __init__(self, host: Host, keep: str, *, dry: bool) -> None:
         self._host = host
         self._keep = keep
         self._dry = dry

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dreamkeep.capture.setup import jsonedit, tomledit, wanted
-from dreamkeep.capture.setup.apply import Door, Target
+from dreamkeep.capture.setup.apply import Target
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.text import Unreadable, text_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
@@ -25,7 +25,7 @@ _CODEX_END_S = (1, 3)
 Check = dict[str, Any]
 
 
-def examine(host: Door, home: str, environment: Mapping[str, str], *, hook: str = "", keep: str = "") -> list[Check]:
+def examine(host: Host, home: str, environment: Mapping[str, str], *, hook: str = "", keep: str = "") -> list[Check]:
     """One entry a finding, as doctor has them: `{check, ok, what, next}`. `keep`: the one that hooks should write to, if any."""
     checks: list[Check] = []
     for agent in AGENTS:
@@ -34,7 +34,7 @@ def examine(host: Door, home: str, environment: Mapping[str, str], *, hook: str 
     return checks
 
 
-def _guarded(host: Door, agent: str, home: str, environment: Mapping[str, str], program: Program) -> list[Check]:
+def _guarded(host: Host, agent: str, home: str, environment: Mapping[str, str], program: Program) -> list[Check]:
     """An agent whose settings can't be read is a finding, not the end of the others."""
     try:
         return list(_agent(host, agent, home, environment, program))
@@ -48,7 +48,7 @@ def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
     return {"check": "hooks", "ok": ok, "what": f"{agent}: {what}", "next": step}
 
 
-def _agent(host: Door, agent: str, home: str, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
+def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
     hooks = targets_of(host, agent, home, environment, program, mcp=False)[0]
     data = _read(host, hooks.file)
     there = hooks.edit.commands(data) if data is not None else {}
@@ -63,7 +63,7 @@ def _agent(host: Door, agent: str, home: str, environment: Mapping[str, str], pr
 
 
 def _installed(
-    host: Door, agent: str, hooks: Target, there: Mapping[str, Sequence[str]], program: Program, again: str
+    host: Host, agent: str, hooks: Target, there: Mapping[str, Sequence[str]], program: Program, again: str
 ) -> Iterator[Check]:
     missing = [event for event in wanted.events_for(agent) if event not in there and event != "PostCompact"]
     if missing:
@@ -111,7 +111,7 @@ def _json(data: bytes | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read(host: Door, path: str) -> bytes | None:
+def _read(host: Host, path: str) -> bytes | None:
     seen = host.stat(path)
     return read_file(host, path) if seen is not None and not seen.is_folder else None
 
@@ -119,7 +119,7 @@ def _read(host: Door, path: str) -> bytes | None:
 # -- Codex
 
 
-def _codex(host: Door, path: str, hooks_json: bytes) -> Iterator[Check]:
+def _codex(host: Host, path: str, hooks_json: bytes) -> Iterator[Check]:
     config = _read(host, f"{os.path.dirname(path)}/config.toml") or b""
     # It resolves links in CODEX_HOME, but not in the home folder.
     verdicts = {codex_trust(hooks_json, config, where) for where in (path, host.real_path(path))}

@@ -85,7 +85,8 @@ class Reader:
 
     def _is_new(self, record: Record) -> bool:
         conn, _, number = record.source.partition("#")
-        before = count(self.state.get("n")) or 0
+        known = count(self.state.get("n"))
+        before = -1 if known is None else known
         if _is_number(number):
             if int(number) <= before:
                 return False
@@ -360,8 +361,11 @@ class Reader:
         running = kind == "tool_call_update" and status == "in_progress" and bool(update.get("content"))
         if status not in acp_tools.FINAL and not running:
             return []
+        output = acp_tools.output_of(update)
+        if self._is_history() and kind == "tool_call" and not output:
+            return []  # it is told in the next update
         tool = {"id": mine, "name": name, **acp_tools.outcome_of(update)}
-        return [self._tool_said(f.TOOL, acp_tools.output_of(update), mine, tool, f.PARTIAL if running else "")]
+        return [self._tool_said(f.TOOL, output, mine, tool, f.PARTIAL if running else "")]
 
     def _tool_said(self, role: str, words: str, mine: str, tool: Mapping[str, Any], mark: str = "") -> f.Said:
         key = f"acp:tool:{mine}" if role == f.ASSISTANT else f"acp:tool:{mine}:result"

@@ -119,6 +119,7 @@ def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
     init.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     init.add_argument("--uninstall", action="store_true", help="take back what was installed")
     init.add_argument("--no-mcp", action="store_true", help="hooks only")
+    verb("mcp", "the MCP server, on stdin and stdout: agents start it", "Tools: search, timeline.")
     verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves.")
 
 

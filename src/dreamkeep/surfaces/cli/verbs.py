@@ -20,6 +20,10 @@ def run(arguments: Namespace) -> int:
         return _completion(arguments)
     if arguments.verb == "hook":
         return _hook(arguments)
+    if arguments.verb == "mcp":
+        from dreamkeep.surfaces import mcp
+
+        return mcp.run(arguments.keep)
     with Keep.open(arguments.keep) as keep:
         keep.warn = lambda line: print(f"dreamkeep: {line}", file=sys.stderr)
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
@@ -106,7 +110,7 @@ def _hook(arguments: Namespace) -> int:
     """For who calls it this way; `init` installs the file itself, which starts much faster."""
     from dreamkeep.app import hook
 
-    hook([arguments.agent, arguments.event, *([arguments.keep] if arguments.keep else [])])
+    hook([arguments.agent, arguments.event], arguments.keep or "")
     return 0
 
 
@@ -119,7 +123,7 @@ def _init(keep: Keep, arguments: Namespace) -> int:
         mcp=not arguments.no_mcp,
     )
     _print(arguments, {"changes": changes}, text.changes)
-    return 1 if any(change["action"] == "refused" for change in changes) else 0
+    return 1 if any(change["action"] in ("refused", "failed") for change in changes) else 0
 
 
 def _drain(keep: Keep, arguments: Namespace) -> int:
