@@ -148,7 +148,7 @@ def everything_once(heard: Heard) -> None:
 
 @pytest.mark.parametrize("order", ["ft", "tf", "fh", "hf", "fth", "htf", "tfh", "hft"])
 def test_a_session_heard_on_several_channels_has_each_message_and_turn_once(order: str, heard: Heard) -> None:
-    """ACP capture and file capture of one session give one session with each message once; so with hooks. T3: "continue" twice is two."""
+    """ACP and file capture of one session give one session with each message once; so with hooks. T3: "continue" twice is two."""
     for channel in order:
         if channel == "f":
             heard.lines(*TRANSCRIPT)

@@ -1,6 +1,7 @@
 """Whatever an agent's file may hold, nothing escapes, everything is kept raw, and the fold's memory is JSON.
 
-Mutations of generated homes: cut, bits flipped, wrong types, deep nesting, huge values, NULs, doubled keys, lines lost, doubled, swapped.
+Mutations of generated homes: cut, bits flipped, wrong types, deep nesting, huge values, NULs, doubled keys, lines lost, doubled,
+swapped.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def inputs(agent: str, home: Path) -> list[tuple[str, str, list[bytes]]]:
     for source in everywhere(host, str(home), {}, [agent]):
         assert isinstance(source, Source)
         if source.form == ROWS:
-            for session in rows.sessions(host, agent, source.path):
-                found.append((ROWS, "main", [row.line for row in rows.rows(host, agent, source.path, session, {})]))
+            sessions = rows.sessions(host, agent, source.path)
+            found += [(ROWS, "main", [row.line for row in rows.rows(host, agent, source.path, s, {})]) for s in sessions]
         elif source.form == DOCUMENT:
             found.append((DOCUMENT, source.role, document.split(Path(source.path).read_bytes())))
         elif source.form != LINES_ZST:
@@ -136,7 +137,8 @@ def events(form: str, role: str, lines: list[bytes]) -> Iterator[Event]:
 
 def folded(agent: str, form: str, role: str, lines: list[bytes]) -> Rows:
     """As the index folds it, the memory put away and taken out again between frames."""
-    summary, state = empty(f"{agent}:fuzz"), {}
+    summary = empty(f"{agent}:fuzz")
+    state: dict[str, Any] = {}
     built = Rows(summary, state, Nobody())
     for seq, event in enumerate(events(form, role, lines), 1):
         built.add(seq, event)

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 from collections import Counter
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ def test_a_transcript_that_is_read_byte_by_byte_is_the_same_as_in_one_go(tmp_pat
     ],
 )
 def test_what_an_agent_does_to_its_file_is_noticed_and_loses_nothing(what: str, change: Any, tmp_path: Path) -> None:
-    """W2 K4: everything that was said stays, what is new comes, the file as it is now comes back byte for byte, and so does the old."""
+    """W2 K4: everything that was said stays, what is new comes, the file comes back byte for byte as it is and was."""
     old = b"".join(map(record, range(1, 9)))
     home, file = home_with(tmp_path, old)
     with Keep.open(tmp_path / "keep") as keep:
@@ -441,7 +441,7 @@ def test_cuts_hold_every_byte_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch)
             whole += b"\n".join(cut.lines) + (b"" if cut.more else b"\n")
             assert cut.size <= 500
         assert whole == data[start:]
-        assert all(a.more == b.joins for a, b in zip(found, found[1:], strict=False))
+        assert all(a.more == b.joins for a, b in pairwise(found))
 
 
 def test_operations_make_the_new_lines_out_of_the_old() -> None:

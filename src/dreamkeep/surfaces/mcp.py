@@ -1,7 +1,7 @@
 """MCP over stdio: one JSON-RPC message a line. So far two tools, `search` and `timeline`; the others come with recall.
 
-By hand and not with the SDK, because clients drop the tools of a server that answers late, and importing the SDK alone takes longer
-than they wait. `initialize` and `tools/list` touch no keep; that is opened by the first call.
+By hand and not with the SDK, because clients drop the tools of a server that answers late, and importing the SDK alone takes
+longer than they wait. `initialize` and `tools/list` touch no keep; that is opened by the first call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOOLS: list[dict[str, Any]] = [
     {
         "name": "search",
         "title": "Search past sessions",
-        "description": "Find messages of past sessions by their words, best first. Each hit names its session and seq for `timeline`.",
+        "description": "Find messages of past sessions by their words, best first. A hit names its session and seq, for `timeline`.",
         "inputSchema": {
             "type": "object",
             "properties": {

@@ -14,7 +14,7 @@ from dreamkeep.capture.setup.apply import Target
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.text import Unreadable, text_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
-from dreamkeep.host import read_file
+from dreamkeep.host import Host, read_file
 
 TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
 #: Fewer days than this may be gone before anybody has imported what was written.
