@@ -1,18 +1,18 @@
 #!/bin/sh
-# Runs the benches in an environment of their own: all four, or the one named first. Options go on to them (--quick, --dir).
+# Runs the benches in an environment of their own: all of them, or the one named first. Options go on to them (--quick, --dir).
 #   bench/run.sh            bench/run.sh append --quick            bench/run.sh --quick
 set -eu
 cd "$(dirname "$0")/.."
 venv=.bench-venv
 
 case "${1:-}" in
-append | readback | reindex | startup)
+append | readback | reindex | startup | ingest | hook | tap)
     benches=$1
     shift
     ;;
--* | "") benches="append readback reindex startup" ;;
+-* | "") benches="append readback reindex startup ingest hook tap" ;;
 *)
-    echo "bench: '$1' is none of append, readback, reindex, startup" >&2
+    echo "bench: '$1' is none of append, readback, reindex, startup, ingest, hook, tap" >&2
     exit 2
     ;;
 esac

@@ -311,6 +311,20 @@ TABLE = [
     ),
     Case("S10-nobody-else-saw-them", [report(2)], 2, 2),
     Case("S10-one-seen", [done(), report(2), done(NEW)], 2, 2, lambda v: sources(v) == [["structured", "scraped"]] * 2),
+    Case(
+        "S10-an-id-in-between-that-the-agent-tells-to-be-ours",
+        [
+            begun(),
+            done(NEW),
+            begun(NEW),
+            done(NEW),
+            Signal("structured", "noop", scope=NEW, old_scope=ROOT, historic=True),
+            report(2, LATER, NEW),
+        ],
+        2,
+        2,
+        lambda v: sources(v) == [["structured", "scraped"]] * 2,
+    ),
     Case("S11-structured-only", [report(1)], 1, 1, lambda v: first(v).verified and not first(v).inferred),
     Case(
         "S11-update-only", [update("started", "7"), update("completed", "7")], 1, 1, lambda v: v.segments[0].precision == "exact"
@@ -327,7 +341,7 @@ TABLE = [
         [words(), begun(), done(), words()],
         1,
         1,
-        lambda v: first(v).in_place and first(v).inferred and v.segments[0].precision == "interval",
+        lambda v: first(v).in_place and first(v).inferred and not first(v).fallback and v.segments[0].precision == "interval",
     ),
     Case("S13-two-structured", [(1, report(1)), (1.2, report(2, LATER, NEW))], 2, 2),
     Case("S13-two-updates", [(1, update("completed", "7")), (1.2, update("completed", "8"))], 2, 2),
@@ -343,6 +357,7 @@ TABLE = [
     Case("S14-deeper-before-we-listened", [report(3, historic=True), report(3), report(3)], 0, 0),
     Case("S14-without-depth", [Signal("structured", "completed", scope=NEW, old_scope=ROOT)] * 3, 1, 1),
     Case("S14-neither-depth-nor-split", [Signal("structured", "completed", scope=ROOT)] * 3, 1, 1),
+    Case("S14-the-same-split-in-a-transcript", [Signal("transcript", "completed", scope=NEW, old_scope=ROOT)] * 3, 1, 1),
     Case("S15-subagent", [begun(SUBAGENT), done(SUBAGENT), words()], 0, 0, lambda v: v.compactions == []),
     Case("S15-subagent-inside", [begun(), begun(SUBAGENT), done(SUBAGENT), done()], 1, 1, lambda v: len(v.compactions) == 1),
     Case(
@@ -422,6 +437,18 @@ TABLE = [
         1,
         lambda v: first(v).late and first(v).state == "completed",
     ),
+    Case(
+        "S21-without-names-at-every-load",
+        [
+            *[Signal("structured", "completed", historic=True)] * 2,
+            Boundary("load"),
+            *[Signal("structured", "completed", historic=True)] * 2,
+        ],
+        1,
+        0,
+        lambda v: len(v.compactions) == 2,
+    ),
+    Case("S24-a-turn-that-is-told-again", [BEGAN, SETTLED, BEGAN, record("u1")], 1, 1, lambda v: v.current.carried_turn is None),
     Case("S24-there-is-always-a-current-segment", [record("u1")], 1, 1, lambda v: v.current.closed_seq is None),
     Case(
         "S25-turns-of-two-runs",
@@ -545,10 +572,71 @@ def test_the_agents_own_count_at_a_load_is_about_what_we_know() -> None:
     assert sources(view) == [["structured", "transcript"]] * 2 + [["structured"]]
 
 
-def test_history_without_names_is_told_again_at_every_load_and_stays_the_same() -> None:
-    told = [Signal("structured", "completed", historic=True)] * 2
-    view = fold([*told, Boundary("load"), *told, Boundary("load"), *told]).view(NEVER)
-    assert (view.count, len(view.compactions)) == (0, 2)
+def split(id: str, scope: str) -> Signal:
+    return record(id, scope=scope, old_scope=ROOT)
+
+
+def test_between_several_a_signal_belongs_to_the_one_that_fits() -> None:
+    by_turn = fold([record("u1", turn="t1"), record("u2", turn="t2"), hook("completed", turn="t2")]).view(NEVER)
+    assert sources(by_turn) == [["transcript"], ["transcript", "hook"]]
+    by_scope = fold([split("u1", NEW), split("u2", LATER), Signal("scraped", "completed", scope=LATER)]).view(NEVER)
+    assert sources(by_scope) == [["transcript"], ["transcript", "scraped"]]
+    by_split = fold([split("u1", NEW), split("u2", LATER), Signal("structured", "completed", scope=LATER, old_scope=ROOT)]).view(
+        NEVER
+    )
+    assert sources(by_split) == [["transcript"], ["structured", "transcript"]]
+
+
+def test_a_split_that_made_another_session_is_another_compaction() -> None:
+    view = fold([report(1, NEW), split("u2", LATER)]).view(NEVER)
+    assert (view.count, sources(view)) == (2, [["structured"], ["transcript"]])
+
+
+def test_a_depth_counts_even_when_its_name_was_given_to_another() -> None:
+    view = fold([report(2, NEW), split("u3", LATER), report(3, LATER)]).view(NEVER)
+    assert view.count == 3
+
+
+def test_what_changed_nothing_ends_nothing_that_others_saw_starting() -> None:
+    said = [
+        hook("started"),
+        update("started", "7"),
+        Signal("scraped", "noop", scope=ROOT),
+        hook("completed"),
+        update("completed", "7"),
+    ]
+    view = fold(said).view(NEVER)
+    assert (view.count, [one.noop for one in view.compactions]) == (1, [False, True])
+
+
+def test_a_late_completion_is_of_the_last_that_was_given_up() -> None:
+    given_up: list[Fact] = [BEGAN, hook("started"), SETTLED, Began("t2", ""), begun(), Settled("t2", "completed")]
+    assert closings(fold([*given_up, record("u1")]).view(NEVER)) == ["turn_settled", "completed"]
+    # Unless whoever says it saw an earlier one starting.
+    assert closings(fold([*given_up, hook("completed")]).view(NEVER)) == ["completed", "turn_settled"]
+
+
+def test_a_failure_of_what_others_completed_was_something_else() -> None:
+    view = fold([update("started", "7"), record("u1"), update("failed", "7", error="no model")]).view(NEVER)
+    assert (view.count, closings(view), sources(view)) == (1, ["completed", "failed"], [["transcript"], ["structured"]])
+    assert view.compactions[1].error == "no model"
+    done_is_done = fold([update("started", "7"), update("completed", "7"), update("failed", "7")]).view(NEVER)
+    assert closings(done_is_done) == ["completed"]
+
+
+def test_a_failure_that_several_tell_of_is_one() -> None:
+    view = fold([update("started", "7"), update("failed", "7"), Signal("transcript", "failed", id="u1")]).view(NEVER)
+    assert (closings(view), sources(view)) == (["failed"], [["structured", "transcript"]])
+    nothing = fold([Signal("scraped", "noop", scope=ROOT), Signal("transcript", "noop", id="u1")]).view(NEVER)
+    assert [one.sources for one in nothing.compactions] == [["transcript", "scraped"]]
+
+
+def test_it_was_opened_and_completed_when_that_was_first_said() -> None:
+    assert first(fold([(1, record("u1")), (50, record("u1"))]).view(NEVER)).closed_at == at(1)
+    folding = Folding(ROOT)  # the hooks' times are right, though they were drained later
+    for seq, signal in enumerate((record("u1", at=at(30)), hook("started", at=at(10)), hook("completed", at=at(31))), 2):
+        folding.step((seq, 1), signal, at(90))
+    assert first(folding.view(NEVER))[7:9] == (at(10), at(30))
 
 
 def places(view: View) -> list[int | str]:
@@ -595,11 +683,6 @@ def test_a_turn_that_spans_a_boundary_is_carried() -> None:
     assert [segment.carried_turn for segment in view.segments] == [None, "t1", None, "t2"]
     assert [segment.continued_turn for segment in view.segments] == ["t1", None, "t2", None]
     assert [one.turn for one in view.compactions] == ["t1", None, "t2"]
-
-
-def test_a_turn_that_is_told_once_more_does_not_go_on_again() -> None:
-    view = fold([BEGAN, SETTLED, BEGAN, record("u1")]).view(NEVER)
-    assert view.current.carried_turn is None
 
 
 def test_segments_are_closed_by_the_place_before_the_next_one() -> None:

@@ -484,6 +484,13 @@ class Keep:
             store.close()
 
 
+def untapped(command: Sequence[str]) -> int:
+    """Become that program; comes back only when it can't be started, with an exit code."""
+    from dreamkeep.capture import tap
+
+    return tap.become(command, os.environ)
+
+
 def hook(words: Sequence[str], keep: str = "") -> None:
     """One call of an agent's hook, in this process."""
     from dreamkeep.capture import hook

@@ -77,7 +77,7 @@ def run(
     if agent is not None:
         session_id(agent, "x")  # refuses what is no agent's name
     if off or switched_off(environment):
-        return _become(command, environment)
+        return become(command, environment)
     router = Router(agent, command)
     name = os.path.basename(command[0])
     copier = Copier(
@@ -86,7 +86,7 @@ def run(
     return _between(command, environment, copier)
 
 
-def _become(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; the agent must not inherit that
     try:
         os.execvpe(command[0], list(command), dict(environment))

@@ -14,7 +14,7 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.session import facts as f
 from dreamkeep.session import turns as t
 from dreamkeep.session.facts import Fact
-from dreamkeep.session.formats import reader_for
+from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
 from dreamkeep.session.messages import Message
 from dreamkeep.session.records import records
@@ -25,10 +25,12 @@ from dreamkeep.session.turns import Turn
 State = dict[str, Any]
 
 #: Channels as bits; a higher one is believed more. What has its own side journal (`turns` of Hermes WebUI) is as weak as a hook.
-HOOK, ACP, FILE = 1, 2, 4
-_BITS = {"hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
+#: History that an agent tells again over ACP is a channel of its own, the weakest: it only says what nobody has said.
+REPLAY, HOOK, ACP, FILE = 1, 2, 4, 8
+_BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
+_CONNECTIONS = 8
 _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 
@@ -174,7 +176,11 @@ class Fold:
     def _reader(self, name: str, channel: str) -> Any:
         reader = self._readers.get(name)
         if reader is None:
-            state = self._state.setdefault("readers", {}).get(name) or {}
+            kept = self._state.setdefault("readers", {})
+            # A tap that was killed never says that its connection is over.
+            for old in [other for other in kept if other.startswith("acp:") and other != name][:-_CONNECTIONS]:
+                del kept[old]
+            state = kept.get(name) or {}
             reader = self._readers[name] = reader_for(self._agent, channel, state)
         return reader
 
@@ -199,9 +205,9 @@ class Fold:
 
     def _said(self, summary: Summary, channel: str, said: f.Said) -> Summary:
         changes = self._changes
-        bit = self._heard(channel)
+        bit = self._heard("replay" if said.key.startswith(acp.REPLAY) else channel)
         mark = f.COPIED if self._copied else said.mark
-        turn = None if mark == f.COPIED else self._turn_of(channel, said.turn)
+        turn = None if mark == f.COPIED or bit == REPLAY else self._turn_of(channel, said.turn)
         twin = _twin(said)
         known = changes.message(said.key)
         if known is not None:
@@ -213,7 +219,7 @@ class Fold:
         if bit == ACP:
             self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
         self._n += 1
-        message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, bit)
+        message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit))
         changes.put(message, said.key, twin)
         if said.role == f.ASSISTANT and bit == FILE:
             self._state["answer"] = said.key
@@ -261,10 +267,10 @@ class Fold:
             other = other._replace(role=said.role, text=said.text, at=said.at or other.at, tool=tool, mark=mark)
         elif said.tool:
             other = other._replace(tool={**said.tool, **(other.tool or {})})
-        self._changes.put(other._replace(heard=other.heard | bit), said.key, twin if stronger else _twin_of(other))
+        self._changes.put(other._replace(heard=other.heard | _also(bit)), said.key, twin if stronger else _twin_of(other))
 
     def _heard(self, channel: str) -> int:
-        bit = HOOK if channel == "turns" else _BITS.get(channel, FILE)
+        bit = _BITS.get(channel, FILE)
         self._state["channels"] = self._state.get("channels", 0) | bit
         return bit
 
@@ -420,6 +426,11 @@ def _edge(body: Mapping[str, Any]) -> f.Edge:
 def _marked(before: str, now: str) -> str:
     """A newer version may lift `partial`; what was taken back or copied stays so."""
     return before if before in (f.COPIED, f.REWOUND) and now in ("", f.PARTIAL) else now
+
+
+def _also(bit: int) -> int:
+    """What was told as history is nothing that the agent may still say: an equal message that comes later is another one."""
+    return bit | ACP if bit == REPLAY else bit
 
 
 def _strongest(heard: int) -> int:

@@ -101,10 +101,12 @@ def _frames(event: Event) -> Iterator[tuple[str, Found]]:
         place = items(frames[n]) if n < len(frames) else []
         side = text(place[1]) if len(place) > 1 else ""
         at = _moment(place[2]) if len(place) > 2 else None
+        # With its number, so that a frame that was journaled twice counts once.
+        source = f"{conn}#{place[0]}" if place else conn
         if side == "e":
-            yield f"acp:{conn}", Record("stderr", None, _text(content), "", conn, at or event.at)
+            yield f"acp:{conn}", Record("stderr", None, _text(content), "", source, at or event.at)
             continue
-        for one in _record("acp", content, _DIRECTIONS.get(side, ""), conn, at or event.at):
+        for one in _record("acp", content, _DIRECTIONS.get(side, ""), source, at or event.at):
             yield f"acp:{conn}", one
 
 

@@ -27,7 +27,7 @@ TOOLS: list[dict[str, Any]] = [
     {
         "name": "search",
         "title": "Search past sessions",
-        "description": "Find messages of past sessions by their words, best first. A hit names its session and seq, for `timeline`.",
+        "description": "Find messages of past sessions by their words, best first. A hit names its session and seq.",
         "inputSchema": {
             "type": "object",
             "properties": {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dreamkeep.app import Keep
-from dreamkeep.errors import BadUsage
+from dreamkeep.app import Keep, untapped
+from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.surfaces.cli import text
 
 #: These do it themselves, or must not be followed by anything.
@@ -24,7 +25,9 @@ def run(arguments: Namespace) -> int:
         from dreamkeep.surfaces import mcp
 
         return mcp.run(arguments.keep)
-    with Keep.open(arguments.keep) as keep:
+    with _opened(arguments) as keep:
+        if keep is None:
+            return untapped(_command(arguments))
         keep.warn = lambda line: print(f"dreamkeep: {line}", file=sys.stderr)
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
         code = _VERBS[arguments.verb](keep, arguments)
@@ -99,11 +102,26 @@ def _watch(keep: Keep, arguments: Namespace) -> int:
     return 0
 
 
-def _tap(keep: Keep, arguments: Namespace) -> int:
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+def _opened(arguments: Namespace) -> AbstractContextManager[Keep | None]:
+    """The keep; for `tap` None when it can't be opened: an agent must start whatever is wrong with our folder."""
+    try:
+        return Keep.open(arguments.keep)
+    except DreamkeepError as problem:
+        if arguments.verb != "tap":
+            raise
+        print(f"dreamkeep: nothing is kept of this: {problem}", file=sys.stderr)
+        return nullcontext()
+
+
+def _command(arguments: Namespace) -> list[str]:
+    command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise BadUsage("which agent? No command is given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
-    return keep.tap(command, agent=arguments.agent)
+    return command
+
+
+def _tap(keep: Keep, arguments: Namespace) -> int:
+    return keep.tap(_command(arguments), agent=arguments.agent)
 
 
 def _hook(arguments: Namespace) -> int:
