@@ -92,7 +92,7 @@ class Entity(NamedTuple):
 class Compaction(NamedTuple):
     """A compaction as people see it now.
 
-    `inferred`: its place is a log line's. `verified`: more than log lines say it happened. `in_place`: no new native session.
+    `inferred`: its place is a log line's. `verified`: more than log lines say it happened. `in_place`: nobody says it split the session.
     """
 
     id: str
@@ -158,7 +158,7 @@ def seen(entity: Entity, session: str, now: str, alive: Callable[[str], bool]) -
         inferred=entity.spot_voice == SCRAPED,
         verified=confirmed,
         fallback=entity.fallback and sources == [SCRAPED],
-        in_place=done and not entity.made,
+        in_place=done and not entity.made and REPORT not in entity.told,
     )
 
 
