@@ -92,7 +92,7 @@ class Entity(NamedTuple):
 class Compaction(NamedTuple):
     """A compaction as people see it now.
 
-    `inferred`: its place is a log line's. `verified`: more than log lines say it happened. `in_place`: nobody says it split the session.
+    `inferred`: its place is a log line's. `verified`: more than log lines say it happened. `in_place`: nobody tells of a split.
     """
 
     id: str
