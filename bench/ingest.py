@@ -32,6 +32,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.journal.writer import PART_SIZE
 from dreamkeep.session.raw import unpack
 
 _UNCHANGED = Goal(5)
@@ -378,37 +379,40 @@ class Counting(RealHost):
 
 def _following(place: str, sizes: Sizes) -> None:
     say("ingest: following 1 KB")
-    paths = {side: claude_home(f"{place}/{side}", size) for side, size in (("small", MB), ("large", sizes.first))}
+    wanted = {"large": sizes.first, "one part": PART_SIZE * 9 // 10, "small": MB}
+    paths = {side: claude_home(f"{place}/{side}", size) for side, size in wanted.items()}
+    more = _kilobytes()
     for side in paths:
         _imported(f"{place}/keep-{side}", f"{place}/{side}")
-    more = _kilobytes()
-    table = Table(f"Following 1 KB more of a transcript of {sizes.first // MB} MB, against one of 1 MB")
-    table.compare(
-        "the keep opened anew each time",
-        *_taking_turns(paths, more, lambda side: _imported(f"{place}/keep-{side}", f"{place}/{side}"), sizes.rounds * 2),
-        _FOLLOWING,
-        show=milliseconds,
-    )
+        if side != "small":
+            _fill_last_part(place, side, paths[side], more)
+    table = Table(f"Following 1 KB more of a transcript of {sizes.first // MB} MB")
+    times = _taking_turns(paths, more, lambda side: _imported(f"{place}/keep-{side}", f"{place}/{side}"), sizes.rounds * 2)
+    table.compare("keep opened anew each time, against 1 MB", times["large"], times["small"], _FOLLOWING, show=milliseconds)
+    as_full = "keep opened anew each time, against one whose only part is as full"
+    table.compare(as_full, times["large"], times["one part"], show=milliseconds)
     keeps = {side: Keep.open(f"{place}/keep-{side}", environment={}) for side in paths}
 
     def stay(side: str) -> list[Outcome]:
         return list(keeps[side].ingest(home=f"{place}/{side}", agents=["claude"]))
 
-    table.compare("the keep stays open", *_taking_turns(paths, more, stay, sizes.rounds * 2), show=milliseconds)
+    times = _taking_turns(paths, more, stay, sizes.rounds * 2)
+    table.compare("keep stays open, against 1 MB", times["large"], times["small"], show=milliseconds)
     for keep in keeps.values():
         keep.close()
-    read = {}
-    for side, path in paths.items():
-        host = Counting(path)
-        _append(path, more())
-        _imported(f"{place}/keep-{side}", f"{place}/{side}", host=host)
-        read[side] = host.count
-    table.line("bytes read of the transcript", f"{read['large']:,}", f"{read['small']:,}", _once(read["large"] / read["small"]))
-    ends = {side: _last_part(f"{place}/keep-{side}") for side in paths}
-    table.fact(
-        "the last part of their journals, which opening reads", f"{ends['large'] / MB:.1f} MB; {ends['small'] / MB:.1f} MB"
-    )
+    read = {side: _bytes_read(f"{place}/keep-{side}", f"{place}/{side}", path, more()) for side, path in paths.items()}
+    found = _once(read["large"] / read["small"])
+    table.line("bytes read of the transcript, against 1 MB", f"{read['large']:,}", f"{read['small']:,}", found)
+    ends = [f"{_last_part(f'{place}/keep-{side}') / MB:.1f} MB" for side in paths]
+    table.fact("the last part of their journals, which opening reads", f"{ends[0]}; as full: {ends[1]}; of 1 MB: {ends[2]}")
     table.print()
+
+
+def _bytes_read(keep: str, home: str, path: str, data: bytes) -> int:
+    host = Counting(path)
+    _append(path, data)
+    _imported(keep, home, host=host)
+    return host.count
 
 
 def _last_part(keep: str) -> int:
@@ -416,13 +420,22 @@ def _last_part(keep: str) -> int:
     return os.path.getsize(max(files))
 
 
+def _fill_last_part(place: str, side: str, path: str, more: Callable[[], bytes]) -> None:
+    """Opening a journal reads its last part: so the one that goes on is nearly full, as bad as it gets whatever the size."""
+    while not PART_SIZE * 0.92 < _last_part(f"{place}/keep-{side}") < PART_SIZE * 0.95:
+        _append(path, b"".join(more() for _ in range(50)))
+        _imported(f"{place}/keep-{side}", f"{place}/{side}")
+
+
 def _taking_turns(
     paths: dict[str, str], more: Callable[[], bytes], act: Callable[[str], list[Outcome]], rounds: int
-) -> tuple[list[float], list[float]]:
+) -> dict[str, list[float]]:
     """Like `take_turns`, but what is to be followed is written before the clock starts."""
-    times: dict[str, list[float]] = {"large": [], "small": []}
+    sides = list(paths)
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for n in range(-2, rounds):
-        for side in ("large", "small") if n % 2 else ("small", "large"):
+        first = n % len(sides)
+        for side in sides[first:] + sides[:first]:
             data = more()
             _append(paths[side], data)
             began = time.perf_counter()
@@ -432,7 +445,7 @@ def _taking_turns(
                 raise SystemExit(f"{len(data)} bytes were appended, but not taken: {found}")
             if n >= 0:
                 times[side].append(took)
-    return times["large"], times["small"]
+    return times
 
 
 def _append(path: str, data: bytes) -> None:

@@ -92,15 +92,16 @@ HOOKS: list[tuple[str, dict[str, Any]]] = [
 class Heard:
     """Captured events of one session, put into a keep's journal one by one."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, session: str = SESSION) -> None:
         self.keep = Keep.open(root, environment={})
+        self._session = session
         self._journals = self.keep._journals()
         self._n = 0
 
     def say(self, kind: str, body: Any) -> None:
         self._n += 1
         at = f"2026-11-01T11:00:{self._n % 60:02d}.000000Z"
-        self._journals.append(SESSION, [Event(f"event-{self._n}", kind, at, body)])
+        self._journals.append(self._session, [Event(f"event-{self._n}", kind, at, body)])
 
     def lines(self, *lines: bytes) -> None:
         self.say(Kind.SOURCE_READ, pack({"source": "main-1", "role": "main", "gen": 1, "at": 0}, lines))
@@ -120,7 +121,7 @@ class Heard:
         self.say(Kind.HOOK_FIRED, pack({"agent": "claude", "calls": about}, payloads))
 
     def shown(self) -> dict[str, Any]:
-        return self.keep.show(SESSION)
+        return self.keep.show(self._session)
 
     def words(self) -> list[tuple[str, str]]:
         return [(m["role"], m["text"]) for m in self.shown()["messages"] if m["role"] in ("user", "assistant") and m["text"]]
@@ -221,3 +222,52 @@ def test_what_was_squeezed_out_is_still_found_and_a_record_that_nobody_knows_is_
     first, second = shown["segments"]
     assert [m["segment"] for m in shown["messages"]] == [first["id"]] * 6 + [second["id"]] * 2
     assert [c["sources"] for c in shown["compactions"]] == [["transcript"]]
+
+
+def test_tools_that_have_another_id_on_each_channel_are_paired_by_their_order_in_the_turn(tmp_path: Path) -> None:
+    """Hermes says `tc-…` over ACP and `call_…` in its database."""
+
+    def row(n: int, role: str, content: str, **more: Any) -> bytes:
+        values = {
+            "id": n,
+            "session_id": SID,
+            "role": role,
+            "content": content,
+            "timestamp": 1793527200.0 + n,
+            "active": 1,
+            **more,
+        }
+        return json.dumps({"table": "messages", "row": values}).encode()
+
+    def call(n: int) -> str:
+        return json.dumps([{"id": f"call_{n}", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}])
+
+    rows = [
+        row(1, "user", "twice, please"),
+        row(2, "assistant", "", tool_calls=call(1)),
+        row(3, "tool", '{"output": "a"}', tool_call_id="call_1", tool_name="terminal"),
+        row(4, "assistant", "", tool_calls=call(2)),
+        row(5, "tool", '{"output": "b"}', tool_call_id="call_2", tool_name="terminal"),
+        row(6, "assistant", "Both done."),
+    ]
+    frames = [prompt(1, "twice, please")]
+    for n in (1, 2):
+        frames.append(update(sessionUpdate="tool_call", toolCallId=f"tc-{n}", title="terminal: ls", kind="execute"))
+        done = [{"type": "content", "content": {"type": "text", "text": f"terminal result {n}"}}]
+        frames.append(update(sessionUpdate="tool_call_update", toolCallId=f"tc-{n}", status="completed", content=done))
+    frames += [chunk("Both done."), rpc("a", id=1, result={"stopReason": "end_turn"})]
+    for order in ("rows first", "frames first"):
+        heard = Heard(tmp_path / order, f"hermes:{SID}")
+        told = [
+            lambda heard=heard: heard.say(Kind.SOURCE_ROWS, pack({"source": "main-1", "role": "main"}, rows)),
+            lambda heard=heard: heard.frames(*frames),
+        ]
+        for tell in told if order == "rows first" else reversed(told):
+            tell()
+        shown = heard.shown()
+        assert [(m["role"], m["text"]) for m in shown["messages"] if m["role"] == "tool"] == [
+            ("tool", '{"output": "a"}'),
+            ("tool", '{"output": "b"}'),
+        ], order
+        assert [m["role"] for m in shown["messages"]].count("assistant") == 3
+        assert len(shown["turns"]) == 1

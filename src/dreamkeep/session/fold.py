@@ -31,6 +31,8 @@ _BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": AC
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
 _CONNECTIONS = 8
+#: Agents whose tools have one id in their protocol and another in their store.
+_UNLIKE_IDS = frozenset(("hermes",))
 _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 
@@ -212,7 +214,8 @@ class Fold:
         known = changes.message(said.key)
         if known is not None:
             return self._said_again(summary, known, said, mark, bit, twin)
-        other = self._other(said, bit, twin)
+        nth = self._nth(channel, said, turn) if bit != REPLAY else ""
+        other = self._other(said, bit, twin) or self._counterpart(nth, bit)
         if other is not None:
             self._merge(other, said, mark, bit, twin)
             return summary
@@ -221,6 +224,8 @@ class Fold:
         self._n += 1
         message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit))
         changes.put(message, said.key, twin)
+        if nth:
+            changes.keys[nth] = (message.seq, message.n)
         if said.role == f.ASSISTANT and bit == FILE:
             self._state["answer"] = said.key
         if mark == f.PARTIAL:
@@ -259,6 +264,21 @@ class Fold:
         if begun and begun.mark == f.PARTIAL and not begun.heard & bit and said.text.strip().startswith(begun.text.strip()):
             return begun
         return None
+
+    def _nth(self, channel: str, said: f.Said, turn: str | None) -> str:
+        """Where an agent's tools have other ids on each channel: the how-manieth use of that tool it is in its turn."""
+        if self._agent not in _UNLIKE_IDS or not said.tool or not turn:
+            return ""
+        counted = self._state.setdefault("nth", {})
+        if counted.get(channel, {}).get("turn") != turn:
+            counted[channel] = {"turn": turn}
+        use = f"{said.role}:{said.tool.get('name')}"
+        counted[channel][use] = n = counted[channel].get(use, 0) + 1
+        return f"nth:{turn}:{use}:{n}"
+
+    def _counterpart(self, nth: str, bit: int) -> Message | None:
+        found = self._changes.message(nth) if nth and self._state["channels"] != bit else None
+        return found if found and not found.heard & bit else None
 
     def _merge(self, other: Message, said: f.Said, mark: str, bit: int, twin: str) -> None:
         stronger = bit > _strongest(other.heard)
