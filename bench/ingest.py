@@ -382,10 +382,10 @@ def _following(place: str, sizes: Sizes) -> None:
     wanted = {"large": sizes.first, "one part": PART_SIZE * 9 // 10, "small": MB}
     paths = {side: claude_home(f"{place}/{side}", size) for side, size in wanted.items()}
     more = _kilobytes()
-    for side in paths:
+    for side, path in paths.items():
         _imported(f"{place}/keep-{side}", f"{place}/{side}")
         if side != "small":
-            _fill_last_part(place, side, paths[side], more)
+            _fill_last_part(place, side, path, more)
     table = Table(f"Following 1 KB more of a transcript of {sizes.first // MB} MB")
     times = _taking_turns(paths, more, lambda side: _imported(f"{place}/keep-{side}", f"{place}/{side}"), sizes.rounds * 2)
     table.compare("keep opened anew each time, against 1 MB", times["large"], times["small"], _FOLLOWING, show=milliseconds)
