@@ -100,6 +100,47 @@ def test_show_tells_what_is_going_on_and_what_was_squeezed_out(place: Path, caps
     assert "*Here the agent's context was cut.*" in capsys.readouterr().out
 
 
+def test_the_raw_view_is_what_the_agent_wrote_and_the_lineage_goes_all_the_way(
+    place: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    claude.write(place / "home")
+    main(["ingest", "--home", str(place / "home")])
+    child = next(s for s in claude.EXPECTED["sessions"] if s["lineage"])
+    parent = child["lineage"][0]["session"]
+    capfdbinary.readouterr()
+    assert main(["show", parent, "--raw"]) == 0
+    [file] = (place / "home").rglob(f"{parent.partition(':')[2]}.jsonl")
+    assert capfdbinary.readouterr().out == file.read_bytes()
+    assert main(["show", parent, "--lineage", "--json"]) == 0
+    shown = json.loads(capfdbinary.readouterr().out)
+    assert child["id"] in {one["session"] for one in shown["lineage"]["descendants"]}
+    assert main(["show", child["id"], "--lineage", "--json"]) == 0
+    shown = json.loads(capfdbinary.readouterr().out)
+    assert {"kind": child["lineage"][0]["kind"], "session": parent, "of": child["id"]} in shown["lineage"]["ancestors"]
+
+
+def test_a_segment_shows_both_ends_of_a_turn_that_spans_its_boundary(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """G4."""
+    boundary: dict[str, Any] = {"subtype": "compact_boundary", "type": "system", "compactMetadata": {"trigger": "auto"}}
+    summary: dict[str, Any] = {"isCompactSummary": True}
+    data = record(1, "the prompt") + record(2, "working on it", message=_working("working on it"))
+    data += record(3, **boundary) + record(5, "a summary", **summary) + record(6, "the last word")
+    home_with(place, data)
+    run(capsys, "ingest", "--home", str(place / "home"))
+    _, shown = run(capsys, "show", SID)
+    assert len(shown["segments"]) == 2
+    for number, own in (("1", ["the prompt", "working on it"]), ("2", ["a summary", "the last word"])):
+        _, part = run(capsys, "show", SID, "--segment", number)
+        texts = [m["text"] for m in part["messages"]]
+        assert set(own) <= set(texts)
+        assert {"the prompt", "the last word"} <= set(texts), number
+
+
+def _working(text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"role": "assistant", "content": content, "id": "m", "model": "m", "stop_reason": "tool_use"}
+
+
 def test_markdown_keeps_what_was_said_apart_from_what_we_say(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """X1: captured text is data."""
     evil = "# not a heading\n````\n<script>alert(1)</script>\x1b[31m"

@@ -220,6 +220,9 @@ class Keep:
 
     def start_drainer(self) -> None:
         """In a process of its own, if something waits for it."""
+        if self._host.stat(f"{self.root}/spool") is None:
+            return  # no hook has ever been called: most commands of most people end here
+
         from dreamkeep.capture import spool
 
         if not spool.waiting(self._host, self.root) or self.is_off():
@@ -329,6 +332,19 @@ class Keep:
 
         return self._ask(whole)
 
+    def lineage(self, session: str) -> dict[str, Any]:
+        """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
+        from dreamkeep import views
+
+        return self._ask(lambda store: views.lineage(store, session))
+
+    def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Everything captured of a session, in the order of capture: what it is, and its exact bytes."""
+        from dreamkeep.capture.rejoin import captured
+        from dreamkeep.journal.places import folder_of
+
+        return captured(self._host, f"{self.root}/{folder_of(self.resolve(text))}")
+
     def search(
         self,
         query: str,
@@ -346,7 +362,8 @@ class Keep:
         from dreamkeep import views
 
         off = self.is_off()
-        answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive))
+        now = rfc3339(self._host.now())
+        answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
         return {**answer, "strays": len(self._strays)}
 
     def doctor(self) -> list[dict[str, Any]]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session.messages import Message
-from dreamkeep.session.segments import Folding
-from dreamkeep.session.segments import live as live_view
 from dreamkeep.session.summary import ENDED, Summary
 from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, Turn, seen
 
+if TYPE_CHECKING:
+    from dreamkeep.session.segments import View
+
 Alive = Callable[[str], bool]
+_LIVE_SHOWN = 20
 #: What else a captured session says of itself.
 _ABOUT = ("branch", "model", "version")
 
@@ -27,12 +28,11 @@ def session(summary: Summary) -> dict[str, Any]:
 def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live: bool = False) -> dict[str, Any]:
     summary = store.session(session_id)
     assert summary is not None, "the caller has resolved the id"
+    import json
+
     state = json.loads(store.state(session_id))
     turns = [seen(t, alive) for t in store.turns(session_id)]
-    place = store.place(folder_of(session_id))
-    last = place.position.seq if place else 0
-    folding = Folding(summary.native_id, state.get("segments"))
-    view = folding.view(now, alive, (last, 0) if summary.state == ENDED else None, session=session_id)
+    view = _view(store, summary, state, alive, now)
     shown = {
         "session": {**session(summary), **{key: state[key] for key in _ABOUT if key in state}},
         "turns": [turn(t) for t in turns],
@@ -45,14 +45,54 @@ def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live
         if state.get(key):
             shown[key] = state[key]
     if live:
-        running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
-        owners = [view.owner, *(t.owner for t in running)]
-        shown["live"] = live_view(
-            view,
-            owner_alive=any(owner and alive(owner) for owner in owners),
-            active_turn=running[-1].id if running else None,
-        )
+        shown["live"] = _live(view, turns, alive)
     return shown
+
+
+def _live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:
+    from dreamkeep.session.segments import live
+
+    running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
+    owners = [view.owner, *(t.owner for t in running)]
+    return live(
+        view,
+        owner_alive=any(owner and alive(owner) for owner in owners),
+        active_turn=running[-1].id if running else None,
+    )
+
+
+def _view(store: Store, summary: Summary, state: dict[str, Any], alive: Alive, now: str) -> View:
+    from dreamkeep.session.segments import Folding
+
+    place = store.place(folder_of(summary.id))
+    last = place.position.seq if place else 0
+    folding = Folding(summary.native_id, state.get("segments"))
+    return folding.view(now, alive, (last, 0) if summary.state == ENDED else None, session=summary.id)
+
+
+def lineage(store: Store, session_id: str) -> dict[str, Any]:
+    """Edges lead from a child to its parent; a loop that some file claims is followed once."""
+    parents = {one.id: one.lineage for one in store.sessions()}
+    children: dict[str, list[tuple[str, str]]] = {}
+    for child, edges in parents.items():
+        for kind, parent in edges:
+            children.setdefault(parent, []).append((kind, child))
+    known = {session_id}
+
+    def walk(start: str, edges: Callable[[str], Iterable[tuple[str, str]]]) -> list[dict[str, str]]:
+        found, todo = [], [start]
+        for at in todo:
+            for kind, other in edges(at):
+                if other not in known:
+                    known.add(other)
+                    todo.append(other)
+                    found.append({"kind": kind, "session": other, "of" if edges is up else "from": at})
+        return found
+
+    def up(at: str) -> Iterable[tuple[str, str]]:
+        return parents.get(at, ())
+
+    return {"ancestors": walk(session_id, up), "descendants": walk(session_id, lambda at: children.get(at, []))}
 
 
 def turn(t: Turn) -> dict[str, Any]:
@@ -87,10 +127,21 @@ def fault(f: Fault) -> dict[str, Any]:
     return {**f._asdict(), "missing": [list(span) for span in f.missing]}
 
 
-def status(root: str, exists: bool, off: bool, store: Store, alive: Alive) -> dict[str, Any]:
+def _going_on(store: Store, session_id: str, alive: Alive, now: str) -> dict[str, Any]:
+    import json
+
+    summary = store.session(session_id)
+    assert summary is not None, "it has turns"
+    turns = [seen(t, alive) for t in store.turns(session_id)]
+    view = _view(store, summary, json.loads(store.state(session_id)), alive, now)
+    return {"session": session_id, "title": summary.title, **_live(view, turns, alive)}
+
+
+def status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
     counts = store.counts()
-    waiting = [seen(t, alive) for _, t in store.unsettled()]
-    interrupted = sum(t.state == INTERRUPTED for t in waiting)
+    waiting = [(session_id, seen(t, alive)) for session_id, t in store.unsettled()]
+    interrupted = sum(t.state == INTERRUPTED for _, t in waiting)
+    running = dict.fromkeys(session_id for session_id, t in waiting if t.state in (SUBMITTED, STARTED))
     return {
         "keep": root,
         "exists": exists,
@@ -99,8 +150,9 @@ def status(root: str, exists: bool, off: bool, store: Store, alive: Alive) -> di
         "turns": counts.turns,
         "messages": counts.messages,
         "bytes": counts.bytes,
-        "turns_running": len(waiting) - interrupted,
+        "turns_running": sum(t.state in (SUBMITTED, STARTED) for _, t in waiting),
         "turns_interrupted": interrupted,
+        "live": [_going_on(store, session_id, alive, now) for session_id in list(running)[:_LIVE_SHOWN]],
         "faults": counts.faults,
         "deleted": len(store.tombstones()),
     }

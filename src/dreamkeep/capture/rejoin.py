@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dreamkeep.event import Kind
+from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
@@ -26,6 +26,18 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
             found.pop(body["was"], None)
         found.setdefault(body["source"], {}).update(body)
     return found
+
+
+def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Every line, payload and frame of a session in the order of capture, with its line feed where it had one."""
+    for frame, raw in bodies(Reading(host, folder, raw=True), RAW):
+        body = frame["body"] if "chunked" not in frame else _about(raw)
+        if "sizes" not in body:
+            continue
+        found = unpack(raw)
+        for n, line in enumerate(found, 1):
+            ended = not body.get("pieces") and not (body.get("more") and n == len(found))
+            yield {"seq": f"{frame['seq']}.{n}", "kind": frame["kind"], "source": body.get("source")}, line + b"\n" * ended
 
 
 def lines(host: Host, folder: str, name: str, generation: int | None = None) -> list[bytes]:

@@ -91,10 +91,15 @@ class Watching:
             self._polling = True
             return
         look_again = self._now_s() + _PLACES_S
+        listening = False
         for paths in changes:
             if self._stopped():
                 return
-            if paths and not self._off():
+            if not listening:
+                # Only now is it certain that we are told: what came since the round before would not be.
+                listening = True
+                yield from self._round()
+            elif paths and not self._off():
                 yield from self._take(self._claimed(paths))
             yield None
             now = self._now_s()

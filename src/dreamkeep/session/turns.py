@@ -9,10 +9,12 @@ does not. So nothing has to be written when an owner dies, and a completion that
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep.event import Event, Kind, text_in
-from dreamkeep.session.facts import Began, Settled
+
+if TYPE_CHECKING:
+    from dreamkeep.session.facts import Began, Settled
 
 SUBMITTED = "submitted"
 STARTED = "started"

@@ -84,6 +84,8 @@ def _show(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--follow", action="store_true", help="go on showing what comes, until interrupted")
     verb.add_argument("--markdown", action="store_true", help="as Markdown, to be kept or passed on")
     verb.add_argument("--segment", metavar="N", help="only one segment: its number, or `current`")
+    verb.add_argument("--lineage", action="store_true", help="also where it comes from and what came of it, all the way")
+    verb.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte, in the order of capture")
 
 
 def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:

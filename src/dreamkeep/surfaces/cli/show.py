@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -16,12 +17,29 @@ _LOOK_S = 0.5
 
 
 def run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.raw:
+        return _raw(keep, arguments)
     data = keep.show(arguments.session, live=arguments.live)
     if arguments.segment:
         data = one_segment(data, arguments.segment)
+    if arguments.lineage:
+        data["lineage"] = keep.lineage(data["session"]["id"])
     if arguments.follow:
         return _follow(keep, arguments, data)
     show(arguments, data, markdown if arguments.markdown else text.session)
+    return 0
+
+
+def _raw(keep: Keep, arguments: Namespace) -> int:
+    """What agents wrote, as they wrote it: bytes on stdout, or a list of it as JSON."""
+    found = keep.raw(arguments.session)
+    if arguments.json:
+        lines = [{**about, "line": line.decode("utf-8", "backslashreplace")} for about, line in found]
+        print(text.json_text({"raw": lines}))
+        return 0
+    for _, line in found:
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
     return 0
 
 
@@ -32,13 +50,8 @@ def one_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
     if not 1 <= number <= len(found):
         raise BadUsage(f"there is no segment {which!r}", where="--segment", next=f"Say `current`, or 1 to {len(found)}.")
     segment = found[number - 1]
-    turns = {m["turn"] for m in data["messages"] if m["segment"] == segment["id"]}
-    carried = set(segment.get("carried", ())) | {segment.get("carried_turn")}
-    said = [
-        m
-        for m in data["messages"]
-        if m["segment"] == segment["id"] or (m["turn"] in carried and m["turn"] in turns and m["role"] in ("user", "assistant"))
-    ]
+    ends = _bookends(data["messages"], {segment["carried_turn"], segment["continued_turn"]})
+    said = [m for m in data["messages"] if m["segment"] == segment["id"] or m["seq"] in ends]
     return {
         **data,
         "segments": [segment],
@@ -47,20 +60,31 @@ def one_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
     }
 
 
+def _bookends(said: list[dict[str, Any]], turns: set[str | None]) -> set[Any]:
+    """Of turns that span a boundary: the prompt, and the last word."""
+    ends = set()
+    for turn in turns - {None}:
+        mine = [m for m in said if m["turn"] == turn and not m.get("mark")]
+        ends |= {m["seq"] for m in mine if m["role"] == "user"} if mine else set()
+        last = [m["seq"] for m in mine if m["role"] == "assistant" and m["text"]]
+        ends |= set(last[-1:])
+    return ends
+
+
 def _follow(keep: Keep, arguments: Namespace, data: dict[str, Any]) -> int:
     """What is there, then what comes. A message that grows or changes is shown again."""
     shown: dict[str, str] = {}
-    while True:
-        for message in data["messages"]:
-            key = str(message["seq"])
-            if shown.get(key) != message["text"]:
-                shown[key] = message["text"]
-                print(text.json_text(message) if arguments.json else text.message(message), flush=True)
-        try:
+    try:
+        while True:
+            for message in data["messages"]:
+                key = str(message["seq"])
+                if shown.get(key) != message["text"]:
+                    shown[key] = message["text"]
+                    print(text.json_text(message) if arguments.json else text.message(message), flush=True)
             time.sleep(_LOOK_S)
-        except KeyboardInterrupt:
-            return 0
-        data = keep.show(arguments.session, live=arguments.live)
+            data = keep.show(arguments.session, live=arguments.live)
+    except KeyboardInterrupt:
+        return 0
 
 
 def markdown(data: dict[str, Any]) -> str:

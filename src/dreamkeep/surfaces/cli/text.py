@@ -68,6 +68,9 @@ def status(s: dict[str, Any]) -> str:
         f"messages  {s['messages']}",
         f"journal   {size(s['bytes'])}",
     ]
+    for one in s["live"]:
+        compacting = "  (compacting)" if one["compaction"]["active"] else ""
+        lines += [f"  running  {line(one['session'])}  {line(one['title'])}{compacting}"]
     if s["strays"]:
         lines.append(f"strays    {s['strays']}  (see `dreamkeep doctor`)")
     if s["faults"]:
