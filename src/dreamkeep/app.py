@@ -165,13 +165,15 @@ class Keep:
         found: list[find.Found] = []
         for path in paths:
             found += find.named(self._host, os.fspath(path), chosen)
+        glance = find.Glance(self._host)
         if not paths:
-            found = list(find.everywhere(self._host, where, environment, chosen))
+            found = list(find.everywhere(glance, where, environment, chosen))
         for one in found:
             if isinstance(one, find.Trouble):
                 yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
         ingest = self._ingest(again)
-        yield from ingest.run((one for one in found if not isinstance(one, find.Trouble)), progress)
+        sources = [one for one in found if not isinstance(one, find.Trouble)]
+        yield from ingest.run(sources, progress, glanced=glance.seen)
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.capture.sources import AGENTS, ROWS, Source, discovery
 from dreamkeep.errors import BadUsage
-from dreamkeep.host import Host
+from dreamkeep.host import Entry, Host, Stat
 
 _HEAD = 1 << 16
 
@@ -22,6 +22,22 @@ class Trouble(NamedTuple):
 
 
 Found = Source | Trouble
+
+
+class Glance:
+    """A host that remembers how files looked when folders were looked through: they need not be asked again."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.seen: dict[str, Stat] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    def entries(self, folder: str) -> list[Entry]:
+        found = self._host.entries(folder)
+        self.seen.update((f"{folder}/{entry.name}", entry.at) for entry in found if entry.at)
+        return found
 
 
 def checked(agents: Iterable[str]) -> list[str]:

@@ -9,8 +9,9 @@ that; nothing that we have is ever taken away by it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -75,12 +76,24 @@ class Ingest:
 
     # -- all of them
 
-    def run(self, sources: Iterable[Source], progress: Progress | None = None, *, save: bool = True) -> Iterator[Outcome]:
-        """One outcome for each source that changed or has a problem; unchanged ones come too, and cost a stat."""
+    def run(
+        self,
+        sources: Iterable[Source],
+        progress: Progress | None = None,
+        *,
+        glanced: Mapping[str, Stat] = MappingProxyType({}),
+        save: bool = True,
+    ) -> Iterator[Outcome]:
+        """One outcome for each source; those that look unchanged cost at most a stat. `glanced`: how they looked just now."""
         self._forks = Forks(self._host)
         todo = []
         for source in sources:
-            at = self._host.stat(source.path)
+            at = glanced.get(source.path) or self._host.stat(source.path)
+            same = self._cache.same(source.path, at) if at and not self.again and source.form != ROWS else None
+            if same:
+                agent, native, state = same
+                yield Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+                continue
             known = self._cache.get(source.path)
             if at and known and not self.again and known.look == Look.of(at) and self._beside(source) == known.beside:
                 session = f"{known.agent}:{known.session}" if known.session else ""
@@ -121,8 +134,9 @@ class Ingest:
 
     def vanished(self, agents: Iterable[str], present: set[str]) -> Iterator[Outcome]:
         """Sources that were there at an earlier look and are gone: said once in their journals. What we have stays."""
-        for path, seen in list(self._cache.sources.items()):
-            if seen.agent not in agents or path in present or seen.state == "vanished" or self._host.stat(path) is not None:
+        for path in [path for path in self._cache.paths() if path not in present]:
+            seen = self._cache.get(path)
+            if seen is None or seen.agent not in agents or seen.state == "vanished" or self._host.stat(path) is not None:
                 continue
             source = Source(seen.agent, path, session=seen.session)
             if seen.session and seen.state not in ("deleted", "excluded", "empty"):
@@ -433,10 +447,11 @@ class _Run:
             body["more"] = 1
             as_text.add(len(cut.lines) - 1)
         crc = word.crc
-        for n, line in enumerate(covers if covers is not None else cut.lines):
-            crc = crc32(line, crc)
-            if covers is None and not (cut.more and n == len(cut.lines) - 1):
-                crc = crc32(b"\n", crc)
+        if covers is not None:
+            crc = crc32(b"".join(covers), crc)
+        else:
+            crc = crc32(b"\n".join(cut.lines), crc)
+            crc = crc if cut.more or not cut.lines else crc32(b"\n", crc)
         offset = word.offset + size
         packed: Verbatim = pack(body, cut.lines, as_text)
         more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))

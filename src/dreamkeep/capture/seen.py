@@ -5,6 +5,7 @@ It holds no truth. Lost or wrong, it costs a closer look: every journal knows by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dreamkeep.host import Host, Stat, make_folders, read_file, replace_file
@@ -42,7 +43,8 @@ class Cache:
         self._host = host
         self._path = f"{root}/{NAME}"
         self._changed = False
-        self.sources: dict[str, Seen] = {}
+        # As they were read: most of them are only compared, so they are made into `Seen` when somebody asks for one.
+        self._raw: dict[str, list[Any]] = {}
         self._load()
 
     def _load(self) -> None:
@@ -50,27 +52,45 @@ class Cache:
 
         try:
             found = orjson.loads(read_file(self._host, self._path))
-            if found["version"] == _VERSION:
-                self.sources = {path: _seen(entry) for path, entry in found["sources"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self.sources = {}  # not there, or not ours: then everything is looked at
+            if found["version"] == _VERSION and isinstance(found["sources"], dict):
+                self._raw = found["sources"]
+        except (OSError, ValueError, KeyError, TypeError):
+            self._raw = {}  # not there, or not ours: then everything is looked at
+
+    def same(self, path: str, at: Stat) -> tuple[str, str, str] | None:
+        """(agent, session, state) of a plain file that looks as it did."""
+        entry = self._raw.get(path)
+        try:
+            if entry is None or entry[2] != [at.size, at.mtime_ns, at.inode] or entry[3] is not None or entry[5] is not None:
+                return None
+            return entry[0], entry[1], entry[4]
+        except (IndexError, TypeError):
+            return None
+
+    def paths(self) -> Iterable[str]:
+        return self._raw
 
     def get(self, path: str) -> Seen | None:
-        return self.sources.get(path)
+        try:
+            return _seen(self._raw[path])
+        except (KeyError, ValueError, TypeError):
+            return None
 
     def put(self, path: str, seen: Seen) -> None:
-        if self.sources.get(path) != seen:
-            self.sources[path] = seen
+        entry = _entry(seen)
+        if self._raw.get(path) != entry:
+            self._raw[path] = entry
             self._changed = True
 
     def forget(self, path: str) -> None:
-        self._changed |= self.sources.pop(path, None) is not None
+        self._changed |= self._raw.pop(path, None) is not None
 
     def forget_session(self, session: str) -> None:
         """Look again at whatever it came from, however it looks."""
         agent, _, native = session.partition(":")
-        for path, seen in list(self.sources.items()):
-            if seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
+        for path in list(self._raw):
+            seen = self.get(path)
+            if seen and seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
                 self.forget(path)
 
     def save(self) -> None:
@@ -80,7 +100,7 @@ class Cache:
             return
         make_folders(self._host, self._path.rpartition("/")[0])
         # A path that is no UTF-8 has no place in JSON: such a file is looked into each time.
-        entries = {path: _entry(seen) for path, seen in self.sources.items() if _is_text(path)}
+        entries = {path: entry for path, entry in self._raw.items() if _is_text(path)}
         replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries}))
         self._changed = False
 

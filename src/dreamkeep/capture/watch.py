@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from dreamkeep.capture.find import Found, everywhere, places
+from dreamkeep.capture.find import Found, Glance, everywhere, places
 from dreamkeep.capture.ingest import Ingest, Outcome
 from dreamkeep.capture.sources import Source, discovery
-from dreamkeep.host import Host
+from dreamkeep.host import Host, Stat
 
 #: How long after a change to wait for more of it, and how often to look where nothing tells.
 _DEBOUNCE_MS = 200
@@ -66,14 +67,15 @@ class Watching:
         """Everything, once."""
         if self._off():
             return
-        found = list(everywhere(self._host, self._home, self._environment, self._agents))
-        yield from self._take(found)
+        glance = Glance(self._host)
+        found = list(everywhere(glance, self._home, self._environment, self._agents))
+        yield from self._take(found, glance.seen)
         yield from self._ingest.vanished(self._agents, {one.path for one in found})
         self._next_round = self._now_s() + _ROUND_S
 
-    def _take(self, found: Iterable[Found]) -> Iterator[Outcome]:
+    def _take(self, found: Iterable[Found], glanced: Mapping[str, Stat] = MappingProxyType({})) -> Iterator[Outcome]:
         sources = [one for one in found if isinstance(one, Source)]
-        for outcome in self._ingest.run(sources, save=False):
+        for outcome in self._ingest.run(sources, glanced=glanced, save=False):
             if outcome.state not in ("unchanged", "empty"):
                 yield outcome
         if self._now_s() >= self._next_save:

@@ -15,7 +15,7 @@ from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import CRC_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, body_of, event_of, parse, salvage
+from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, FORMAT, HEAD, MAX_FRAME, NO_CRC, Frame, body_of, event_of, parse, salvage
 
 
 class Position(NamedTuple):
@@ -66,9 +66,11 @@ class Reading:
     `position` is the place after the frame that came last.
     """
 
-    def __init__(self, host: Host, folder: str, start: Position | None = None, *, raw: bool = False) -> None:
-        """`raw`: each frame also has its own bytes, under "raw"."""
+    def __init__(self, host: Host, folder: str, start: Position | None = None, *, raw: bool = False, heads: bool = False) -> None:
+        """`raw`: each frame also has its own bytes, under "raw". `heads`: bodies of captured and recorded events are not parsed
+        (nor given): for who only wants to know what is carried and where it ends."""
         self._raw = raw
+        self._loads = _head if heads else None
         self._host = host
         self._folder = folder
         self.faults: list[Fault] = []
@@ -123,7 +125,7 @@ class Reading:
         """The fast path takes whole lines that link to the line before; everything else goes through `_line`."""
         import orjson
 
-        loads = orjson.loads
+        loads = self._loads or orjson.loads
         _, offset, seq, crc = self._place
         smooth = offset > 0
         held = b""  # the end of an overlong line, where a frame may begin
@@ -291,6 +293,22 @@ class Reading:
                 continue  # what was missing turned up: displaced lines are their own fault, re-written frames none
             kept.append(fault._replace(missing=left, recorded=(fault.part, fault.offset) in recorded))
         self.faults = kept
+
+
+def _head(line: bytes) -> Frame:
+    """A line without its body, which may be long; whole when the body says something about the journal itself."""
+    import orjson
+
+    at = line.find(b',"body":')
+    frame: Frame = orjson.loads(line[:at] + b"}")
+    if frame["kind"] in _BOOK_KEEPING or b',"was":' in line[-FOOT_SIZE - 32 : -FOOT_SIZE]:
+        whole: Frame = orjson.loads(line)
+        return whole
+    foot = line[-FOOT_SIZE - 1 :]
+    if foot[37:45] != b',"crc":"' or foot[53:] != b'"}\n':
+        raise ValueError("the checksum does not cover this, and it is damaged")
+    frame["prev"], frame["seq"], frame["crc"] = foot[9:17].decode(), int(foot[25:37]), foot[45:53].decode()
+    return frame
 
 
 def _recorded_holes(host: Host, folder: str) -> set[tuple[int, int]]:

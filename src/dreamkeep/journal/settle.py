@@ -37,7 +37,7 @@ def survey(host: Host, folder: str) -> Survey:
     if not numbers:
         return Survey(Position(), 0, False, False, None, [], {})
     start, carry = _start(host, folder, numbers)
-    reading = Reading(host, folder, start)
+    reading = Reading(host, folder, start, heads=True)
     for frame in reading:
         merge(carry, frame)
     holes = [
