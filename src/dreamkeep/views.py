@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.store import Store
@@ -33,12 +33,16 @@ def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live
     state = json.loads(store.state(session_id))
     turns = [seen(t, alive) for t in store.turns(session_id)]
     view = _view(store, summary, state, alive, now)
+    said = store.messages(session_id)
+    # A result names only the call it answers; people want to see which tool that was.
+    named = [m.tool for m in said if m.tool and isinstance(m.tool.get("id"), str) and m.tool.get("name")]
+    names = {tool["id"]: tool["name"] for tool in named}
     shown = {
         "session": {**session(summary), **{key: state[key] for key in _ABOUT if key in state}},
         "turns": [turn(t) for t in turns],
         "segments": [s._asdict() for s in view.segments],
         "compactions": [c._asdict() for c in view.compactions],
-        "messages": [message(m, view.segment_at((m.seq, m.n)).id) for m in store.messages(session_id)],
+        "messages": [message(_named(m, names), view.segment_at((m.seq, m.n)).id) for m in said],
         "faults": [fault(f) for owner, f in store.faults() if owner == session_id],
     }
     for key in ("unknown", "odd"):
@@ -47,6 +51,12 @@ def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live
     if live:
         shown["live"] = _live(view, turns, alive)
     return shown
+
+
+def _named(m: Message, names: Mapping[Any, str]) -> Message:
+    if not m.tool or m.tool.get("name") or not isinstance(m.tool.get("id"), str) or m.tool["id"] not in names:
+        return m
+    return m._replace(tool={**m.tool, "name": names[m.tool["id"]]})
 
 
 def _live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:

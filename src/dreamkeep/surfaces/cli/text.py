@@ -155,7 +155,7 @@ def ingested(data: dict[str, Any]) -> str:
     if not totals["sources"]:
         return "No sessions of any agent were found. Where else to look: --home DIR, or name files."
     lines.append(
-        f"{totals['sources']} sources, {totals['changed']} with something new: {size(totals['new_bytes'])}"
+        f"{totals['sources']} source{'s' * (totals['sources'] != 1)}, {totals['changed']} with something new: {size(totals['new_bytes'])}"
         + (f"; {totals['failed']} with a problem" if totals["failed"] else "")
     )
     return "\n".join(lines)
