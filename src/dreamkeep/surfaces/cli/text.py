@@ -154,10 +154,9 @@ def ingested(data: dict[str, Any]) -> str:
     totals = data["totals"]
     if not totals["sources"]:
         return "No sessions of any agent were found. Where else to look: --home DIR, or name files."
-    lines.append(
-        f"{totals['sources']} source{'s' * (totals['sources'] != 1)}, {totals['changed']} with something new: {size(totals['new_bytes'])}"
-        + (f"; {totals['failed']} with a problem" if totals["failed"] else "")
-    )
+    looked = "1 source" if totals["sources"] == 1 else f"{totals['sources']} sources"
+    bad = f"; {totals['failed']} with a problem" if totals["failed"] else ""
+    lines.append(f"{looked}, {totals['changed']} with something new: {size(totals['new_bytes'])}{bad}")
     return "\n".join(lines)
 
 
