@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import resource
 import shutil
@@ -164,7 +165,7 @@ def test_without_a_third_word_the_keep_is_where_every_command_finds_it(environme
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], env=environment, capture_output=True, check=True, cwd="/tmp"
     )
-    here = {**environment} if "HOME" in environment else {**environment, "HOME": os.path.expanduser("~")}
+    here = {**environment} if "HOME" in environment else {**environment, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
     expected = keep_path(None, {**here, "DREAMKEEP_KEEP": here.get("DREAMKEEP_KEEP", "").replace("~", "/h")}, sys.platform)
     assert os.fsdecode(done.stdout).strip() == expected.replace(os.getcwd(), "/tmp")
 
