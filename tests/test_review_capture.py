@@ -886,7 +886,7 @@ def test_following_one_segment_shows_only_that(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
         assert len(keep.show(SID)["segments"]) == 2
-    _, out, _ = _run(tmp_path / "keep", "show", SID, "--segment", "current", "--follow", for_s=3)
+    _, out, _ = _run(tmp_path / "keep", "show", SID, "--segment", "current", "--follow", for_s=5)
     assert b"question 3" in out
     assert b"question 1" not in out
 
@@ -896,7 +896,7 @@ def test_following_never_fails_on_what_a_terminal_cannot_show(tmp_path: Path) ->
     home, _ = home_with(tmp_path, record(1, "gr\u00fc\u00dfe"))
     with Keep.open(tmp_path / "keep") as keep:
         ingest(keep, home)
-    code, out, err = _run(tmp_path / "keep", "show", SID, "--follow", for_s=3, PYTHONIOENCODING="ascii")
+    code, out, err = _run(tmp_path / "keep", "show", SID, "--follow", for_s=5, PYTHONIOENCODING="ascii")
     assert (code, b"Traceback" in err) == (0, False)
     assert b"gr\\xfc" in out
 
