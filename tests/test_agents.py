@@ -12,10 +12,12 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
-from dreamkeep.capture import rejoin
+from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.sources import AGENTS
+from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
+from dreamkeep.session.summary import Summary
 from tests.agents.described import described, differences
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -83,9 +85,20 @@ def assert_rejoined(keep: Keep) -> None:
         folder = f"{keep.root}/{folder_of(session.id)}"
         for name, about in rejoin.sources(host, folder).items():
             if about["form"] == "rows":
+                assert_every_row_is_there(host, session, folder, about)
                 continue
             whole = b"".join(rejoin.rejoined(host, folder, name))
             raw = Path(about["path"]).read_bytes()
             if about["form"] == "lines.zst":
                 raw = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
             assert whole == raw, about["path"]
+
+
+def assert_every_row_is_there(host: RealHost, session: Summary, folder: str, about: dict[str, Any]) -> None:
+    """Row-exact: what a fresh reading of the database gives is what the journal holds."""
+    held: dict[str, bytes] = {}
+    for found, line in rejoin.captured(host, folder):
+        if found["kind"] == Kind.SOURCE_ROWS:
+            held[rows.key_of(line)[0]] = line.removesuffix(b"\n")
+    fresh = {row.key: row.line for row in rows.rows(host, session.agent, about["path"], session.native_id, {})}
+    assert held == fresh

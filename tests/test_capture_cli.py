@@ -186,6 +186,26 @@ def test_a_session_that_is_written_while_somebody_watches_is_there(polling: bool
     assert {"new", "grew"} <= {one["state"] for one in outcomes}
 
 
+def test_a_watcher_journals_what_hooks_left_and_compresses_what_is_cold(place: Path) -> None:
+    home, _ = home_with(place, b"".join(map(record, range(1, 50))))
+    with Keep.open() as keep:
+        list(keep.ingest(home=home, agents=["claude"]))
+    [part] = (place / "keep" / "journal" / "sessions").rglob("*.jsonl")
+    os.utime(part, (0, 0))
+    watcher = program("watch", "--home", str(home))
+    payload = json.dumps({"session_id": "by-hook", "cwd": "/home/dev/shop", "prompt": "said to a hook"})
+    hook = Path(sys.modules["dreamkeep"].__path__[0]) / "capture" / "hook.py"
+    words = [sys.executable, "-I", "-S", str(hook), "claude", "UserPromptSubmit", str(place / "keep")]
+    subprocess.run(words, input=payload, text=True, check=True)
+    with Keep.open() as keep:
+        list(until(lambda: "claude:by-hook" in [s.id for s in keep.sessions()]))
+    list(until(lambda: part.with_suffix(".jsonl.zst").exists() and not part.exists()))
+    with Keep.open() as keep:
+        assert len(keep.show(SID)["messages"]) == 49
+    watcher.terminate()
+    watcher.communicate(timeout=WAIT_S)
+
+
 def test_a_watcher_that_is_switched_off_does_nothing(place: Path) -> None:
     home, _ = home_with(place, record(1))
     (place / "keep").mkdir()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INDEX_WAIT_S = 10.0
+_COMPRESS_EVERY_NS = 3_600_000_000_000
 
 
 class Keep:
@@ -201,7 +202,27 @@ class Keep:
             off=self.is_off,
             polling=polling,
         )
-        yield from watching.run()
+        tending = self._tending()
+        for one in watching.run():
+            if one is None:
+                next(tending)
+            yield one
+
+    def _tending(self) -> Iterator[None]:
+        """What a watcher does beside watching: journal what hooks left, compress what is cold."""
+        from dreamkeep.capture import spool
+
+        compress_at = self._host.now()
+        while True:
+            try:
+                if spool.waiting(self._host, self.root):
+                    self.drain()
+                if self._host.now() >= compress_at and not self.is_off():
+                    compress_at = self._host.now() + _COMPRESS_EVERY_NS
+                    self.compress()
+            except (DreamkeepError, OSError) as problem:
+                self.warn(f"Watching goes on, but: {problem}")
+            yield
 
     def drain(self) -> dict[str, Any]:
         """Journal what hooks have left in the spool, and bring in the transcripts they name."""
