@@ -22,6 +22,7 @@ _TAIL = 1024
 class Content(Protocol):
     size: int
     inode: int
+    mtime_ns: int
 
     def read(self, size: int, offset: int) -> bytes: ...
 
@@ -35,7 +36,7 @@ class File:
         self._host = host
         self._handle = host.open_read(path)
         at = host.handle_stat(self._handle)
-        self.size, self.inode = at.size, at.inode
+        self.size, self.inode, self.mtime_ns = at.size, at.inode, at.mtime_ns
 
     def read(self, size: int, offset: int) -> bytes:
         return self._host.read(self._handle, size, offset)
@@ -45,7 +46,7 @@ class File:
 
 
 class Unpacked:
-    """A zstd file, as what is in it. Read forward; going back begins again."""
+    """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again."""
 
     def __init__(self, host: Host, path: str) -> None:
         self._host = host
@@ -53,33 +54,60 @@ class Unpacked:
         at = host.stat(path)
         if at is None:
             raise FileNotFoundError(2, "no such file", path)
-        self.inode = at.inode
+        self.inode, self.mtime_ns = at.inode, at.mtime_ns
+        self.size = 0
         self._begin()
-        self.size = sum(len(block) for block in iter(lambda: self._source.read(BLOCK), b""))
-        self.close()
-        self._begin()
+        try:
+            while block := self._more():
+                self.size += len(block)
+            self._head = b""
+            self.close()
+            self._begin()
+            self._head = self.read(_HEAD, 0)
+        except BaseException:
+            self.close()
+            raise
 
     def _begin(self) -> None:
         import zstandard
 
         self._file = self._host.open_stream(self._path)
         self._source = zstandard.ZstdDecompressor().stream_reader(self._file, read_across_frames=True)
+        self._damage = zstandard.ZstdError
         self._at = 0
+        self._recent = b""
+
+    def _more(self) -> bytes:
+        """The next block; the one before it is kept, too."""
+        try:
+            block: bytes = self._source.read(BLOCK)
+        except self._damage as problem:
+            raise OSError(5, f"it can't be unpacked ({problem})", self._path) from problem
+        self._recent = self._recent[-BLOCK:] + block
+        self._at += len(block)
+        return block
 
     def read(self, size: int, offset: int) -> bytes:
-        if offset < self._at:
+        if offset + size <= len(self._head):
+            return self._head[offset : offset + size]
+        if offset < self._at - len(self._recent):
             self.close()
             self._begin()
-        while self._at < offset:
-            skipped = len(self._source.read(min(BLOCK, offset - self._at)))
-            if not skipped:
-                return b""
-            self._at += skipped
-        found = b""
-        while len(found) < size and (more := self._source.read(size - len(found))):
-            found += more
-        self._at += len(found)
-        return found
+        while self._at < offset + size and self._more():
+            pass
+        start = self._at - len(self._recent)
+        if offset < start:
+            return b"".join([self._recent[:0], self._again(size, offset)])
+        return self._recent[offset - start : offset - start + size]
+
+    def _again(self, size: int, offset: int) -> bytes:
+        """A stretch longer than what is kept, in pieces."""
+        found = []
+        while size > 0 and (piece := self.read(min(size, BLOCK // 2), offset)):
+            found.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return b"".join(found)
 
     def close(self) -> None:
         self._file.close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 class Excluded:
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = [os.path.expanduser(pattern).rstrip("/") or "/" for pattern in patterns if pattern]
+        self.patterns = [os.path.expanduser(pattern).rstrip("/") or "/" for pattern in patterns if pattern]
 
     def path(self, path: str) -> bool:
         return self._any(path)
@@ -20,11 +20,11 @@ class Excluded:
         return self._any(cwd) or self._any(project)
 
     def _any(self, text: str) -> bool:
-        if not text or not self._patterns:
+        if not text or not self.patterns:
             return False
         from fnmatch import fnmatchcase
 
         return any(
             text == pattern or text.startswith(f"{pattern}/") or fnmatchcase(text, pattern) or fnmatchcase(text, f"{pattern}/*")
-            for pattern in self._patterns
+            for pattern in self.patterns
         )

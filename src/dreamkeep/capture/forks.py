@@ -22,9 +22,12 @@ _TWINS = 64
 
 
 class Fork(NamedTuple):
+    """`undecided`: everything in it is also in the other file; whether it will be a fork, its next record tells."""
+
     session: str
     size: int
     evidence: str
+    undecided: bool = False
 
 
 class Step(NamedTuple):
@@ -81,13 +84,15 @@ class Forks:
         finally:
             theirs.close()
         native = os.path.basename(other).removesuffix(".jsonl")
-        if not size or not _later((mine_next, source.session), (theirs_next, native)):
+        if not size:
             return None
-        return Fork(f"claude:{native}", size, "its records begin with the same uuids")
-
-
-def _later(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
-    return mine > theirs
+        if not mine_next and not theirs_next:
+            # Two equal files: the one that was written later is the copy.
+            is_copy = (content.mtime_ns, source.session) > (theirs.mtime_ns, native)
+        else:
+            is_copy = mine_next > theirs_next
+        evidence = "its records begin with the same uuids"
+        return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, undecided=not mine_next)
 
 
 def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str]:

@@ -18,7 +18,7 @@ from zlib import crc32
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import BLOCK, Content, Cut, File, Unpacked, Word, cuts, goes_on, untouched, what_happened, word_at
 from dreamkeep.capture.exclude import Excluded
-from dreamkeep.capture.forks import Forks
+from dreamkeep.capture.forks import Fork, Forks
 from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import DOCUMENT, LINES_ZST, ROWS, Source, discovery
@@ -35,15 +35,16 @@ _APPEND = 2 << 20
 _LARGEST_DOCUMENT = 256 << 20
 #: A rewritten file larger than this is journaled again whole: finding what stayed would need too much memory.
 _LARGEST_DELTA = 256 << 20
-_OPS = 4_000
 _TRIES = 8
+#: A file that so far is nothing but a copy of another is left alone while it is so young: it may be a fork being made.
+_UNDECIDED_NS = 60_000_000_000
 
 Progress = Callable[[int, int], None]
 
 
 class Outcome(NamedTuple):
-    """What one source came to. `state`: new, grew, unchanged, shrank, rewritten, replaced, moved, vanished, empty, deleted,
-    excluded, failed."""
+    """What one source came to. `state`: new, grew, unchanged, shrank, rewritten, replaced, moved, vanished, empty, waiting,
+    deleted, excluded, failed."""
 
     agent: str
     path: str
@@ -86,6 +87,7 @@ class Ingest:
     ) -> Iterator[Outcome]:
         """One outcome for each source; those that look unchanged cost at most a stat. `glanced`: how they looked just now."""
         self._forks = Forks(self._host)
+        self._cache.look_at_journals()
         todo = []
         for source in sources:
             at = glanced.get(source.path) or self._host.stat(source.path)
@@ -95,7 +97,7 @@ class Ingest:
                 yield Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
                 continue
             known = self._cache.get(source.path)
-            if at and known and not self.again and known.look == Look.of(at) and self._beside(source) == known.beside:
+            if at and known and source.form == ROWS and not self.again and self._same_rows(source, at, known):
                 session = f"{known.agent}:{known.session}" if known.session else ""
                 yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
             else:
@@ -103,6 +105,13 @@ class Ingest:
         yield from self._take_all(todo, progress)
         if save:
             self._cache.save()
+
+    def _same_rows(self, source: Source, at: Stat, known: Seen) -> bool:
+        """A database that looks as it did, and all of whose sessions are here."""
+        if known.look != Look.of(at) or self._beside(source) != known.beside:
+            return False
+        names = (os.path.basename(folder_of(f"{source.agent}:{native}")) for native in known.rows or {})
+        return all(self._cache.has_journal(source.agent, name) for name in names)
 
     def _take_all(self, todo: list[tuple[Source, Stat | None]], progress: Progress | None) -> Iterator[Outcome]:
         total = sum(at.size for _, at in todo if at)
@@ -136,14 +145,20 @@ class Ingest:
         """Sources that were there at an earlier look and are gone: said once in their journals. What we have stays."""
         for path in [path for path in self._cache.paths() if path not in present]:
             seen = self._cache.get(path)
-            if seen is None or seen.agent not in agents or seen.state == "vanished" or self._host.stat(path) is not None:
+            if seen is None or seen.agent not in agents or seen.state == "vanished" or not self._is_gone(path):
                 continue
-            source = Source(seen.agent, path, session=seen.session)
+            source = Source(seen.agent, path, session=seen.session, role=seen.role)
             if seen.session and seen.state not in ("deleted", "excluded", "empty"):
                 self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
             self._cache.put(path, seen._replace(look=None, state="vanished"))
             yield Outcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
         self._cache.save()
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            return self._host.stat(path) is None
+        except OSError:
+            return False  # can't be looked at: that is not gone
 
     # -- one
 
@@ -190,56 +205,70 @@ class Ingest:
         return outcome
 
     def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
-        name = source_name(source)
-        writer = self._journals.writer(session)
-        text = writer.carried(f"src:{name}")
+        name = self.name_of(source)
+        text = self._journals.writer(session).carried(f"src:{name}")
         word = Word.parse(text)
-        state = "grew"
-        opening: list[Event] = []
+        done = Outcome(source.agent, source.path, session, state="grew")
+        if word is None and _is_blank(content):
+            return done._replace(state="empty")
+        opening = self._openings.of(session, lambda: facts_in(source, content))
+        if opening is None:
+            return done._replace(state="excluded")
+        copied = 0
         if word is None:
-            if not content.size:
-                return Outcome(source.agent, source.path, session, state="empty")
-            opened = self._openings.of(session, lambda: facts_in(source, content.read(BLOCK, 0)))
-            if opened is None:
-                return Outcome(source.agent, source.path, session, state="excluded")
             word, state, event = self._first_word(source, session, content)
-            opening = [*opened, *self._lineage(source, word, content), event]
+            fork = self._forks.find(source, content) if not word.offset else None
+            if fork and fork.undecided and self._host.now() - content.mtime_ns < _UNDECIDED_NS:
+                return done._replace(state="waiting")
+            copied = fork.size if fork else 0
+            opening = [*opening, *self._lineage(source, fork), event]
+            done = done._replace(state=state)
         run = _Run(self, source, session, name, content, word, text, opening)
+        state = self._read(run, done.state, copied, step)
+        run.flush()
+        return done._replace(new_bytes=run.new_bytes, new_events=run.new_events, state=state)
+
+    def _read(self, run: _Run, state: str, copied: int, step: Callable[[int], None]) -> str:
+        source, content, word = run.source, run.content, run.word
         if source.form == DOCUMENT:
             state = run.document(state)
         elif word.offset and not goes_on(content, word):
             state = what_happened(content, word)
             run.rewritten(state, step)
-        elif content.size == word.offset:
-            state = self._same_size(run, content, word, state)
+        elif content.size > word.offset:
+            run.grown(step, copied)
+        elif not untouched(content, word):
+            state = "rewritten"
+            run.rewritten(state, step)
         else:
-            self._openings.resume_if(session, lambda: facts_in(source, content.read(BLOCK, word.offset)))
-            run.grown(step)
-        run.flush()
-        return Outcome(source.agent, source.path, session, run.new_bytes, run.new_events, state)
-
-    def _same_size(self, run: _Run, content: Content, word: Word, state: str) -> str:
-        if untouched(content, word):
-            return state if state in ("moved",) else "unchanged"
-        run.rewritten("rewritten", lambda offset: None)
-        return "rewritten"
+            return state if state == "moved" else "unchanged"
+        if state != "unchanged":
+            start = word.offset if state == "grew" else 0
+            self._openings.resume_if(run.session, lambda: facts_in(source, content, start))
+        return state
 
     def _first_word(self, source: Source, session: str, content: Content) -> tuple[Word, str, Event]:
         """Where reading begins: at zero; or, if the file was only moved (archived, compressed), where it was."""
-        name = source_name(source)
+        name = self.name_of(source)
         carried = self._journals.writer(session).all_carried()
         for key, value in carried.items():
             known = Word.parse(value) if key.startswith("src:") else None
-            if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._gone(session, key[4:]):
-                moved = known._replace(inode=content.inode)
-                body = {**about(source), "what": "moved", "was": key[4:], "gen": known.generation}
-                return moved, "moved", self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved)})
+            if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._left(session, key[4:]):
+                moved = known._replace(inode=content.inode, state="")
+                body = {**self.about(source), "what": "moved", "was": key[4:], "gen": known.generation}
+                # The old name has no word any more: a file that comes back there has moved once more.
+                return moved, "moved", self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved), key: "moved"})
         word = Word(1, 0, 0, content.inode, 0, "-", "-")
-        return word, "new", self.event(Kind.SOURCE_OPENED, {**about(source), "gen": 1}, {f"src:{name}": str(word)})
+        return word, "new", self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": 1}, {f"src:{name}": str(word)})
 
-    def _gone(self, session: str, name: str) -> bool:
-        found = rejoin.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {})
-        return bool(found.get("path")) and self._host.stat(found["path"]) is None
+    def _left(self, session: str, name: str) -> bool:
+        """Whether nothing is any more where that source was."""
+        path = rejoin.sources(self._host, f"{self._root}/{folder_of(session)}").get(name, {}).get("path", "")
+        # A path that was no UTF-8 can't be asked for by what the journal has of it.
+        if not path or "\ufffd" in path or not self._is_gone(path):
+            return False
+        self._cache.forget(path)
+        return True
 
     # -- what the parts of an ingest share
 
@@ -253,23 +282,26 @@ class Ingest:
     def old_lines(self, session: str, name: str) -> list[bytes]:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
-    def _lineage(self, source: Source, word: Word, content: Content) -> list[Event]:
+    def name_of(self, source: Source) -> str:
+        """Short, safe, and different for each file, however it is spelled: the key of a source in its session's journal."""
+        path = self._host.real_path(os.path.abspath(source.path)).encode("utf-8", "surrogateescape")
+        return f"{source.role}-{sha256(path).hexdigest()[:10]}"
+
+    def about(self, source: Source) -> dict[str, Any]:
+        path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return {"source": self.name_of(source), "role": source.role, "agent": source.agent, "form": source.form, "path": path}
+
+    def _lineage(self, source: Source, fork: Fork | None) -> list[Event]:
         found = []
         if source.parent:
             found.append(self._edge("subagent", f"{source.agent}:{source.parent}", "its file lies where its parent's are"))
-        fork = self._forks.find(source, content) if not word.offset else None
-        if fork:
+        if fork and fork.session:
             found.append(self._edge("fork", fork.session, fork.evidence))
         return found
 
     def _edge(self, kind: str, other: str, evidence: str) -> Event:
         body = {"kind": kind, "session": other, "evidence": evidence}
         return self.event(Kind.LINEAGE_FOUND, body, {f"lineage:{kind}": other})
-
-    def copied_size(self, source: Source, content: Content) -> int:
-        """How many bytes at the beginning are a copy of another session's."""
-        fork = self._forks.find(source, content)
-        return fork.size if fork else 0
 
     @property
     def host(self) -> Host:
@@ -292,21 +324,25 @@ class Ingest:
         return self._cache
 
     def _say_changed(self, session: str, source: Source, what: str) -> None:
-        name = source_name(source)
-        writer = self._journals.writer(session)
-        word = Word.parse(writer.carried(f"src:{name}")) if writer.exists() else None
+        name = self.name_of(source)
+        word = Word.parse(self._journals.writer(session).carried(f"src:{name}"))
         if word and word.state != what:
             event = self.event(
                 Kind.SOURCE_CHANGED,
-                {**about(source), "what": what, "gen": word.generation},
+                {**self.about(source), "what": what, "gen": word.generation},
                 {f"src:{name}": str(word._replace(state=what))},
             )
             self._journals.append_if(session, [event], {f"src:{name}": str(word)})
 
     def _remember(self, source: Source, at: Stat | None, native: str, state: str) -> None:
         # What is left out by intent may be wanted later: it is looked at each time.
-        look = Look.of(at) if at and state not in ("deleted", "excluded") else None
-        self._cache.put(source.path, Seen(source.agent, native or source.session, look, self._beside(source), _lasting(state)))
+        look = Look.of(at) if at and state not in ("deleted", "excluded", "waiting") else None
+        native = native or source.session
+        journal = os.path.basename(folder_of(f"{source.agent}:{native}")) if native and state not in ("empty", "deleted") else ""
+        self._cache.put(
+            source.path,
+            Seen(source.agent, native, look, self._beside(source), _lasting(state), None, journal, source.role),
+        )
 
     def _beside(self, source: Source) -> Look | None:
         if source.form != ROWS:
@@ -323,14 +359,9 @@ def _lasting(state: str) -> str:
     return state if state in ("deleted", "excluded", "empty") else ""
 
 
-def source_name(source: Source) -> str:
-    """Short, safe, and different for each path: the key of a source in its session's journal."""
-    return f"{source.role}-{sha256(os.path.abspath(source.path).encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
-
-
-def about(source: Source) -> dict[str, Any]:
-    path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return {"source": source_name(source), "role": source.role, "agent": source.agent, "form": source.form, "path": path}
+def _is_blank(content: Content) -> bool:
+    """Nothing but blanks and line feeds."""
+    return not any(block.strip() for block in iter_blocks(content))
 
 
 class _Run:
@@ -348,12 +379,12 @@ class _Run:
         opening: Sequence[Event],
     ) -> None:
         self._ingest = ingest
-        self._source = source
-        self._session = session
+        self.source = source
+        self.session = session
         self._key = f"src:{name}"
         self._name = name
-        self._content = content
-        self._word = word
+        self.content = content
+        self.word = word
         self._expect: str | int | None = text
         #: Appended together: one sync.
         self._waiting: list[Event] = list(opening)
@@ -361,29 +392,36 @@ class _Run:
         self.new_bytes = 0
         self.new_events = 0
 
-    def grown(self, step: Callable[[int], None]) -> None:
-        """What was appended since."""
-        word = self._word
-        copied = self._ingest.copied_size(self._source, self._content) if not word.offset else 0
-        for cut in _split_at(cuts(self._content, word.offset, bool(word.open)), copied):
-            at = self._word.offset
+    def grown(self, step: Callable[[int], None], copied: int = 0) -> None:
+        """What was appended since. The first `copied` bytes are another session's."""
+        word = self.word
+        for cut in _split_at(cuts(self.content, word.offset, bool(word.open)), copied):
+            at = self.word.offset
             self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
             self.new_bytes += cut.size
-            step(self._word.offset)
+            step(self.word.offset)
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
         """A new generation: lines that we have are named, the others are journaled."""
         old: list[bytes] = []
-        if self._word.offset <= _LARGEST_DELTA:
-            old = self._ingest.old_lines(self._session, self._name)
+        if self.word.offset <= _LARGEST_DELTA:
+            old = self._ingest.old_lines(self.session, self._name)
+        if old and not old[-1].endswith(b"\n"):
+            old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
-        word = self._word
-        body = {**about(self._source), "what": what, "gen": word.generation + 1, "size": word.offset, "now": self._content.size}
-        self._word = Word(word.generation + 1, 0, 0, self._content.inode, 0, "-", "-", state=what)
-        self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self._word)}), 0)
-        for cut in cuts(self._content, 0, False):
+        word = self.word
+        body = {
+            **self._ingest.about(self.source),
+            "what": what,
+            "gen": word.generation + 1,
+            "size": word.offset,
+            "now": self.content.size,
+        }
+        self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
+        for cut in cuts(self.content, 0, False):
             self._delta(cut, old, places)
-            step(self._word.offset)
+            step(self.word.offset)
 
     def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int]) -> None:
         last = len(cut.lines) - 1
@@ -402,39 +440,49 @@ class _Run:
         """A file that its agent rewrites whole: each version costs what is new in it."""
         from dreamkeep.capture import document
 
-        content = self._content
+        content = self.content
         if content.size > _LARGEST_DOCUMENT:
             raise OSError(27, f"a document of {content.size} bytes is too large to be read whole")
         data = b"".join(iter_blocks(content))
         crc = crc32(data)
-        word = self._word
+        word = self.word
         if word.offset == len(data) and word.crc == crc:
             return "unchanged"
         pieces = document.split(data)
         if word.offset:
-            old = self._ingest.old_lines(self._session, self._name)
+            old = self._ingest.old_lines(self.session, self._name)
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
         ops, new = document.packed(document.delta([document.mark(piece) for piece in old], pieces))
         generation = word.generation + 1 if word.offset else word.generation
         done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
-        body = {"source": self._name, "role": self._source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
+        body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
         # One event, however long (the journal chunks it): a version is there whole or not at all.
         event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
         if state == "shrank":
-            about_it = {**about(self._source), "what": state, "gen": generation, "size": word.offset, "now": len(data)}
+            about_it = {
+                **self._ingest.about(self.source),
+                "what": state,
+                "gen": generation,
+                "size": word.offset,
+                "now": len(data),
+            }
             self._waiting.append(self._ingest.event(Kind.SOURCE_CHANGED, about_it))
-        self._word = done
+        self.word = done
         self._add(event, len(data))
         self.new_bytes = sum(map(len, new))
         return state
 
+    def _change(self, what: str, generation: int, size: int) -> dict[str, Any]:
+        about = self._ingest.about(self.source)
+        return {**about, "what": what, "gen": generation, "size": self.word.offset, "now": size}
+
     def _frame(self, cut: Cut, extra: dict[str, Any], size: int, covers: list[bytes] | None = None) -> None:
-        word = self._word
+        word = self.word
         body: dict[str, Any] = {
             "source": self._name,
-            "role": self._source.role,
+            "role": self.source.role,
             "gen": word.generation,
             "at": word.offset,
             **extra,
@@ -455,8 +503,8 @@ class _Run:
         offset = word.offset + size
         packed: Verbatim = pack(body, cut.lines, as_text)
         more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))
-        self._word = word_at(self._content, word.generation, offset, more, crc)
-        self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self._word)}), len(packed.raw))
+        self.word = word_at(self.content, word.generation, offset, more, crc)
+        self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
 
     def _add(self, event: Event, size: int) -> None:
         self._waiting.append(event)
@@ -467,9 +515,9 @@ class _Run:
     def flush(self) -> None:
         if not self._waiting:
             return
-        self._ingest.append_if(self._session, self._waiting, {self._key: self._expect})
+        self._ingest.append_if(self.session, self._waiting, {self._key: self._expect})
         self.new_events += len(self._waiting)
-        self._expect = str(self._word)
+        self._expect = str(self.word)
         self._waiting, self._waiting_bytes = [], 0
 
 

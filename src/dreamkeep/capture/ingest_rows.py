@@ -6,6 +6,7 @@ read as they were when its fingerprint was MARK, and makes sure that two ingests
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,15 @@ def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> 
     marks: dict[str, str] = {}
     failed = False
     for native, print_ in found.items():
-        if before.get(native) == print_.mark and not ingest.again:
+        journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
+        if before.get(native) == print_.mark and not ingest.again and ingest.cache.has_journal(source.agent, journal):
             marks[native] = print_.mark
-            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="empty" if print_.empty else "unchanged")
+            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
             continue
         outcome = _isolated(ingest, source._replace(session=native), print_)
-        failed |= outcome.state == "failed"
-        if outcome.state != "failed":
+        # What is left out, by intent or by a problem, may be wanted later: it is looked at each time.
+        failed |= outcome.state in ("failed", "deleted", "excluded")
+        if outcome.state not in ("failed", "deleted", "excluded", "empty"):
             marks[native] = print_.mark
         yield outcome
     look = None if failed else Look.of(at)
@@ -77,14 +80,11 @@ def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint) -> Outco
 
 class _Session:
     def __init__(self, ingest: Ingest, source: Source, session: str) -> None:
-        from dreamkeep.capture.ingest import about, source_name
-
         self._ingest = ingest
         self._source = source
         self._session = session
-        self._name = source_name(source)
+        self._name = ingest.name_of(source)
         self._key = f"src:{self._name}"
-        self._about = about(source)
 
     def take(self, mark: str) -> Outcome:
         from dreamkeep.capture.ingest import Outcome
@@ -99,12 +99,11 @@ class _Session:
         first = list(islice(found, _HEAD_ROWS))
         if not first:
             return done
-        opening: list[Event] = []
+        opening = ingest.openings.of(self._session, lambda: self._facts(first))
+        if opening is None:
+            return done._replace(state="excluded")
         if word is None:
-            opened = ingest.openings.of(self._session, lambda: self._facts(first))
-            if opened is None:
-                return done._replace(state="excluded")
-            opening = [*opened, ingest.event(Kind.SOURCE_OPENED, {**self._about, "gen": 1}, {self._key: "rows"})]
+            opening.append(ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {self._key: "rows"}))
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)

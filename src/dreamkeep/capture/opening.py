@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from dreamkeep.capture.content import Content, cuts
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
 from dreamkeep.capture.sources import DOCUMENT, Source
@@ -13,10 +15,13 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.session.facts import Began, Fact, Placed, Record
+from dreamkeep.session.facts import Began, Fact, Placed, Record, Said
 from dreamkeep.session.formats import reader_for
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import ACTIVE, ENDED
+
+#: So far into a source it is looked for where it runs. (Most say so in their first lines.)
+_LOOKED_THROUGH = 64 << 20
 
 
 class Openings:
@@ -30,16 +35,31 @@ class Openings:
     def of(self, session: str, facts: Callable[[], Iterable[Fact]]) -> list[Event] | None:
         """The event that opens it, to be appended together with what was captured first (nothing when it is open already);
         None when this session is not to be captured."""
-        if self._journals.writer(session).carried("opened") is not None:
+        known = self._journals.writer(session).all_carried()
+        if known.get("opened") is not None and known.get("cwd") and not self._excluded.patterns:
             return []
-        cwd = cwd_in(facts())
-        project = project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""
+        cwd = str(known.get("cwd") or "") or cwd_in(facts())
+        project = str(known.get("project") or "") or self.project(cwd)
         if self._excluded.session(cwd, project):
             return None
+        if known.get("opened") is not None:
+            return self._placed(cwd, project) if cwd and not known.get("cwd") else []
+        if not cwd and self._excluded.patterns and not any(isinstance(fact, Said) for fact in facts()):
+            return None  # nothing was said yet, and where it runs is not known: it may be one that must not be captured
         body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
         # The cursor makes it once only, also when two processes capture the same session at the same time.
-        carry: Carry = {"state": ACTIVE, "opened": 1}
-        return [Event(self._ids.new(), Kind.SESSION_OPENED, rfc3339(self._host.now()), body, carry)]
+        where: Carry = {"cwd": cwd, "project": project} if cwd else {}
+        return [self._event(Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1, **where})]
+
+    def project(self, cwd: str) -> str:
+        return project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""
+
+    def _placed(self, cwd: str, project: str) -> list[Event]:
+        """Found out later: another channel opened the session, or its beginning did not say."""
+        return [self._event(Kind.SESSION_PLACED, {"cwd": cwd, "project": project}, {"cwd": cwd, "project": project})]
+
+    def _event(self, kind: str, body: dict[str, Any], carry: Carry) -> Event:
+        return Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
 
     def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:
         """An ended session goes on when a turn begins after its end; what was only read late is no reason, nor are a client's
@@ -63,22 +83,26 @@ def cwd_in(facts: Iterable[Fact]) -> str:
     return ""
 
 
-def facts_in(source: Source, head: bytes) -> Iterator[Fact]:
-    """What the readers make of a stretch of a source: only to find out about it, nothing of this is journaled."""
+def facts_in(source: Source, content: Content, offset: int = 0) -> Iterator[Fact]:
+    """What the readers make of a source: only to find out about it, nothing of this is journaled."""
     channel = "piece" if source.form == DOCUMENT else "file"
     reader = reader_for(source.agent, channel, {})
-    for record in _records(source, head):
+    for record in _records(source, content, offset):
         yield from reader.read(record)
 
 
-def _records(source: Source, head: bytes) -> Iterator[Record]:
+def _records(source: Source, content: Content, offset: int) -> Iterator[Record]:
     if source.form == DOCUMENT:
         from dreamkeep.capture import document
 
-        for piece in document.split(head):
+        for piece in document.split(content.read(_LOOKED_THROUGH, 0)):
             yield Record("piece", None, piece.decode("utf-8", "replace"), "", source.role)
         return
-    for line in head.split(b"\n"):
-        data = loads(line) if line.strip() else None
-        if data is not None:
-            yield Record("file", data, "", "", source.role)
+    for cut in cuts(content, offset, False):
+        for line in cut.lines:
+            data = loads(line) if line.strip() else None
+            if data is not None:
+                yield Record("file", data, "", "", source.role)
+        offset += cut.size
+        if offset > _LOOKED_THROUGH:
+            return

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dreamkeep.host import Host, Stat, make_folders, read_file, replace_file
+from dreamkeep.journal.places import SESSIONS
 
 NAME = "state/sources.json"
-_VERSION = 1
+_VERSION = 2
 
 
 class Look(NamedTuple):
@@ -27,7 +28,10 @@ class Look(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """`look`: when it was read; None when it must be read again whatever it looks like. `beside`: an SQLite file's -wal."""
+    """`look`: when it was read; None when it must be read again whatever it looks like. `beside`: an SQLite file's -wal.
+
+    `journal`: the folder that holds its session; if that is gone (deleted, lost), the look counts for nothing.
+    """
 
     agent: str
     session: str
@@ -36,11 +40,15 @@ class Seen(NamedTuple):
     state: str = ""
     #: Of a database with many sessions: what each looked like.
     rows: dict[str, str] | None = None
+    journal: str = ""
+    role: str = "main"
 
 
 class Cache:
     def __init__(self, host: Host, root: str) -> None:
         self._host = host
+        self._root = root
+        self._journals: dict[str, set[str]] = {}
         self._path = f"{root}/{NAME}"
         self._changed = False
         # As they were read: most of them are only compared, so they are made into `Seen` when somebody asks for one.
@@ -54,14 +62,28 @@ class Cache:
             found = orjson.loads(read_file(self._host, self._path))
             if found["version"] == _VERSION and isinstance(found["sources"], dict):
                 self._raw = found["sources"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             self._raw = {}  # not there, or not ours: then everything is looked at
 
+    def look_at_journals(self) -> None:
+        """Which journals there are now: asked once a round, a listing for each agent."""
+        self._journals = {}
+
+    def has_journal(self, agent: str, journal: str) -> bool:
+        if agent not in self._journals:
+            try:
+                self._journals[agent] = set(self._host.names(f"{self._root}/{SESSIONS}/{agent}"))
+            except OSError:
+                self._journals[agent] = set()
+        return journal in self._journals[agent]
+
     def same(self, path: str, at: Stat) -> tuple[str, str, str] | None:
-        """(agent, session, state) of a plain file that looks as it did."""
+        """(agent, session, state) of a plain file that looks as it did, and whose journal is there."""
         entry = self._raw.get(path)
         try:
             if entry is None or entry[2] != [at.size, at.mtime_ns, at.inode] or entry[3] is not None or entry[5] is not None:
+                return None
+            if entry[6] and not self.has_journal(entry[0], entry[6]):
                 return None
             return entry[0], entry[1], entry[4]
         except (IndexError, TypeError):
@@ -73,7 +95,7 @@ class Cache:
     def get(self, path: str) -> Seen | None:
         try:
             return _seen(self._raw[path])
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, AttributeError):
             return None
 
     def put(self, path: str, seen: Seen) -> None:
@@ -98,10 +120,13 @@ class Cache:
 
         if not self._changed:
             return
-        make_folders(self._host, self._path.rpartition("/")[0])
         # A path that is no UTF-8 has no place in JSON: such a file is looked into each time.
         entries = {path: entry for path, entry in self._raw.items() if _is_text(path)}
-        replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries}))
+        try:
+            make_folders(self._host, self._path.rpartition("/")[0])
+            replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries}))
+        except OSError:
+            return  # what was read is safe; the next round looks more closely, that is all
         self._changed = False
 
 
@@ -115,9 +140,14 @@ def _is_text(path: str) -> bool:
 
 def _entry(seen: Seen) -> list[Any]:
     look, beside = seen.look, seen.beside
-    return [seen.agent, seen.session, list(look) if look else None, list(beside) if beside else None, seen.state, seen.rows]
+    looks = (list(look) if look else None, list(beside) if beside else None)
+    return [seen.agent, seen.session, *looks, seen.state, seen.rows, seen.journal, seen.role]
 
 
 def _seen(entry: list[Any]) -> Seen:
-    agent, session, look, beside, state, rows = entry
-    return Seen(agent, session, Look(*look) if look else None, Look(*beside) if beside else None, state, rows)
+    agent, session, look, beside, state, rows, journal, role = entry
+    if not all(isinstance(word, str) for word in (agent, session, state, journal, role)):
+        raise TypeError("somebody else wrote this")
+    if rows is not None and not isinstance(rows, dict):
+        raise TypeError("somebody else wrote this")
+    return Seen(agent, session, Look(*look) if look else None, Look(*beside) if beside else None, state, rows, journal, role)

@@ -65,13 +65,13 @@ class Watching:
 
     def _round(self) -> Iterator[Outcome | None]:
         """Everything, once."""
+        self._next_round = self._now_s() + _ROUND_S
         if self._off():
             return
         glance = Glance(self._host)
         found = list(everywhere(glance, self._home, self._environment, self._agents))
         yield from self._take(found, glance.seen)
         yield from self._ingest.vanished(self._agents, {one.path for one in found})
-        self._next_round = self._now_s() + _ROUND_S
 
     def _take(self, found: Iterable[Found], glanced: Mapping[str, Stat] = MappingProxyType({})) -> Iterator[Outcome]:
         sources = [one for one in found if isinstance(one, Source)]

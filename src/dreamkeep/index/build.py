@@ -39,8 +39,8 @@ class Built(NamedTuple):
 
 
 def follow(host: Host, root: str, store: Store, progress: Progress | None = None) -> Built:
-    known = store.places()
     _follow_keep(host, root, store)
+    known = store.places()  # after that: a tombstone makes the store forget places
     changed = list(_changed(host, root, known))
     buried = store.tombstones()
     total = sum(_new_bytes(host, root, name, known.get(name)) for name in changed)

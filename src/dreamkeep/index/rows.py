@@ -16,7 +16,7 @@ from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
-_FOLDED = RAW | {Kind.LINEAGE_FOUND}
+_FOLDED = RAW | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED}
 
 
 class Rows:
@@ -36,7 +36,7 @@ class Rows:
             summary = life.step(self.summary, event)
             said = messages(seq, event)
             turn = self._turn_after(seq, event)
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             # Its checksum holds, but its body is not what its kind promises: kept in the journal, reported, no reason to stop.
             self.strange.append(seq)
             return
@@ -92,8 +92,8 @@ class Stored:
             return None
         return self._store.message(self._session, key)
 
-    def twin(self, twin: str, not_heard: int) -> Message | None:
-        return self._store.twin(self._session, twin, not_heard)
+    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
+        return self._store.twin(self._session, twin, not_heard, after)
 
     def turn(self, turn: str) -> Turn | None:
         found = self._store.turns(self._session, [turn])

@@ -18,7 +18,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 4
+VERSION = 5
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -136,6 +136,16 @@ class SqliteStore:
                     self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with _translated(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("COMMIT")
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with _translated(self.path):
@@ -323,13 +333,14 @@ class SqliteStore:
         )
         return _message(rows[0]) if rows else None
 
-    def twin(self, session: str, twin: str, not_heard: int) -> Message | None:
+    def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM sessions s JOIN messages m ON m.session = s.no"
-            " WHERE s.id = ? AND m.twin = ? AND m.heard & ? = 0 ORDER BY m.seq, m.n LIMIT 1",
+            " WHERE s.id = ? AND m.twin = ? AND m.heard & ? = 0 AND (m.seq, m.n) > (?, ?) ORDER BY m.seq, m.n LIMIT 1",
             session,
             twin,
             not_heard,
+            *after,
         )
         return _message(rows[0]) if rows else None
 

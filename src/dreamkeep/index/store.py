@@ -79,6 +79,9 @@ class Store(Protocol):
     def writing(self) -> AbstractContextManager[None]:
         """A transaction: others see all of it or nothing, and no other writer comes in between."""
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Several answers that belong together: what others write meanwhile is not seen in between."""
+
     # following the journal
     def places(self) -> dict[str, Place]: ...
 
@@ -123,8 +126,8 @@ class Store(Protocol):
 
     def message(self, session: str, key: str) -> Message | None: ...
 
-    def twin(self, session: str, twin: str, not_heard: int) -> Message | None:
-        """The first message that is the same on every channel as `twin` says, and was not heard on channel `not_heard`."""
+    def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
+        """The first message behind `after` that has this twin, and was not heard on channel `not_heard`."""
 
     def unsettled(self) -> list[tuple[str, Turn]]:
         """Turns that nobody has settled, with their sessions."""

@@ -42,8 +42,8 @@ class Known(Protocol):
 
     def message(self, key: str) -> Message | None: ...
 
-    def twin(self, twin: str, not_heard: int) -> Message | None:
-        """The first message with these words that was heard, but not yet on that channel."""
+    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
+        """The first message behind `after` with these words that was heard, but not yet on that channel."""
 
     def turn(self, turn: str) -> Turn | None: ...
 
@@ -72,18 +72,28 @@ class Changes:
         return self._latest(found) if found else None
 
     def _latest(self, found: Message) -> Message | None:
+        """A message as it is after what this stretch did to it."""
         place = found[:2]
-        return None if place in self.removed else self.messages.get(place, found)
+        if place in self.removed or place in self.messages:
+            return None if place in self.removed else self.messages[place]
+        taken_back = not found.mark and any(place >= start for start in self.rewound)
+        return found._replace(mark=f.REWOUND) if taken_back else found
 
     def twin(self, twin: str, bit: int) -> Message | None:
-        found = self._known.twin(twin, bit)
-        latest = self._latest(found) if found else None
-        if latest and not latest.heard & bit:
-            return latest
+        """The first of all that has these words now: answers must not depend on what is stored already."""
+        best = self._stored_twin(twin, bit)
         for place in self._by_twin.get(twin, ()):
             said = self.messages.get(place)
-            if said and place not in self.removed and not said.heard & bit:
-                return said
+            if said and self.twins.get(place) == twin and not said.heard & bit and (best is None or place < best[:2]):
+                best = said
+        return best
+
+    def _stored_twin(self, twin: str, bit: int) -> Message | None:
+        after = (0, 0)
+        while found := self._known.twin(twin, bit, after):
+            after = found[:2]
+            if after not in self.removed and after not in self.messages:
+                return self._latest(found)
         return None
 
     def put(self, message: Message, key: str, twin: str) -> None:
@@ -143,6 +153,10 @@ class Fold:
         self._seq, self._n, self._record_n, self._at = seq, 0, 0, event.at
         # A fork's copy of its parent's records: capture saw how far it goes.
         self._copied = bool(event.body.get("copied"))
+        if event.kind == Kind.SOURCE_CHANGED:
+            if event.body.get("what") == "moved":
+                self._moved(event.body)
+            return summary
         if event.kind == Kind.LINEAGE_FOUND:
             return self._fact(summary, "", _edge(event.body))
         if event.kind in (Kind.TAP_OPENED, Kind.TAP_CLOSED):
@@ -178,25 +192,57 @@ class Fold:
     def _reader(self, name: str, channel: str) -> Any:
         reader = self._readers.get(name)
         if reader is None:
-            kept = self._state.setdefault("readers", {})
-            # A tap that was killed never says that its connection is over.
-            for old in [other for other in kept if other.startswith("acp:") and other != name][:-_CONNECTIONS]:
-                del kept[old]
-            state = kept.get(name) or {}
+            if name.startswith("acp:"):
+                self._forget_old_connections(name)
+            state = self._state.setdefault("readers", {}).get(name) or {}
             reader = self._readers[name] = reader_for(self._agent, channel, state)
         return reader
 
+    def _forget_old_connections(self, name: str) -> None:
+        """A tap that was killed never says that its connection is over."""
+        known = self._state.setdefault("connections", [])
+        if name not in known:
+            known.append(name)
+        while len(known) > _CONNECTIONS:
+            self._forget_reader(known[0])
+
     def _forget_reader(self, name: str) -> None:
+        known = self._state.get("connections", [])
+        if name in known:
+            known.remove(name)
+
         self._readers.pop(name, None)
         self._state.setdefault("readers", {}).pop(name, None)
 
     def _owner(self, summary: Summary, event: Event) -> Summary:
-        body = event.body
+        """Several taps may be there at once; each closes only for itself."""
+        owners: list[list[str]] = self._state.setdefault("owners", [])
+        conn = str(event.body.get("conn") or "")
+        mine = [name for other, name in owners if other == conn]
+        owners[:] = [pair for pair in owners if pair[0] != conn]
         if event.kind == Kind.TAP_OPENED:
-            self._state["owner"] = str(body.get("owner") or "")
-            return self._fact(summary, "acp", f.Owner(self._state["owner"], True, event.at))
-        owner, self._state["owner"] = self._state.get("owner", ""), ""
-        return self._fact(summary, "acp", f.Owner(owner, False, event.at, str(body.get("reason") or "")))
+            name = str(event.body.get("owner") or "")
+            owners.append([conn, name])
+            del owners[:-_CONNECTIONS]
+            return self._fact(summary, "acp", f.Owner(name, True, event.at))
+        if not mine or not mine[0]:
+            return summary
+        reason = str(event.body.get("reason") or "")
+        return self._fact(summary, "acp", f.Owner(mine[0], False, event.at, reason))
+
+    def _moved(self, body: Mapping[str, Any]) -> None:
+        """A source has a new name: what was begun under the old one goes on."""
+        old, new = str(body.get("was") or ""), str(body.get("source") or "")
+        unended = self._state.setdefault("unended", {})
+        if old in unended:
+            unended[new] = unended.pop(old)
+        for channel in ("file", "piece"):
+            reader = self._readers.pop(f"{channel}:{old}", None)
+            saved = self._state.setdefault("readers", {}).pop(f"{channel}:{old}", None)
+            if reader is not None:
+                self._readers[f"{channel}:{new}"] = reader
+            elif saved is not None:
+                self._state["readers"][f"{channel}:{new}"] = saved
 
     # -- facts
 
@@ -215,9 +261,9 @@ class Fold:
         if known is not None:
             return self._said_again(summary, known, said, mark, bit, twin)
         nth = self._nth(channel, said, turn) if bit != REPLAY else ""
-        other = self._other(said, bit, twin) or self._counterpart(nth, bit)
+        other = None if mark == f.COPIED else self._other(said, bit, twin) or self._counterpart(nth, bit)
         if other is not None:
-            self._merge(other, said, mark, bit, twin)
+            self._merge(other, said, mark, bit, twin, turn)
             return summary
         if bit == ACP:
             self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
@@ -240,7 +286,7 @@ class Fold:
             other = self._other(said, bit, twin)
             if other is not None and other[:2] != known[:2]:
                 self._changes.remove(known)
-                self._merge(other, said, mark, bit, twin)
+                self._merge(other, said, mark, bit, twin, known.turn)
                 return summary._replace(messages=summary.messages - 1)
         newer = known._replace(
             role=said.role, text=said.text, at=known.at or said.at, tool=said.tool or known.tool, mark=_marked(known.mark, mark)
@@ -280,7 +326,8 @@ class Fold:
         found = self._changes.message(nth) if nth and self._state["channels"] != bit else None
         return found if found and not found.heard & bit else None
 
-    def _merge(self, other: Message, said: f.Said, mark: str, bit: int, twin: str) -> None:
+    def _merge(self, other: Message, said: f.Said, mark: str, bit: int, twin: str, turn: str | None) -> None:
+        other = other._replace(turn=other.turn or turn)
         stronger = bit > _strongest(other.heard)
         if stronger:
             tool = {**(other.tool or {}), **(said.tool or {})} or None
@@ -316,7 +363,8 @@ class Fold:
             said = self._changes.twin(_words(f.USER, began.prompt), bit)
             if said is not None and said.turn:
                 turn, name = self._changes.turn(said.turn), said.turn
-        owner = self._state.get("owner", "") if bit == ACP else ""
+        owners = self._state.get("owners")
+        owner = owners[-1][1] if owners and bit == ACP else ""
         fresh = turn is None
         now = t.began(turn, self._here(), began._replace(turn=name), owner)
         self._changes.turns[name] = now

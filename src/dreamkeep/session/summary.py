@@ -54,7 +54,7 @@ def step(summary: Summary, event: Event) -> Summary:
     change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
     if kind != Kind.SESSION_PLACED and not body.get("captured"):
         # What was captured tells its own times; ours may be much later.
-        change["last_at"] = event.at
+        change["last_at"] = max(summary.last_at or "", event.at)  # what is told late does not make it older
         change["started_at"] = summary.started_at or event.at
     if kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
         change["turns"] = summary.turns + 1
@@ -67,8 +67,8 @@ def step(summary: Summary, event: Event) -> Summary:
     elif kind == Kind.SESSION_TITLED:
         change["title"] = text_in(body, "title")
     elif kind == Kind.SESSION_PLACED:
-        change["cwd"] = text_in(body, "cwd", summary.cwd)
-        change["project"] = text_in(body, "project", summary.project)
+        change["cwd"] = summary.cwd or text_in(body, "cwd", "")
+        change["project"] = summary.project or text_in(body, "project", "")
     return summary._replace(**change)
 
 

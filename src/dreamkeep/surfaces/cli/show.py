@@ -19,15 +19,17 @@ _LOOK_S = 0.5
 def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.raw:
         return _raw(keep, arguments)
+    if arguments.follow:
+        return _follow(keep, arguments)
+    show(arguments, _asked(keep, arguments), markdown if arguments.markdown else text.session)
+    return 0
+
+
+def _asked(keep: Keep, arguments: Namespace) -> dict[str, Any]:
     data = keep.show(arguments.session, live=arguments.live)
-    if arguments.segment:
-        data = one_segment(data, arguments.segment)
     if arguments.lineage:
         data["lineage"] = keep.lineage(data["session"]["id"])
-    if arguments.follow:
-        return _follow(keep, arguments, data)
-    show(arguments, data, markdown if arguments.markdown else text.session)
-    return 0
+    return one_segment(data, arguments.segment) if arguments.segment else data
 
 
 def _raw(keep: Keep, arguments: Namespace) -> int:
@@ -46,7 +48,7 @@ def _raw(keep: Keep, arguments: Namespace) -> int:
 def one_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
     """Only what belongs to one segment; a turn that spans its boundary is there with both ends."""
     found = data["segments"]
-    number = len(found) if which == "current" else int(which) if which.isdigit() else 0
+    number = len(found) if which == "current" else int(which) if which.isascii() and which.isdigit() else 0
     if not 1 <= number <= len(found):
         raise BadUsage(f"there is no segment {which!r}", where="--segment", next=f"Say `current`, or 1 to {len(found)}.")
     segment = found[number - 1]
@@ -71,18 +73,17 @@ def _bookends(said: list[dict[str, Any]], turns: set[str | None]) -> set[Any]:
     return ends
 
 
-def _follow(keep: Keep, arguments: Namespace, data: dict[str, Any]) -> int:
+def _follow(keep: Keep, arguments: Namespace) -> int:
     """What is there, then what comes. A message that grows or changes is shown again."""
     shown: dict[str, str] = {}
     try:
         while True:
-            for message in data["messages"]:
+            for message in _asked(keep, arguments)["messages"]:
                 key = str(message["seq"])
                 if shown.get(key) != message["text"]:
                     shown[key] = message["text"]
-                    print(text.json_text(message) if arguments.json else text.message(message), flush=True)
+                    text.out(text.json_text(message) if arguments.json else text.message(message))
             time.sleep(_LOOK_S)
-            data = keep.show(arguments.session, live=arguments.live)
     except KeyboardInterrupt:
         return 0
 

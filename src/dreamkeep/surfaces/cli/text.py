@@ -28,6 +28,12 @@ def _without_nan(data: Any) -> Any:
     return [_without_nan(value) for value in data] if isinstance(data, list) else data
 
 
+def out(said: str) -> None:
+    """A line on stdout. What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
 def clean(text: str) -> str:
     """No escape sequences, no bells, no moving cursor."""
     return "".join(
@@ -106,7 +112,7 @@ def session(data: dict[str, Any]) -> str:
             shown = m["turn"]
             t = turns[shown]
             reason = f" ({line(t['reason'])})" if t.get("reason") else ""
-            lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {shown[:8]}…{shown[-4:]}  {t['state']}{reason}"]
+            lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {line(shown[:8])}…{line(shown[-4:])}  {t['state']}{reason}"]
         lines.append(message(m))
     return "\n".join(lines)
 
@@ -136,7 +142,8 @@ def _around(data: dict[str, Any]) -> list[str]:
         now = data["live"]
         owner = "alive" if now["owner_alive"] else "gone"
         active = ", compacting" if now["compaction"]["active"] else ""
-        lines.append(f"  now: owner {owner}, turn {now['active_turn'] or 'none'}, segment {now['active_segment']}{active}")
+        turn = line(now["active_turn"] or "none")
+        lines.append(f"  now: owner {owner}, turn {turn}, segment {line(now['active_segment'])}{active}")
     return lines
 
 

@@ -40,9 +40,7 @@ def _print(arguments: Namespace, data: Any, human: Callable[[Any], str]) -> None
     if arguments.json:
         print(text.json_text(data))
     else:
-        # What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on it.
-        encoding = sys.stdout.encoding or "utf-8"
-        print(human(data).encode(encoding, "backslashreplace").decode(encoding))
+        text.out(human(data))
 
 
 def _status(keep: Keep, arguments: Namespace) -> int:
@@ -98,7 +96,7 @@ def _watch(keep: Keep, arguments: Namespace) -> int:
     for one in found:
         if one is not None:
             shown = _outcome(one)
-            print(text.json_text(shown) if arguments.json else text.outcome(shown), flush=True)
+            text.out(text.json_text(shown) if arguments.json else text.outcome(shown))
     return 0
 
 
