@@ -37,7 +37,7 @@ class Nobody:
     def message(self, key: str) -> Message | None:
         return None
 
-    def twin(self, twin: str, not_heard: int) -> Message | None:
+    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         return None
 
     def turn(self, turn: str) -> Turn | None:

@@ -420,6 +420,7 @@ class Bytes:
         self.data = data
         self.size = len(data)
         self.inode = 1
+        self.mtime_ns = 0
 
     def read(self, size: int, offset: int) -> bytes:
         return self.data[offset : offset + size]

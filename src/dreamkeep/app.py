@@ -351,8 +351,7 @@ class Keep:
         now = rfc3339(self._host.now())
 
         def whole(store: Store) -> dict[str, Any]:
-            with store.reading():
-                return views.session_whole(store, _one(store.matching(text), text, "session"), self._alive, now, live=live)
+            return views.session_whole(store, _one(store.matching(text), text, "session"), self._alive, now, live=live)
 
         return self._ask(whole)
 
@@ -387,12 +386,7 @@ class Keep:
 
         off = self.is_off()
         now = rfc3339(self._host.now())
-
-        def told(store: Store) -> dict[str, Any]:
-            with store.reading():
-                return views.status(self.root, self.exists(), off, store, self._alive, now)
-
-        answer = self._ask(told)
+        answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
         return {**answer, "strays": len(self._strays)}
 
     def doctor(self) -> list[dict[str, Any]]:

@@ -26,6 +26,11 @@ def session(summary: Summary) -> dict[str, Any]:
 
 
 def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live: bool = False) -> dict[str, Any]:
+    with store.reading():  # all of it is of one moment
+        return _session_whole(store, session_id, alive, now, live)
+
+
+def _session_whole(store: Store, session_id: str, alive: Alive, now: str, live: bool) -> dict[str, Any]:
     summary = store.session(session_id)
     assert summary is not None, "the caller has resolved the id"
     import json
@@ -148,6 +153,11 @@ def _going_on(store: Store, session_id: str, alive: Alive, now: str) -> dict[str
 
 
 def status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
+    with store.reading():
+        return _status(root, exists, off, store, alive, now)
+
+
+def _status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
     counts = store.counts()
     waiting = [(session_id, seen(t, alive)) for session_id, t in store.unsettled()]
     interrupted = sum(t.state == INTERRUPTED for _, t in waiting)

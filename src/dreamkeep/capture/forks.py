@@ -86,13 +86,11 @@ class Forks:
         native = os.path.basename(other).removesuffix(".jsonl")
         if not size:
             return None
-        if not mine_next and not theirs_next:
-            # Two equal files: the one that was written later is the copy.
-            is_copy = (content.mtime_ns, source.session) > (theirs.mtime_ns, native)
-        else:
-            is_copy = mine_next > theirs_next
+        younger = (content.mtime_ns, source.session) > (theirs.mtime_ns, native)
+        # Of two equal files the one that was written later is the copy.
+        is_copy = mine_next > theirs_next or (younger and not mine_next and not theirs_next)
         evidence = "its records begin with the same uuids"
-        return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, undecided=not mine_next)
+        return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
 
 
 def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str]:
