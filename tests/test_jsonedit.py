@@ -152,3 +152,10 @@ def test_a_state_file_of_many_megabytes_is_edited_at_once() -> None:
     after = jsonedit.put(text, ("mcpServers", "a"), {}, Syntax(inside=frozenset(("mcpServers",))))
     assert time.process_time() - began < 3
     assert jsonedit.remove(after, ("mcpServers",), Syntax(inside=frozenset(("mcpServers",)))) == text
+
+
+def test_a_line_comment_does_not_swallow_what_follows_the_member_that_was_taken_away() -> None:
+    """Found by chance: the result could be read, and lacked a member."""
+    text = '{"a":1,// a comment\n"ours":{},"theirs":null,// another\n}'
+    left = jsonedit.remove(text, ("ours",), JSONC)
+    assert jsonedit.value_of(left, jsonedit.parse(left, JSONC)) == {"a": 1, "theirs": None}

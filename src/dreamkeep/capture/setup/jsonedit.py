@@ -264,11 +264,22 @@ def remove(text: str, steps: Sequence[str | int], syntax: Syntax = STRICT) -> st
     for keep_space in (False, True):
         after = _without(text, holder, before, node, keep_space)
         try:
-            parse(after, syntax)
-            return after
+            if _kids(after, parse(after, syntax), steps) == _kids(text, root, steps, node):
+                return after
         except Unreadable:
             continue
     raise Unreadable(f"`{'.'.join(map(str, steps))}` can't be taken away without a trace")
+
+
+def _kids(text: str, root: Node, steps: Sequence[str | int], gone: Node | None = None) -> list[list[str]]:
+    """What stands in each container on the way, word for word at its end: a comment may come to swallow more than itself."""
+    found = []
+    for depth in range(len(steps)):
+        holder = find(root, steps[:depth])
+        kids = [kid for kid in holder.kids if kid is not gone] if holder else []
+        last = depth == len(steps) - 1
+        found.append([text[kid.start : kid.end] if last else str(kid.key) for kid in kids])
+    return found
 
 
 def _without(text: str, holder: Node, before: Node | None, node: Node, keep_space: bool) -> str:
