@@ -1,6 +1,6 @@
 """How long after an agent wrote something it is seen: a watcher in a process of its own, an agent that writes, somebody who asks.
 
-The clock runs from the agent's write to the answer that shows it, so it holds the file system's telling, reading, journaling (with
+The clock runs from the agent's write to the answer that shows it, so it holds the telling, reading, journaling (with
 its syncs), indexing and asking. Asked every 20 ms.
 """
 

@@ -229,6 +229,11 @@ def untold(entity: Entity, voice: str) -> bool:
     return voice not in entity.told or entity.told[voice].phase != COMPLETED
 
 
+def is_nameless(entity: Entity, voice: str) -> bool:
+    """Whether that voice said that it is completed, and has no name for it."""
+    return not untold(entity, voice) and not entity.told[voice].id
+
+
 def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
     old = entity.told.get(voice) or Told("", None)
     word = Told(

@@ -51,6 +51,7 @@ class Pairing:
         self._named: dict[str, int] = {}
         self._open: dict[int, None] = {}
         self._unbound: dict[int, None] = {}
+        self._nameless: dict[int, None] = {}
         self._untold: dict[str, dict[int, None]] = {voice: {} for voice in VOICES}
         for entity in saved.get("entities", ()):
             self._put(c.entity_from(entity))
@@ -156,8 +157,7 @@ class Pairing:
             fresh -= 1
         for _ in range(fresh):
             # It is deeper by several, and names the last of them at most.
-            unnamed = signal._replace(id="", scope="", old_scope="", before=None, after=None, reason="", turn="")
-            self._claim(voice, unnamed, moment)
+            self._claim(voice, _unnamed(signal), moment)
         if known is None and fresh >= 0:
             self._claim(voice, signal, moment)
 
@@ -199,6 +199,8 @@ class Pairing:
         may = [e for e in untold if not c.clash(e, voice, signal)]
         if done := [e for e in may if e.state == COMPLETED]:
             return min(done, key=lambda e: (e.passed, *c.misfit(e, signal), e.n))
+        if voice == c.REPORT and (entity := self._exchanged(untold, signal, moment)):
+            return entity
         for entity in untold:
             # Others completed what this voice saw starting under another name: so that was not what they spoke of.
             if entity.state == COMPLETED and voice in entity.told and not c.clash(_without(entity, voice), voice, signal):
@@ -207,6 +209,20 @@ class Pairing:
             return min(goes_on, key=lambda e: (*c.misfit(e, signal), e.n))
         dead = [e for e in may if e.state in (FAILED, CANCELLED)]
         return min(dead, key=lambda e: (voice not in e.told, *c.misfit(e, signal), -e.n), default=None)
+
+    def _exchanged(self, untold: list[Entity], signal: Signal, moment: Moment) -> Entity | None:
+        """One that the reports counted without a name, for what they name now. What it was taken for is one that they left out.
+
+        A depth counts, and points at nothing: which one it was taken for was a guess. Without this, such a guess would make one
+        too many when all that is left made other sessions.
+        """
+        left_out = [e for e in untold if e.state == COMPLETED]
+        may = [e for n in self._nameless if not c.clash(e := self.entities[n], c.REPORT, signal)]
+        if not left_out or not may:
+            return None
+        counted = _unnamed(signal)
+        self._complete(min(left_out, key=lambda e: (e.passed, *c.misfit(e, counted), e.n)), c.REPORT, counted, moment)
+        return min(may, key=lambda e: (*c.misfit(e, signal), -e.n))
 
     def _part(self, entity: Entity, voice: str) -> Entity:
         """What this voice saw starting becomes one of its own, of which nobody has said how it ended."""
@@ -316,6 +332,7 @@ class Pairing:
             self._named[name] = n
         _keep(self._open, n, entity.state == IN_PROGRESS)
         _keep(self._unbound, n, entity.spot is not None and entity.spot.high is None)
+        _keep(self._nameless, n, c.counts(entity) and not entity.made and c.is_nameless(entity, c.REPORT))
         for voice in VOICES:
             _keep(self._untold[voice], n, c.untold(entity, voice))
 
@@ -324,8 +341,13 @@ class Pairing:
         del self.entities[n]
         for name in _names(entity):
             del self._named[name]
-        for numbers in (self._open, self._unbound, *self._untold.values()):
+        for numbers in (self._open, self._unbound, self._nameless, *self._untold.values()):
             _keep(numbers, n, False)
+
+
+def _unnamed(signal: Signal) -> Signal:
+    """No more than that there was one."""
+    return signal._replace(id="", scope="", old_scope="", before=None, after=None, reason="", turn="")
 
 
 def _without(entity: Entity, voice: str) -> Entity:
