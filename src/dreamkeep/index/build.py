@@ -269,7 +269,7 @@ class _Stretch:
                 state = rows.state()
                 summary = rows.seen()._replace(bytes=rows.summary.bytes + step)
                 self._put(rows, summary, more)
-            known.note(rows.changes.keys)
+            known.note(rows.changes)
             travelled += step
             yield count, step
 

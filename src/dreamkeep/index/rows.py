@@ -82,10 +82,12 @@ class Stored:
         self._store = store
         self._session = session
         self._keys: set[int] | None = set() if from_zero else None
+        self._turns: set[int] | None = set() if from_zero else None
 
-    def note(self, keys: dict[str, tuple[int, int]]) -> None:
-        if self._keys is not None:
-            self._keys.update(map(hash, keys))
+    def note(self, changes: Changes) -> None:
+        if self._keys is not None and self._turns is not None:
+            self._keys.update(map(hash, changes.keys))
+            self._turns.update(map(hash, changes.turns))
 
     def message(self, key: str) -> Message | None:
         if self._keys is not None and hash(key) not in self._keys:
@@ -96,6 +98,8 @@ class Stored:
         return self._store.twin(self._session, twin, not_heard, after)
 
     def turn(self, turn: str) -> Turn | None:
+        if self._turns is not None and hash(turn) not in self._turns:
+            return None
         found = self._store.turns(self._session, [turn])
         return found[0] if found else None
 

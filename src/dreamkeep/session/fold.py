@@ -30,6 +30,7 @@ REPLAY, HOOK, ACP, FILE = 1, 2, 4, 8
 _BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
+_OWN_AGENT = "python"
 _CONNECTIONS = 8
 #: Agents whose tools have one id in their protocol and another in their store.
 _UNLIKE_IDS = frozenset(("hermes",))
@@ -183,6 +184,8 @@ class Fold:
 
     def native(self, seq: int, event: Event) -> None:
         """Turns of one's own Python agent are bookends of segments, too."""
+        if self._agent == _OWN_AGENT:
+            return  # nobody captures it, so nothing tells of boundaries
         body = event.body
         if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
             self._segments.step((seq, 0), f.Began(body["turn"], "", event.at))
