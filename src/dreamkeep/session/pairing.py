@@ -51,7 +51,7 @@ class Pairing:
         self._named: dict[str, int] = {}
         self._open: dict[int, None] = {}
         self._unbound: dict[int, None] = {}
-        self._nameless: dict[int, None] = {}
+        self._nameless: dict[int, None] = {}  # counted by a report's depth, and named by nobody's split: it clashes with none
         self._untold: dict[str, dict[int, None]] = {voice: {} for voice in VOICES}
         for entity in saved.get("entities", ()):
             self._put(c.entity_from(entity))
@@ -217,12 +217,12 @@ class Pairing:
         too many when all that is left made other sessions.
         """
         left_out = [e for e in untold if e.state == COMPLETED]
-        may = [e for n in self._nameless if not c.clash(e := self.entities[n], c.REPORT, signal)]
-        if not left_out or not may:
+        if not left_out or not self._nameless:
             return None
+        nameless = [self.entities[n] for n in self._nameless]
         counted = _unnamed(signal)
         self._complete(min(left_out, key=lambda e: (e.passed, *c.misfit(e, counted), e.n)), c.REPORT, counted, moment)
-        return min(may, key=lambda e: (*c.misfit(e, signal), -e.n))
+        return min(nameless, key=lambda e: (*c.misfit(e, signal), -e.n))
 
     def _part(self, entity: Entity, voice: str) -> Entity:
         """What this voice saw starting becomes one of its own, of which nobody has said how it ended."""
