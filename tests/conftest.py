@@ -20,8 +20,14 @@ settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("noisy")
 
 
+@pytest.fixture(scope="session")
+def _scratch(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("scratch"))
+
+
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, _scratch: str) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", _scratch)  # where a hook complains that has no keep to complain in
     for name in [n for n in os.environ if n.startswith("DREAMKEEP_")]:
         monkeypatch.delenv(name)
 

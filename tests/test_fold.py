@@ -271,3 +271,24 @@ def test_tools_that_have_another_id_on_each_channel_are_paired_by_their_order_in
         ], order
         assert [m["role"] for m in shown["messages"]].count("assistant") == 3
         assert len(shown["turns"]) == 1
+
+
+def test_what_lay_between_what_hooks_told_is_shown_between_it(heard: Heard) -> None:
+    """Text before a tool call: no hook tells of it, and the transcript is read later."""
+    looks = line("assistant", "u2", [{"type": "text", "text": "I will look first."}], 2, id="m1", stop_reason="tool_use")
+    call = line("assistant", "u2b", tool("Bash", "toolu_1", {"command": "ls"}), 2, id="m1", stop_reason="tool_use")
+    heard.hooks(*HOOKS)
+    heard.lines(TRANSCRIPT[0], looks, call, *TRANSCRIPT[2:])
+    shown = [m["text"] or "call" for m in heard.shown()["messages"]]
+    assert shown == ["continue", "I will look first.", "call", "a.txt", "There is a.txt.", "continue", "Done."]
+    heard.lines(line("user", "u9", "a turn that no hook told of", 9))
+    assert heard.shown()["messages"][-1]["text"] == "a turn that no hook told of"
+
+
+def test_a_session_that_ended_stays_so_when_its_turns_are_only_read_late(heard: Heard) -> None:
+    """A client that was ended by a signal: its last hook and its transcript come together."""
+    heard.hooks(*HOOKS[:2])
+    heard.hooks(("SessionEnd", {"reason": "other"}))
+    heard.say(Kind.SESSION_ENDED, {"captured": 1})
+    heard.lines(*TRANSCRIPT)
+    assert heard.shown()["session"]["state"] == "ended"

@@ -394,10 +394,14 @@ class Keep:
         from dreamkeep.recovery import doctor
 
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
-        lost = spool.problems(self._host, self.root, self._environment)
+        lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root))
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=_hook_file(), keep=self.root)
+
+    def _ours(self, path: str, line: str) -> bool:
+        """Of what hooks could not keep: theirs of another keep is told in a file that all share."""
+        return path.startswith(f"{self.root}/") or self.root in line
 
     # -- care
 

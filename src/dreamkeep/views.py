@@ -47,7 +47,7 @@ def _session_whole(store: Store, session_id: str, alive: Alive, now: str, live: 
         "turns": [turn(t) for t in turns],
         "segments": [s._asdict() for s in view.segments],
         "compactions": [c._asdict() for c in view.compactions],
-        "messages": [message(_named(m, names), view.segment_at((m.seq, m.n)).id) for m in said],
+        "messages": [message(_named(m, names), view.segment_at(m.place).id) for m in said],
         "faults": [fault(f) for owner, f in store.faults() if owner == session_id],
     }
     for key in ("unknown", "odd"):

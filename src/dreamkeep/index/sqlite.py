@@ -18,7 +18,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 5
+VERSION = 6
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -32,7 +32,8 @@ CREATE TABLE turns(session INT NOT NULL, id TEXT NOT NULL, seq INT, state TEXT, 
     settled_at TEXT, reason TEXT, owner TEXT, n INT, PRIMARY KEY(session, id)) WITHOUT ROWID;
 CREATE INDEX turns_unsettled ON turns(session) WHERE state IN ('submitted', 'started');
 CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT NULL, n INT NOT NULL, role TEXT, text,
-    at TEXT, turn TEXT, tool TEXT, mark TEXT, heard INT, twin TEXT, UNIQUE(session, seq, n));
+    at TEXT, turn TEXT, tool TEXT, mark TEXT, heard INT, twin TEXT, base_seq INT, base_n INT,
+    UNIQUE(session, seq, n));
 CREATE INDEX messages_by_twin ON messages(session, twin) WHERE twin IS NOT NULL;
 CREATE TABLE keys(session INT NOT NULL, key TEXT NOT NULL, seq INT, n INT, PRIMARY KEY(session, key)) WITHOUT ROWID;
 CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT);
@@ -45,7 +46,7 @@ _SUMMARY = (
     "id, agent, native_id, project, cwd, title, started_at, last_at, ended_at, state, turns, messages, bytes,"
     " segments, compactions, lineage"
 )
-_MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard"
+_MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m.base_seq, m.base_n"
 _TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
 
@@ -211,16 +212,16 @@ class SqliteStore:
                 self._db.execute("DELETE FROM words WHERE rowid = ?", gone)
 
     def _put_message(self, session: int, m: Message, twin: str | None) -> None:
-        values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin)
+        values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin, *m.place)
         added = self._db.execute(
-            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool, mark, heard, twin)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
+            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool, mark, heard, twin, base_seq, base_n)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
             (session, m.seq, m.n, *values),
         ).fetchone()
         if not added:
             added = self._db.execute(
-                "UPDATE messages SET role=?, text=?, at=?, turn=?, tool=?, mark=?, heard=?, twin=coalesce(?, twin)"
-                " WHERE session=? AND seq=? AND n=? RETURNING no",
+                "UPDATE messages SET role=?, text=?, at=?, turn=?, tool=?, mark=?, heard=?, twin=coalesce(?, twin),"
+                " base_seq=?, base_n=? WHERE session=? AND seq=? AND n=? RETURNING no",
                 (*values, session, m.seq, m.n),
             ).fetchone()
             assert added is not None, "it was there a moment ago"
@@ -354,7 +355,8 @@ class SqliteStore:
 
     def messages(self, session: str) -> list[Message]:
         rows = self._rows(
-            f"SELECT {_MESSAGE} FROM messages m JOIN sessions s ON s.no = m.session WHERE s.id = ? ORDER BY m.seq, m.n",
+            f"SELECT {_MESSAGE} FROM messages m JOIN sessions s ON s.no = m.session WHERE s.id = ?"
+            " ORDER BY m.base_seq, m.base_n, m.seq, m.n",
             session,
         )
         return [_message(r) for r in rows]
@@ -417,7 +419,8 @@ def _lineage_text(lineage: tuple[tuple[str, str], ...]) -> str | bytes | None:
 
 def _message(row: Any) -> Message:
     seq, n, role, text, at, turn = map(_restored, row[:6])
-    return Message(seq, n, role, text, at, turn, _restored_data(row[6]), row[7], row[8])
+    base = None if (row[9], row[10]) == (seq, n) else (row[9], row[10])
+    return Message(seq, n, role, text, at, turn, _restored_data(row[6]), row[7], row[8], base)
 
 
 def _turn(row: Any) -> Turn:

@@ -271,7 +271,9 @@ class Fold:
         if bit == ACP:
             self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
         self._n += 1
-        message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit))
+        base = self._state.get("anchors", {}).get(str(bit))
+        place = (base[0], base[1]) if base else None
+        message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit), place)
         changes.put(message, said.key, twin)
         if nth:
             changes.keys[nth] = (message.seq, message.n)
@@ -338,6 +340,8 @@ class Fold:
         elif said.tool:
             other = other._replace(tool={**said.tool, **(other.tool or {})})
         self._changes.put(other._replace(heard=other.heard | _also(bit)), said.key, twin if stronger else _twin_of(other))
+        # What this channel says next, and nobody has said before, belongs behind this message: not to the end.
+        self._state.setdefault("anchors", {})[str(bit)] = list(other.place)
 
     def _heard(self, channel: str) -> int:
         bit = _BITS.get(channel, FILE)
@@ -369,15 +373,18 @@ class Fold:
         owners = self._state.get("owners")
         owner = owners[-1][1] if owners and bit == ACP else ""
         fresh = turn is None
+        if fresh:
+            self._state.get("anchors", {}).pop(str(bit), None)
         now = t.began(turn, self._here(), began._replace(turn=name), owner)
         self._changes.turns[name] = now
         self._remember_turn(channel, began.turn, name)
         self._segments.step(self._here(), began._replace(turn=name), self._at)
         if fresh:
             summary = summary._replace(turns=summary.turns + 1)
-        if summary.state == ENDED and self._state.get("closed"):
+        if summary.state == ENDED and self._state.get("closed") and (began.at or "") > (summary.ended_at or ""):
+            # It goes on. (A turn of before its end that is only told late is no reason.)
             summary = summary._replace(state=ACTIVE, ended_at=None)
-        self._state.pop("closed", None)
+            self._state.pop("closed")
         if not summary.title:
             summary = summary._replace(title=title_of(now.prompt))
         return summary

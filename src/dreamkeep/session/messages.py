@@ -13,6 +13,8 @@ USER = "user"
 class Message(NamedTuple):
     """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …
 
+    `base`: where it belongs among the others when that is not its own place: a transcript that is read after a hook has told of
+    some of its messages says what lay between them.
     `mark`: not the words of user or model, though it looks so (session/facts.py). `heard`: on which channels, as bits.
     """
 
@@ -25,6 +27,11 @@ class Message(NamedTuple):
     tool: Mapping[str, Any] | None = None
     mark: str = ""
     heard: int = 0
+    base: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.base or (self.seq, self.n)
 
 
 def messages(seq: int, event: Event) -> list[Message]:
