@@ -58,7 +58,6 @@ def root(tmp_path: Path) -> Path:
 # -- the hook
 
 
-@pytest.mark.xfail(strict=True, reason="argparse ends with 2, which tells an agent to stop what it was doing")
 @pytest.mark.parametrize("words", [("claude",), ("claude", "Stop", "one", "more"), ("--new-flag", "claude", "Stop")])
 def test_the_hook_verb_exits_0_whatever_its_words_are(root: Path, words: tuple[str, ...]) -> None:
     """CONTRACT: `hook AGENT EVENT` … always exit 0. (The file that `init` installs does.)"""
@@ -66,7 +65,6 @@ def test_the_hook_verb_exits_0_whatever_its_words_are(root: Path, words: tuple[s
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-@pytest.mark.xfail(strict=True, reason="two seconds of silence end the payload also in its middle")
 def test_an_agent_that_is_held_up_in_the_middle_of_its_payload_gets_rid_of_all_of_it(root: Path) -> None:
     """Ctrl-Z, a laptop that sleeps, a garbage collection: the agent would get a broken pipe, and we half a payload."""
     words = [sys.executable, "-I", "-S", HOOK, "claude", "PostToolUse", str(root)]
@@ -81,7 +79,6 @@ def test_an_agent_that_is_held_up_in_the_middle_of_its_payload_gets_rid_of_all_o
 # -- the drainer
 
 
-@pytest.mark.xfail(strict=True, reason="each drain looks only at the folders of the calls that it finds")
 def test_an_excluded_session_that_goes_to_another_folder_stays_excluded(root: Path) -> None:
     root.mkdir()
     (root / "keep.toml").write_text('[capture]\nexclude = ["/secret"]\n')
@@ -92,7 +89,6 @@ def test_an_excluded_session_that_goes_to_another_folder_stays_excluded(root: Pa
     assert sessions(root) == []
 
 
-@pytest.mark.xfail(strict=True, reason="the transcript is refused for its folder, the hook's words are kept all the same")
 def test_a_session_whose_transcript_says_that_it_is_excluded_is_not_captured_by_its_hooks(root: Path, tmp_path: Path) -> None:
     root.mkdir()
     (root / "keep.toml").write_text('[capture]\nexclude = ["/secret"]\n')
@@ -105,7 +101,6 @@ def test_a_session_whose_transcript_says_that_it_is_excluded_is_not_captured_by_
     assert sessions(root) == []
 
 
-@pytest.mark.xfail(strict=True, reason="delete drains first, and a drain does nothing while capture is switched off")
 def test_deleting_while_capture_is_off_leaves_no_word_in_the_spool(root: Path) -> None:
     hook(root, "UserPromptSubmit", session_id="s", cwd="/w", prompt="first")
     dreamkeep(root, "drain")
@@ -115,7 +110,6 @@ def test_deleting_while_capture_is_off_leaves_no_word_in_the_spool(root: Path) -
     assert not [path for path in root.rglob("*") if path.is_file() and b"the launch code" in path.read_bytes()]
 
 
-@pytest.mark.xfail(strict=True, reason="a drainer tells its problems on stdout, which is /dev/null; `doctor` says ok")
 def test_doctor_tells_of_calls_that_the_drainer_can_not_journal(root: Path) -> None:
     hook(root, "UserPromptSubmit", session_id="s", cwd="/w", prompt="first")
     dreamkeep(root, "drain")
@@ -132,7 +126,6 @@ def test_doctor_tells_of_calls_that_the_drainer_can_not_journal(root: Path) -> N
 # -- the tap
 
 
-@pytest.mark.xfail(strict=True, reason="Keep.tap asks is_off() outside of what falls back to the agent itself")
 def test_an_agent_is_started_even_when_the_switch_can_not_be_looked_at(root: Path) -> None:
     root.mkdir()
     (root / "OFF").symlink_to("OFF")
@@ -140,7 +133,6 @@ def test_an_agent_is_started_even_when_the_switch_can_not_be_looked_at(root: Pat
     assert (done.returncode, done.stdout) == (0, b"hello\n")
 
 
-@pytest.mark.xfail(strict=True, reason="the quiet that is waited for after the agent's death never comes")
 def test_a_child_that_goes_on_talking_does_not_keep_the_tap_after_the_agents_end(root: Path) -> None:
     """An MCP server or a language server that the agent left behind logs to the stderr that it inherited."""
     script = "(for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do echo log >&2; sleep 0.5; done) & exit 3"
@@ -150,7 +142,7 @@ def test_a_child_that_goes_on_talking_does_not_keep_the_tap_after_the_agents_end
     assert time.monotonic() - begun < 6
 
 
-@pytest.mark.xfail(strict=True, reason="the group's signal reaches the agent, and is forwarded to it once more")
+@pytest.mark.xfail(strict=False, reason="the group's signal reaches the agent, and is forwarded to it once more")
 def test_a_signal_to_the_whole_group_reaches_the_agent_once(root: Path) -> None:
     """Clients end an agent by its process group; for many agents a second SIGTERM means: at once, without saving."""
     counting = (
@@ -191,7 +183,6 @@ def test_a_session_that_the_agent_does_not_have_is_no_session(root: Path) -> Non
     assert sessions(root) == []
 
 
-@pytest.mark.xfail(strict=True, reason="whether the copy was done in time is not looked at")
 def test_a_copy_that_was_not_journaled_in_time_is_told(root: Path) -> None:
     dreamkeep(root, "tap", "--", "true")
     program = (
@@ -222,7 +213,6 @@ def settings(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.xfail(strict=True, reason="ours are known by the end of a word, wherever it begins and whatever stands around it")
 @pytest.mark.parametrize(
     "command",
     [
@@ -239,7 +229,6 @@ def test_a_command_of_the_users_own_is_neither_changed_nor_taken_away(tmp_path: 
     assert json.dumps(command) in path.read_text()
 
 
-@pytest.mark.xfail(strict=True, reason="an object with nothing but comments counts as empty, and goes with them")
 def test_comments_in_an_object_that_is_empty_but_for_ours_are_not_taken_away(tmp_path: Path) -> None:
     text = '{\n  "mcp": {\n    // add servers here\n  }\n}\n'
     path = settings(tmp_path, ".config/opencode/opencode.jsonc", text)
@@ -258,22 +247,17 @@ def mcp(root: Path, *lines: bytes, **more: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.xfail(strict=True, reason="a list is passed over in silence, and its client waits for ever")
 def test_a_batch_is_answered(root: Path) -> None:
     """2025-03-26, which the server says it speaks: receiving batches is a must there."""
     batch = b'[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"}]'
     assert mcp(root, batch) == [[{"jsonrpc": "2.0", "id": "a", "result": {}}]]
 
 
-@pytest.mark.xfail(strict=True, reason="stdin is read in the locale's encoding; MCP is UTF-8")
 def test_mcp_is_utf_8_whatever_the_locale(root: Path) -> None:
     (answer,) = mcp(root, '{"jsonrpc":"2.0","id":"é","method":"ping"}'.encode(), PYTHONIOENCODING="latin-1")
     assert answer["id"] == "é"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a request whose method is missing is answered with another id, so its client waits for ever"
-)
 def test_a_request_that_is_none_is_answered_under_its_own_id(root: Path) -> None:
     (answer,) = mcp(root, b'{"jsonrpc":"2.0","id":7,"method":5}')
     assert answer["id"] == 7

@@ -57,9 +57,6 @@ def copilot(tmp_path: Path, *events: tuple[str, Json]) -> Shown:
     return shown(tmp_path, "copilot", "c")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="copilot: only assistant.turn_end or session.idle settle; the kinds that were observed have neither"
-)
 def test_copilot_an_answer_without_tool_requests_ends_the_turn_where_no_turn_end_is_written(tmp_path: Path) -> None:
     show = copilot(
         tmp_path,
@@ -73,7 +70,6 @@ def test_copilot_an_answer_without_tool_requests_ends_the_turn_where_no_turn_end
     assert turns(show) == [("one", "completed")]
 
 
-@pytest.mark.xfail(strict=True, reason="copilot: the exit code stands at the end of the shell's own text, with success: true")
 @pytest.mark.parametrize("ending", ["<exited with exit code 2>", "<shellId: 0 completed with exit code 2>"])
 def test_copilot_a_shell_command_that_failed_is_an_error_with_its_exit_code(tmp_path: Path, ending: str) -> None:
     show = copilot(
@@ -100,9 +96,6 @@ def test_copilot_a_compaction_that_the_end_of_the_process_cancelled_does_not_cou
 # -- Goose
 
 
-@pytest.mark.xfail(
-    strict=True, reason="goose: the note on how to go on is known by its first words only, and these differ by version"
-)
 @pytest.mark.parametrize("manual", [False, True])
 def test_goose_a_compaction_is_found_whatever_the_words_of_the_note_behind_the_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manual: bool
@@ -154,15 +147,11 @@ KIMI_PARTS_WITHOUT_IDS = (
 )
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kimi: parts without ids of their own all get one key, and each takes the place of the one before"
-)
 def test_kimi_parts_that_name_no_step_belong_to_the_step_that_began_and_none_is_lost(tmp_path: Path) -> None:
     show = kimi(tmp_path, *KIMI_PARTS_WITHOUT_IDS)
     assert said(show, "assistant") == [("first answer", ""), ("second answer", "")]
 
 
-@pytest.mark.xfail(strict=True, reason="kimi: without turn.prompt a user's message begins no turn while the last has no end")
 def test_kimi_a_users_message_without_turn_prompt_begins_a_turn(tmp_path: Path) -> None:
     show = kimi(tmp_path, *KIMI_PARTS_WITHOUT_IDS)
     assert [prompt for prompt, _ in turns(show)] == ["one", "two"]
@@ -191,7 +180,6 @@ def qwen_said(kind: str, *parts: Json) -> Json:
     return {"type": kind, "message": {"role": "model" if kind == "assistant" else "user", "parts": list(parts)}}
 
 
-@pytest.mark.xfail(strict=True, reason="qwen: words settle the turn, and a call in a record of its own does not take it back")
 def test_qwen_words_that_a_call_follows_were_not_the_last(tmp_path: Path) -> None:
     show = qwen(
         tmp_path,
@@ -485,9 +473,6 @@ def test_codex_a_prompt_behind_an_answer_in_words_says_that_an_old_turn_was_over
     assert turns(shown(tmp_path, "codex", THREAD))[0] == ("one", "completed")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="codex: history_base names a rollout; of a thread's own later file that is no other session"
-)
 def test_codex_a_later_file_of_the_same_thread_is_no_fork(tmp_path: Path) -> None:
     path = write(codex_file(tmp_path), CODEX_OLD)
     base = {"thread_id": "019a0000-0000-7000-8000-0000000000aa", "end_ordinal_exclusive": 9, "end_byte_offset": 100}

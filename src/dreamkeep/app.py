@@ -123,7 +123,7 @@ class Keep:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         from dreamkeep.capture.seen import Cache
 
-        self.drain()  # what hooks said of it would otherwise lie in the spool for a while
+        self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
         found = self.summary(self.resolve(session))
         try:
             cache = Cache(self._host, self.root)
@@ -216,7 +216,8 @@ class Keep:
         while True:
             try:
                 if spool.waiting(self._host, self.root):
-                    self.drain()
+                    for problem in self.drain()["problems"]:
+                        self.warn(problem)
                 if self._host.now() >= compress_at and not self.is_off():
                     compress_at = self._host.now() + _COMPRESS_EVERY_NS
                     self.compress()
@@ -224,11 +225,11 @@ class Keep:
                 self.warn(f"Watching goes on, but: {problem}")
             yield
 
-    def drain(self) -> dict[str, Any]:
-        """Journal what hooks have left in the spool, and bring in the transcripts they name."""
+    def drain(self, *, also_off: bool = False) -> dict[str, Any]:
+        """Journal what hooks have left in the spool, and bring in the transcripts they name. Not while capture is off."""
         from dreamkeep.capture.drain import drain
 
-        if self.is_off():
+        if self.is_off() and not also_off:
             return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
         exclude = self.config["capture.exclude"]
         done = drain(self._host, self.root, self._journals(), self._ids, exclude=exclude, read_source=self._read_source)
@@ -319,7 +320,10 @@ class Keep:
         return os.path.expanduser("~"), self._environment
 
     def is_off(self) -> bool:
-        return self._off or self._host.stat(f"{self.root}/OFF") is not None
+        try:
+            return self._off or self._host.stat(f"{self.root}/OFF") is not None
+        except OSError:
+            return True  # something of that name is there
 
     # -- asking
 
@@ -395,7 +399,8 @@ class Keep:
 
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
-        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root))
+        stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
+        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=_hook_file(), keep=self.root)
 

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.capture import spool
+from dreamkeep.capture.content import File
 from dreamkeep.capture.exclude import Excluded
+from dreamkeep.capture.opening import cwd_in, facts_in
 from dreamkeep.capture.project import project_of
+from dreamkeep.capture.sources import AGENTS, Source
 from dreamkeep.capture.spool import SPOOL, Entry
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind
-from dreamkeep.host import Host, lock, make_folders, read_file
+from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
 from dreamkeep.journal.places import session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
@@ -33,6 +37,8 @@ from dreamkeep.session.formats.common import table, text
 from dreamkeep.session.summary import ACTIVE, ENDED
 
 LOCK = "state/drain.lock"
+#: Sessions that were left out: a mark for each, so that they stay out when they go to another folder.
+EXCLUDED = "state/excluded"
 #: What is looked at in one go, and what goes into one frame: memory stays bounded however long nobody drained.
 _ROUND = 2000
 _BATCH_CALLS = 500
@@ -216,6 +222,8 @@ class _Run:
     def _take(self, session: str, calls: list[Call]) -> None:
         try:
             out = [call for call in calls if self._excluded(call)]
+            if session and self._exclude.patterns and self._stays_out(session, bool(out), calls):
+                out = calls
             if out:
                 # All calls of a session; of those that belong to none, only the ones that say so.
                 self._drop(calls if session else out)
@@ -241,6 +249,30 @@ class _Run:
 
     def _excluded(self, call: Call) -> bool:
         return self._exclude.session(call.cwd, self._project(call.cwd)) or any(map(self._exclude.path, call.transcripts))
+
+    def _stays_out(self, session: str, out: bool, calls: Iterable[Call]) -> bool:
+        """A session that was left out once stays out, wherever it goes, while the same is excluded. Its transcript counts."""
+        mark = f"{self._root}/{EXCLUDED}/{sha256(session.encode()).hexdigest()[:24]}"
+        why = sha256("\n".join(self._exclude.patterns).encode()).hexdigest().encode()
+        if not out and self._host.stat(mark) is not None and read_file(self._host, mark) == why:
+            return True
+        if not out and not self._journals.writer(session).exists():
+            out = any(self._told_elsewhere(call.entry.agent, path) for call in calls for path in call.transcripts)
+        if out:
+            make_folders(self._host, os.path.dirname(mark))
+            replace_file(self._host, mark, why)
+        return out
+
+    def _told_elsewhere(self, agent: str, path: str) -> bool:
+        """Whether a transcript says that its session runs where nothing may be captured."""
+        if agent not in AGENTS or not self._there(path):
+            return False
+        content = File(self._host, path)
+        try:
+            cwd = cwd_in(facts_in(Source(agent, path), content))
+        finally:
+            content.close()
+        return self._exclude.session(cwd, self._project(cwd))
 
     def _project(self, cwd: str) -> str:
         if cwd not in self._projects:

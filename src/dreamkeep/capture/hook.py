@@ -29,6 +29,8 @@ from time import time_ns
 _READ = 1 << 18
 #: An agent that leaves its end open without a word for so long has said what it had to say.
 _IDLE_S = 2.0
+#: In the middle of a payload: it may only be held up. (Below the time that agents give a hook.)
+_HELD_UP_S = 8.0
 #: Answers are for small payloads; what is longer is not looked into.
 _HEAD = 1 << 20
 _PROBLEMS_SIZE = 1 << 16
@@ -119,9 +121,9 @@ def _there(path: str) -> bool:
 # -- stdin
 
 
-def _read() -> bytes:
+def _read(wait_s: float = _IDLE_S) -> bytes:
     """Empty at the end, when there is no stdin at all, and when nobody says anything any more."""
-    _signal.setitimer(_signal.ITIMER_REAL, _IDLE_S)
+    _signal.setitimer(_signal.ITIMER_REAL, wait_s)
     try:
         return posix.read(0, _READ)
     except OSError:
@@ -155,9 +157,10 @@ def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> Non
             if head is not None and size < _HEAD:
                 head.append(piece)
             size += len(piece)
+            wait_s = _IDLE_S if piece.rstrip().endswith(b"}") else _HELD_UP_S
             while piece:
                 piece = piece[posix.write(handle, piece) :]
-            piece = _read()
+            piece = _read(wait_s)
         _sync(handle)
         posix.close(handle)
         posix.rename(temp, f"{folder}/{name}.hook")

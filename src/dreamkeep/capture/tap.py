@@ -39,6 +39,8 @@ _READ = 1 << 18
 _QUIET_S = 1.0
 #: A client that does not take the agent's last words gets so long.
 _SLOW_CLIENT_S = 30.0
+#: A child that the agent left behind may go on talking into its pipes for ever.
+_LEFT_BEHIND_S = 3.0
 #: What is left in the agent's pipes when nobody takes it is read for the copy, so much of it.
 _LAST_WORDS = 1 << 20
 #: An agent whose client is gone gets so long to end by itself, then again so long after SIGTERM.
@@ -226,12 +228,13 @@ class Connection:
         """After the agent's death: everything it said, to the client and to the copy, as far as anybody can wait for it."""
         pumps = [self.outward, self.errors]
         passed, since = -1, time.monotonic()
+        died = since
         while any(pump.is_alive() for pump in pumps):
             now = time.monotonic()
             if (total := sum(pump.passed for pump in pumps)) != passed:
                 passed, since = total, now
             blocked = any(pump.is_alive() and pump.writing for pump in pumps)
-            if now - since > (_SLOW_CLIENT_S if blocked else _QUIET_S):
+            if now - since > (_SLOW_CLIENT_S if blocked else _QUIET_S) or (not blocked and now - died > _LEFT_BEHIND_S):
                 break
             pumps[0 if pumps[0].is_alive() else 1].join(0.02)
         for pump in pumps:
@@ -271,7 +274,8 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
         signals.restore()  # nobody is left to decide about them
         connection.drain()
         connection.silence()
-        copier.finish(_ending(code), wait_s=_JOURNAL_S)
+        if not copier.finish(_ending(code), wait_s=_JOURNAL_S):
+            _say("dreamkeep tap: the end of this session could not be journaled in time. Run `dreamkeep doctor`.")
         return code if code >= 0 else 128 - code
     finally:
         signals.restore()

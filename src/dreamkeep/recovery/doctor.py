@@ -44,7 +44,7 @@ def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
 
-def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int) -> list[dict[str, Any]]:
+def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
     """What hooks could not keep, and what they kept that nobody has journaled."""
     found = [
         _entry("hook", False, f"a hook call was not kept: {line}", f"Mend that; then take the file away: rm {path}")
@@ -53,7 +53,10 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int) 
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:
         found.append(_entry("drain", False, "the last drainer had something to say", f"Read {root}/state/drain.log"))
-    if waiting:
+    if stuck:
+        what = f"{stuck} batches of hook calls could not be journaled yet"
+        found.append(_entry("spool", False, what, "dreamkeep drain says why; they are kept until it works."))
+    elif waiting:
         found.append(_entry("spool", True, f"{waiting} hook calls wait to be journaled", "dreamkeep drain"))
     return found
 

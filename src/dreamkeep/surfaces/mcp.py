@@ -74,15 +74,24 @@ class Server:
         self._open_keep = open_keep
         self._keep: Keep | None = None
 
-    def answer(self, line: str) -> dict[str, Any] | None:
+    def answer(self, line: str) -> dict[str, Any] | list[dict[str, Any]] | None:
         if not line.strip():
             return None
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
             return _failed(None, -32700, "this is no JSON")
+        if not isinstance(message, list) or not message:
+            return self._answered(message)
+        answers = [answer for one in message if (answer := self._answered(one))]
+        return answers or None
+
+    def _answered(self, message: Any) -> dict[str, Any] | None:
+        if isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message):
+            return None  # an answer, to nothing that we asked
         if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-            return _failed(None, -32600, "this is no request") if isinstance(message, dict) and "id" in message else None
+            asked = message.get("id") if isinstance(message, dict) else None
+            return _failed(asked if isinstance(asked, (str, int)) else None, -32600, "this is no request")
         if "id" not in message:
             return None  # a notification
         asked, given = message["id"], message.get("params")
@@ -190,6 +199,6 @@ def _failed(asked: Any, code: int, what: str) -> dict[str, Any]:
 
 
 def run(where: str | None) -> int:
-    sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a text stream, as Python makes it
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a text stream, as Python makes it
     serve(lambda: Keep.open(where), sys.stdin, sys.stdout)
     return 0

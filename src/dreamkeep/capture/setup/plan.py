@@ -172,6 +172,8 @@ class Json(NamedTuple):
             # A group whose hooks are gone is good for nothing, whatever else (a matcher) it says.
             if node is None or (node.kids and not isinstance(holder[-1], int)):
                 break
+            if not node.kids and text[node.value_start + 1 : node.end - 1].strip():
+                break  # somebody's comment is in it
             text = jsonedit.remove(text, holder, self._reading)
         return text
 

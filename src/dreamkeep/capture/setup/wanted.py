@@ -17,7 +17,7 @@ AGENTS = ("claude", "codex", "gemini", "qwen", "opencode", "hermes")
 SERVER = "dreamkeep"
 
 #: How the end of our hook's path looks wherever it is installed.
-_HOOK_TAIL = "dreamkeep/capture/hook.py"
+_HOOK_TAIL = "/dreamkeep/capture/hook.py"
 
 _SECONDS = 10
 #: Claude ends a SessionEnd hook that has no timeout of its own after a second; Codex allows three.
@@ -83,8 +83,13 @@ class Program(NamedTuple):
 def is_our_hook(command: Any, hook: str, agent: str = "") -> bool:
     """Whether a command is a call of our hook (for this agent), of this install or another one."""
     words = words_of(command) if isinstance(command, str) else []
-    at = next((n for n, word in enumerate(words) if word.endswith(_HOOK_TAIL) or (hook and word == hook)), -1)
-    return at >= 0 and (not agent or words[at + 1 : at + 2] == [agent])
+    if words[-2:] == ["||", ":"]:
+        del words[-2:]
+    at = next((n for n, word in enumerate(words[:4]) if word.endswith(_HOOK_TAIL) or (hook and word == hook)), -1)
+    # Our form and nothing else: what a user put around it is his, and stays.
+    if at < 1 or not set(words[1:at]) <= {"-I", "-S"} or len(words) > at + 5 or any(set(word) & set(";&|") for word in words):
+        return False
+    return not agent or words[at + 1 : at + 2] == [agent]
 
 
 def words_of(command: str) -> list[str]:

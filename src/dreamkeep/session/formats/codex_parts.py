@@ -39,8 +39,7 @@ def lineage(payload: Mapping[str, Any], own: str, at: str | None) -> f.Edge | No
     forked = text(payload.get("forked_from_id"))
     if forked and forked != own:
         return f.Edge("fork", forked, "session_meta.forked_from_id", at)
-    base = text(table(payload.get("history_base")).get("thread_id"))
-    return f.Edge("fork", base, "session_meta.history_base", at) if base and base != own else None
+    return None  # `history_base` names a rollout, which may be the thread's own earlier file
 
 
 def turn_named(payload: Mapping[str, Any]) -> str:

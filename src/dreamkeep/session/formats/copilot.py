@@ -24,6 +24,8 @@ from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 from dreamkeep.session.formats.twice import fresh, remember
 
+#: How a shell's output ends.
+_EXIT = re.compile(r"<(?:exited|shellId: \S+ completed) with exit code (\d{1,9})>\s*$")
 _PACK = "<!-- dreamkeep:pack"
 
 #: Known, and nothing in them for us.
@@ -149,10 +151,17 @@ class Reader:
         if words.strip():
             found.append(f.Said(f.ASSISTANT, words, line.id, line.at))
         found += [self._called(line, table(one)) for one in asked]
+        return found + self._went_on(line, answered=bool(words.strip()) and not asked)
+
+    def _went_on(self, line: Line, *, answered: bool) -> list[Fact]:
+        """An answer without a call ends the turn, until a call comes after all: not every file has an end of its own."""
         turn = self.state.get("turn")
-        if turn and not line.agent:
-            turn["answered"] = bool(words.strip()) and not asked
-        return found
+        if not turn or line.agent:
+            return []
+        before, turn["answered"] = bool(turn.get("answered")), answered
+        if answered == before:
+            return []
+        return [f.Settled(turn["id"], "completed" if answered else "started", line.at)]
 
     def _reasoned(self, line: Line) -> Iterable[Fact]:
         return self._thought(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
@@ -184,7 +193,8 @@ class Reader:
 
     def _tool_start(self, line: Line) -> Iterable[Fact]:
         known = text(line.data.get("toolCallId")) in self.state.get("calls", {})
-        return [] if known else [self._called(line, line.data)]
+        again = self._went_on(line, answered=False)
+        return again if known else [*again, self._called(line, line.data)]
 
     def _tool_end(self, line: Line) -> Iterable[Fact]:
         call = text(line.data.get("toolCallId"))
@@ -199,6 +209,11 @@ class Reader:
         for code in (table(one).get("exitCode") for one in items(result.get("contents"))):
             if isinstance(code, int) and not isinstance(code, bool):
                 tool["exit_code"] = code
+        told = _EXIT.search(words)
+        if told and "exit_code" not in tool:
+            tool["exit_code"] = int(told[1])
+        if tool.get("exit_code"):
+            tool["error"] = True
         return [f.Said(f.TOOL, words, f"result:{call}", line.at, tool=tool)]
 
     # -- compactions

@@ -19,7 +19,7 @@ from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 
 _NAMELESS = ("", "New session", "New Chat", "CLI Session")
-_NOTE = "The previous message"
+_NOTES = ("The previous message", "context was compacted")
 _HELD_BACK = 20_000  # characters of a message that waits for the next row
 _MANUAL = ("at the user's request", "at your request", "requested by the user")
 #: The client's own, between user and agent: kept raw.
@@ -49,7 +49,8 @@ class Reader:
         shown, used = seen.get("userVisible") is not False, seen.get("agentVisible") is not False
         role, at = text(row.get("role")), when(row.get("created_timestamp"))
         key = text(row.get("message_id")) or digest(role, row.get("content_json"), row.get("created_timestamp"))
-        note = not shown and role == "assistant" and _joined(blocks).startswith(_NOTE)
+        # Its words change from version to version; a later compaction hides it from the model, too.
+        note = not shown and role == "assistant" and any(words in _joined(blocks) for words in _NOTES)
         yield from self._release(note, summary=not shown and role == "user")
         if note:
             yield from self._note(_joined(blocks), key, at)

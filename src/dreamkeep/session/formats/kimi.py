@@ -73,6 +73,8 @@ class Reader:
 
     def _asked(self, line: Line, source: str, content: object, origin: Mapping[str, Any], *, begins: bool) -> Iterable[Fact]:
         words = _words(content)
+        if source != "message":
+            self.state["prompted"] = 1
         mark = _mark(origin, words)
         role = f.SUMMARY if mark == f.COMPACTED else f.USER
         if not words.strip() or not fresh(self.state, source, role, words):
@@ -127,7 +129,8 @@ class Reader:
         role, content = text(message.get("role")), message.get("content")
         key = text(message.get("id")) or digest(role, _words(content), line.time)
         if role == "user":
-            begins = "turn" not in self.state
+            # Where prompts have records of their own, a message beside them steers the turn; elsewhere it begins one.
+            begins = "turn" not in self.state or not self.state.get("prompted")
             return self._asked(line, "message", content, table(message.get("origin")), begins=begins)
         if role == "assistant":
             return self._answer(line, message, key)
@@ -160,6 +163,8 @@ class Reader:
     def _loop(self, line: Line) -> Iterable[Fact]:
         event = table(line.data.get("event"))
         kind, step = text(event.get("type")), text(event.get("stepUuid")) or text(event.get("uuid"))
+        if kind in ("content.part", "tool.call") and not text(event.get("stepUuid")):
+            step = table(self.state.get("step")).get("id") or step
         if kind == "step.begin":
             self.state["step"] = {"id": step, "parts": 0}
             return []

@@ -164,8 +164,12 @@ class Reader:
         calls = [table(part.get("functionCall")) for part in found if "functionCall" in part]
         for n, one in enumerate(calls):
             yield call(one, f"{key}#call{n}", at)
-        if said and not calls and self.state.get("turn"):
-            yield Settled(self.state["turn"], "completed", at)
+        turn = self.state.get("turn")
+        if said and not calls and turn:
+            self.state["over"] = turn
+            yield Settled(turn, "completed", at)
+        elif calls and turn and self.state.pop("over", None) == turn:
+            yield Settled(turn, "started", at)  # those words were not the last ones
 
     def _results(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         about = table(data.get("toolCallResult"))

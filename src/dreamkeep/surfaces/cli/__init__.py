@@ -12,7 +12,13 @@ def main(argv: list[str] | None = None) -> int:
     """Exit codes: 0 done, 1 the answer is no, 2 bad usage or config, 3 failed, 4 busy."""
     from dreamkeep.surfaces.cli.parser import parser
 
-    arguments = parser().parse_args(argv)
+    try:
+        arguments = parser().parse_args(argv)
+    except SystemExit:
+        words = sys.argv[1:] if argv is None else argv
+        if "hook" not in words[:3] or "-h" in words or "--help" in words:
+            raise
+        return 0  # 2 would tell an agent to stop what it was doing
     if arguments.verb is None:
         parser().print_help()
         return 2

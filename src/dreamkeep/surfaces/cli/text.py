@@ -187,8 +187,7 @@ def changes(data: dict[str, Any]) -> str:
 
 
 def drained(data: dict[str, Any]) -> str:
-    lines = [f"{data['calls']} hook calls journaled, {data['sessions']} sessions."]
-    return "\n".join([*lines, *(f"✗ {line(problem)}" for problem in data["problems"])])
+    return f"{data['calls']} hook calls journaled, {data['sessions']} sessions."
 
 
 def reindexed(data: dict[str, Any]) -> str:

@@ -144,6 +144,8 @@ def _init(keep: Keep, arguments: Namespace) -> int:
 
 def _drain(keep: Keep, arguments: Namespace) -> int:
     data = keep.drain()
+    for problem in data["problems"]:
+        print(f"dreamkeep: {text.line(problem)}", file=sys.stderr)  # a detached drainer has nothing but this
     _print(arguments, data, text.drained)
     return 1 if data["problems"] else 0
 
