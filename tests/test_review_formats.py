@@ -287,9 +287,6 @@ def test_gemini_a_rewind_to_a_message_of_calls_alone_takes_back_what_is_behind_i
     assert said(show) == [("one", ""), ("done", "rewound")]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gemini: only the last 48 texts are known again; a long session keeps more, which then stand twice"
-)
 def test_gemini_what_a_compaction_kept_of_a_long_session_stands_there_once(tmp_path: Path) -> None:
     talk = [
         one
@@ -384,9 +381,7 @@ def claude_compacted(at: int, after: str) -> list[Json]:
     return [boundary, claude_line("user", "s", "b", "So far", at, isCompactSummary=True)]
 
 
-@pytest.mark.parametrize(
-    "count", [20, pytest.param(60, marks=pytest.mark.xfail(strict=True, reason="claude: 64 lines are remembered"))]
-)
+@pytest.mark.parametrize("count", [20, 60])
 def test_claude_a_replay_under_new_uuids_counts_once_however_long(tmp_path: Path, count: int) -> None:
     talk = claude_talk(100)
     again = [{**one, "uuid": f"again-{one['uuid']}"} for one in talk[-2 * count :]]

@@ -110,7 +110,7 @@ _ENDS = {
 _HUMAN = ("human", "user", "")
 _SYNTHETIC_MODEL = "<synthetic>"
 
-_LATELY = 64  # lines remembered before and after a boundary
+_LATELY = 256  # lines remembered before and after a boundary
 _KEPT = 256
 _PROMPTS = 32
 _EDGES = 8

@@ -66,7 +66,7 @@ _HEADER = frozenset(
 _SILENT = _HEADER | {"activeExtensionName"}
 _LONGEST_ID = 200
 #: How many of the last texts are remembered, to recognise a compaction's copies of them; and as many of the copies' ids.
-_REMEMBERED = 48
+_REMEMBERED = 256
 #: A list that has shrunk to a third of at least so many messages was squeezed, whatever its words.
 _SQUEEZED_FROM = 9
 
