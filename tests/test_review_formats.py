@@ -190,7 +190,6 @@ def test_qwen_words_that_a_call_follows_were_not_the_last(tmp_path: Path) -> Non
     assert turns(show) == [("one", "open")]
 
 
-@pytest.mark.xfail(strict=True, reason="qwen: compressionStatus is a number in its files; only words are understood")
 def test_qwen_a_compression_that_failed_by_number_does_not_count(tmp_path: Path) -> None:
     info = {"originalTokenCount": 1000, "newTokenCount": 1100, "compressionStatus": 2}
     payload = {"info": info, "compressedHistory": []}
@@ -219,7 +218,6 @@ def test_qwen_a_compression_that_the_user_asked_for_is_manual(tmp_path: Path) ->
     assert [one["reason"] for one in show["compactions"]] == ["manual"]
 
 
-@pytest.mark.xfail(strict=True, reason="qwen: a result that stands only in toolCallResult, or as plain text, is Unknown")
 @pytest.mark.parametrize("inside", [True, False])
 def test_qwen_a_result_without_function_response_is_a_result(tmp_path: Path, inside: bool) -> None:
     told: Json = {"name": "run_shell_command", "callId": "c", "status": "error"}

@@ -184,7 +184,12 @@ class Reader:
             said, error = output(one.get("response"))
             tool = {"id": native, "name": text(one.get("name")), "error": error or status in ("error", "cancelled")}
             yield Said(TOOL, said, f"{native}#result", at, tool=tool)
-        if not found:
+        native = ident(about.get("callId"))
+        if not found and native:
+            said = "".join(words(parts(table(data.get("message")).get("parts")))) or output(about.get("result"))[0]
+            tool = {"id": native, "name": text(about.get("name")), "error": status in ("error", "cancelled")}
+            yield Said(TOOL, said, f"{native}#result", at, tool=tool)
+        elif not found:
             yield Unknown("tool_result")
 
     # -- system records
@@ -249,8 +254,9 @@ def _compressed(payload: Mapping[str, Any], key: str, at: str | None) -> Iterato
     counts = [count(info.get(name)) for name in ("originalTokenCount", "newTokenCount")]
     before = {"tokens": counts[0]} if counts[0] is not None else None
     after = {"messages": len(history)} | ({"tokens": counts[1]} if counts[1] is not None else {})
-    # Written when it has worked; a status that says otherwise is believed where it is a word.
-    failed = "FAILED" in text(info.get("compressionStatus")).upper()
+    # Written when it has worked; a status that says otherwise is believed. By number 2 and 3 are failures.
+    status = info.get("compressionStatus")
+    failed = "FAILED" in text(status).upper() or (isinstance(status, int) and status in (2, 3))
     yield Signal("transcript", "failed" if failed else "completed", at, key, before=before, after=after)
     summary = _summary(history)
     if summary and not failed:
