@@ -72,7 +72,8 @@ def test_files_and_folders_can_be_named(place: Path, capsys: pytest.CaptureFixtu
     code, data = run(capsys, "ingest", str(place / "no-such"), str(place / "home"))
     assert (code, data["totals"]["failed"], data["totals"]["sessions"]) == (1, 1, 1)
     assert main(["ingest", "--agent", "nobody"]) == 2
-    assert main(["ingest", "--home", str(place / "empty")]) == 0
+    assert main(["--keep", str(place / "none"), "ingest", "--home", str(place / "empty")]) == 0
+    assert not (place / "none").exists(), "nothing found, nothing made"
     assert "No sessions of any agent were found" in capsys.readouterr().out
 
 
@@ -117,6 +118,8 @@ def test_the_raw_view_is_what_the_agent_wrote_and_the_lineage_goes_all_the_way(
     assert main(["show", child["id"], "--lineage", "--json"]) == 0
     shown = json.loads(capfdbinary.readouterr().out)
     assert {"kind": child["lineage"][0]["kind"], "session": parent, "of": child["id"]} in shown["lineage"]["ancestors"]
+    assert main(["show", child["id"], "--lineage"]) == 0
+    assert f"ancestor: {child['id']} is a {child['lineage'][0]['kind']} of {parent}" in capfdbinary.readouterr().out.decode()
 
 
 def test_a_segment_shows_both_ends_of_a_turn_that_spans_its_boundary(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

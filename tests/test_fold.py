@@ -292,3 +292,14 @@ def test_a_session_that_ended_stays_so_when_its_turns_are_only_read_late(heard: 
     heard.say(Kind.SESSION_ENDED, {"captured": 1})
     heard.lines(*TRANSCRIPT)
     assert heard.shown()["session"]["state"] == "ended"
+
+
+def test_our_own_pack_is_marked_wherever_an_agent_puts_it(heard: Heard) -> None:
+    """D33: what was recalled is never learned again; a prompt that quotes a pack is still a prompt."""
+    pack = "<!-- dreamkeep:pack 1 -->\nUse tabs."
+    attached = {"type": "hook_additional_context", "content": [f"before: {pack}"], "hookName": "SessionStart"}
+    told = {**json.loads(line("user", "h1", "", 0)), "type": "attachment", "attachment": attached}
+    heard.lines(json.dumps(told).encode(), line("user", "u1", f"what is this? {pack}", 1))
+    heard.hooks(("UserPromptSubmit", {"prompt": "go on"}))
+    marks = {m["text"][:6]: m.get("mark", "") for m in heard.shown()["messages"]}
+    assert marks == {"before": "injected", "what i": "", "go on": ""}

@@ -172,6 +172,8 @@ class Keep:
         for one in found:
             if isinstance(one, find.Trouble):
                 yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
+        if not found and not self.exists():
+            return  # nothing to keep: then no keep is made
         ingest = self._ingest(again)
         sources = [one for one in found if not isinstance(one, find.Trouble)]
         yield from ingest.run(sources, progress, glanced=glance.seen)

@@ -67,3 +67,14 @@ AGENTS = {
 def discovery(agent: str) -> Discovery:
     found: Discovery = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")
     return found
+
+
+def inside(host: Host, folder: str, problems: list[OSError]) -> list[tuple[str, bool]]:
+    """(path, whether it is a folder) of what lies in a folder: nothing where none is; one that can't be read is a problem."""
+    try:
+        return [(f"{folder}/{entry.name}", entry.at.is_folder) for entry in host.entries(folder) if entry.at]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as problem:
+        problems.append(problem)
+        return []

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 #: Roles. `tool` is a tool's result; a call is an `assistant` message with `tool`. `summary`: what a compaction made of the talk.
 USER, ASSISTANT, TOOL, SYSTEM, REASONING, SUMMARY = "user", "assistant", "tool", "system", "reasoning", "summary"
 
+#: How a pack of ours begins, wherever an agent puts it.
+PACK = "<!-- dreamkeep:pack"
+
 #: Marks: not the words of user or model, though they look like it.
 SYNTHETIC = "synthetic"  # the client wrote it itself, for instance after a crash
 HOOK = "hook"  # what a hook said

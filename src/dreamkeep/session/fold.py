@@ -257,7 +257,7 @@ class Fold:
     def _said(self, summary: Summary, channel: str, said: f.Said) -> Summary:
         changes = self._changes
         bit = self._heard("replay" if said.key.startswith(acp.REPLAY) else channel)
-        mark = f.COPIED if self._copied else said.mark
+        mark = f.COPIED if self._copied else f.INJECTED if _is_pack(said) else said.mark
         turn = None if mark == f.COPIED or bit == REPLAY else self._turn_of(channel, said.turn)
         twin = _twin(said)
         known = changes.message(said.key)
@@ -509,6 +509,13 @@ def _marked(before: str, now: str) -> str:
 def _also(bit: int) -> int:
     """What was told as history is nothing that the agent may still say: an equal message that comes later is another one."""
     return bit | ACP if bit == REPLAY else bit
+
+
+def _is_pack(said: f.Said) -> bool:
+    """Our own words, handed in by a hook or a command: never to be learned again. (A user who quotes one said something.)"""
+    if f.PACK not in said.text or said.mark == f.COPIED:
+        return False
+    return said.role == f.SYSTEM or said.text.lstrip().startswith(f.PACK)
 
 
 def _strongest(heard: int) -> int:

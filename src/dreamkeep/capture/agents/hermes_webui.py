@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.sources import DOCUMENT, LINES, Source
+from dreamkeep.capture.sources import DOCUMENT, LINES, Source, inside
 from dreamkeep.host import Host
 
 AGENT = "hermes-webui"
@@ -39,12 +39,12 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 def discover(host: Host, place: str) -> Iterable[Source]:
     """What can be read is found before a folder that can't be is told."""
     problems: list[OSError] = []
-    inside = _inside(host, place, problems)
-    yield from _sources(_inside(host, f"{place}/{_TURNS}", problems))
-    yield from _sources(inside)
-    for path, is_folder in _inside(host, f"{place}/{_RUNS}", problems):
+    top = inside(host, place, problems)
+    yield from _sources(inside(host, f"{place}/{_TURNS}", problems))
+    yield from _sources(top)
+    for path, is_folder in inside(host, f"{place}/{_RUNS}", problems):
         if is_folder:
-            yield from _sources(_inside(host, path, problems))
+            yield from _sources(inside(host, path, problems))
     if problems:
         raise problems[0]
 
@@ -54,16 +54,6 @@ def _sources(inside: Iterable[tuple[str, bool]]) -> Iterator[Source]:
         found = None if is_folder else _source(path)
         if found:
             yield found
-
-
-def _inside(host: Host, folder: str, problems: list[OSError]) -> list[tuple[str, bool]]:
-    try:
-        return [(f"{folder}/{entry.name}", entry.at.is_folder) for entry in host.entries(folder) if entry.at]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as problem:
-        problems.append(problem)
-        return []
 
 
 def _source(path: str) -> Source | None:

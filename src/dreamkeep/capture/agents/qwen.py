@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.sources import Source
+from dreamkeep.capture.sources import Source, inside
 from dreamkeep.host import Host
 
 AGENT = "qwen"
@@ -41,24 +41,14 @@ def discover(host: Host, place: str) -> Iterable[Source]:
 
 
 def _folders(host: Host, folder: str, problems: list[OSError]) -> list[str]:
-    return [path for path, is_folder in _inside(host, folder, problems) if is_folder]
+    return [path for path, is_folder in inside(host, folder, problems) if is_folder]
 
 
 def _claimed(host: Host, folder: str, problems: list[OSError]) -> Iterator[Source]:
-    for path, is_folder in _inside(host, folder, problems):
+    for path, is_folder in inside(host, folder, problems):
         found = None if is_folder else claims(path)
         if found:
             yield found
-
-
-def _inside(host: Host, folder: str, problems: list[OSError]) -> list[tuple[str, bool]]:
-    try:
-        return [(f"{folder}/{entry.name}", entry.at.is_folder) for entry in host.entries(folder) if entry.at]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as problem:
-        problems.append(problem)
-        return []
 
 
 def claims(path: str) -> Source | None:

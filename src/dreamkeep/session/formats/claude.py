@@ -32,9 +32,6 @@ from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 
-#: How a pack of ours begins, wherever it was handed in: never to be learned again.
-PACK = "<!-- dreamkeep:pack"
-
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -522,7 +519,7 @@ def _untagged(said: str) -> str:
 
 
 def _handed_in(said: str, mark: str) -> str:
-    return f.INJECTED if PACK in said else mark
+    return f.INJECTED if f.PACK in said else mark
 
 
 def _file(what: Mapping[str, Any]) -> str:

@@ -26,7 +26,6 @@ from typing import Any, ClassVar, NamedTuple
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.codex_parts import (
-    PACK,
     call_id,
     is_meta,
     is_prompt,
@@ -461,7 +460,7 @@ class Reader:
             return self._answer(line, "event", key, text(done.get("text")))
         if kind == "HookPrompt":
             words = "\n".join(text(table(part).get("text")) for part in items(done.get("fragments")))
-            mark = f.INJECTED if PACK in words else f.HOOK
+            mark = f.INJECTED if f.PACK in words else f.HOOK
             return [f.Said(f.USER, words, key or digest("hook", words, line.at), line.at, self._turn(line.payload), mark=mark)]
         if kind == "ContextCompaction":
             return self._compaction_shown(line)

@@ -11,7 +11,6 @@ from typing import Any
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.common import items, table, text
 
-PACK = "<!-- dreamkeep:pack"
 _SUMMARY = "Another language model started to solve this problem"
 _META = re.compile(
     r"""\s*(?:<(?:environment_context|user_instructions|INSTRUCTIONS|permissions\ instructions|skills?_instructions|skill
@@ -123,7 +122,7 @@ def _mark(role: str, kind: str, hook: bool, words: str) -> str:
         return f.COMPACTED
     if kind.startswith("user."):
         return ""
-    if PACK in words:
+    if f.PACK in words:
         return f.INJECTED
     if hook or kind.startswith("hooks.") or words.startswith("<hook_prompt"):
         return f.HOOK

@@ -26,7 +26,6 @@ from dreamkeep.session.formats.twice import fresh, remember
 
 #: How a shell's output ends.
 _EXIT = re.compile(r"<(?:exited|shellId: \S+ completed) with exit code (\d{1,9})>\s*$")
-_PACK = "<!-- dreamkeep:pack"
 
 #: Known, and nothing in them for us.
 _SILENT = re.compile(
@@ -116,7 +115,7 @@ class Reader:
         if not words.strip():
             return []
         if line.agent or text(line.data.get("source")) not in _HUMAN or line.data.get("isAutopilotContinuation"):
-            return [f.Said(f.USER, words, line.id, line.at, mark=f.INJECTED if _PACK in words else f.META)]
+            return [f.Said(f.USER, words, line.id, line.at, mark=f.INJECTED if f.PACK in words else f.META)]
         said = f.Said(f.USER, words, line.id, line.at)
         if line.data.get("delivery") == "steering" and self.state.get("turn"):
             return [said]
@@ -173,14 +172,14 @@ class Reader:
 
     def _system(self, line: Line) -> Iterable[Fact]:
         words = text(line.data.get("content")) or text(line.data.get("message"))
-        mark = f.INJECTED if _PACK in words else f.META
+        mark = f.INJECTED if f.PACK in words else f.META
         return [f.Said(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
     def _hooked(self, line: Line) -> Iterable[Fact]:
         output = table(line.data.get("output"))
         words = text(output.get("additionalContext"))
         words = words or text(table(output.get("hookSpecificOutput")).get("additionalContext"))
-        mark = f.INJECTED if _PACK in words else f.HOOK
+        mark = f.INJECTED if f.PACK in words else f.HOOK
         return [f.Said(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
     # -- tools

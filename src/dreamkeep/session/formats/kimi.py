@@ -24,7 +24,6 @@ from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 from dreamkeep.session.formats.twice import fresh, remember
 
-_PACK = "<!-- dreamkeep:pack"
 _PROMPTS = 64
 
 #: Known, and nothing in them for us.
@@ -285,7 +284,7 @@ def _mark(origin: Mapping[str, Any], words: str) -> str:
         return f.COMPACTED
     if kind in ("", "user"):
         return ""
-    if _PACK in words:
+    if f.PACK in words:
         return f.INJECTED
     return f.HOOK if kind == "hook_result" else f.META
 

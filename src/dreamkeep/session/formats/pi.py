@@ -21,7 +21,6 @@ from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 
-PACK = "<!-- dreamkeep:pack"
 _SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
 _ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
 _PROMPTS = 32
@@ -83,7 +82,7 @@ class Reader:
     def _extension(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         said = _flat(data.get("content"))
         if said.strip():
-            yield f.Said(f.SYSTEM, said, _key(data), when(data.get("timestamp")), mark=f.INJECTED if PACK in said else f.HOOK)
+            yield f.Said(f.SYSTEM, said, _key(data), when(data.get("timestamp")), mark=f.INJECTED if f.PACK in said else f.HOOK)
 
     # -- messages
 
@@ -208,7 +207,7 @@ def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.Said:
     code = count(table(message.get("details")).get("exitCode"))
     if code is not None:
         tool["exit_code"] = code
-    return f.Said(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if PACK in said else "")
+    return f.Said(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if f.PACK in said else "")
 
 
 def _tokens(value: object) -> Mapping[str, int] | None:

@@ -97,7 +97,11 @@ def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
     _agents(ingest)
     ingest.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
     ingest.add_argument("paths", metavar="PATH", nargs="*", help="only these transcripts, databases or folders")
-    watch = verb("watch", "the same, live, until interrupted", "With --json one object a line.")
+    watch = verb(
+        "watch",
+        "follow the agents' sessions as they are written, until interrupted",
+        "Imports what is new as `ingest` does, and what hooks left. With --json one object a line.",
+    )
     _agents(watch)
     watch.add_argument("--poll", action="store_true", help="look again and again instead of being told by the file system")
     tap = verb(

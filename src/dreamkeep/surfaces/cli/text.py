@@ -98,7 +98,7 @@ def session(data: dict[str, Any]) -> str:
     lines = [
         f"{line(s['id'])}  {s['state']}  {line(s['title'])}",
         f"  project {line(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
-        f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC",
+        f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC" if s["last_at"] else "  nothing that has a time yet",
     ]
     lines += [_fault(f) for f in data["faults"]]
     lines += _around(data)
@@ -129,6 +129,11 @@ def _around(data: dict[str, Any]) -> list[str]:
     """What belongs to no message: lineage, compactions, what is going on."""
     s = data["session"]
     lines = [f"  {line(edge['kind'])} of {line(edge['session'])}" for edge in s["lineage"]]
+    for side in ("ancestors", "descendants"):
+        for edge in data.get("lineage", {}).get(side, ()):
+            of = edge.get("of") or edge.get("from")
+            pair = (of, edge["session"]) if side == "ancestors" else (edge["session"], of)
+            lines.append(f"  {side[:-1]}: {line(pair[0])} is a {line(edge['kind'])} of {line(pair[1])}")
     for c in data["compactions"]:
         how = "active" if c["active"] else c["closing"] or c["state"]
         lines.append(
@@ -140,7 +145,7 @@ def _around(data: dict[str, Any]) -> list[str]:
         lines.append(f"  {data['odd']['count']} odd records, kept raw (see --json)")
     if "live" in data:
         now = data["live"]
-        owner = "alive" if now["owner_alive"] else "gone"
+        owner = "alive" if now["owner_alive"] else "not seen alive"
         active = ", compacting" if now["compaction"]["active"] else ""
         turn = line(now["active_turn"] or "none")
         lines.append(f"  now: owner {owner}, turn {turn}, segment {line(now['active_segment'])}{active}")
@@ -187,7 +192,8 @@ def changes(data: dict[str, Any]) -> str:
 
 
 def drained(data: dict[str, Any]) -> str:
-    return f"{data['calls']} hook calls journaled, {data['sessions']} sessions."
+    calls = "1 hook call" if data["calls"] == 1 else f"{data['calls']} hook calls"
+    return f"{calls} journaled, of {data['sessions']} sessions."
 
 
 def reindexed(data: dict[str, Any]) -> str:

@@ -92,6 +92,8 @@ def _watch(keep: Keep, arguments: Namespace) -> int:
     over: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: over.append(number))
+    if not arguments.json:
+        print("Watching. What is imported is listed here; Ctrl-C ends it.", file=sys.stderr)
     found = keep.watch(agents=arguments.agent, home=arguments.home, polling=arguments.poll, stopped=lambda: bool(over))
     for one in found:
         if one is not None:
