@@ -1,0 +1,144 @@
+"""The fault classes: what an audit can report, which repair mends it, and what to do where none may. Pure.
+
+A class that names a repair has one (`recovery/repair.py`), and `docs/recovery.md` lists the same table: a test compares the three.
+Of a class with a repair a single fault may still be unsafe (its content is nowhere else); then `repairable` is False and `next` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Class(NamedTuple):
+    """`repair`: the action's name, "" when nothing is safe. `next`: what to do when it is not (or not) repaired."""
+
+    means: str
+    repair: str
+    next: str
+
+
+_ACCEPT = "or accept it: `dreamkeep repair --accept {id}`"
+_GONE = f"Bring the missing events back with `dreamkeep snapshot import FILE`, {_ACCEPT}."
+
+CLASSES: Mapping[str, Class] = MappingProxyType(
+    {
+        # the journals
+        "journal_tail": Class("an append that did not finish, at the end of a journal", "settle", ""),
+        "journal_damage": Class("bytes that fail their checksum, with good frames after them", "recapture", _GONE),
+        "journal_gap": Class("seqs are missing between two good frames", "recapture", _GONE),
+        "journal_missing_part": Class("a whole part is missing", "recapture", _GONE),
+        "journal_duplicate": Class("the same frame twice: read once", "note", ""),
+        "journal_disorder": Class("frames in another order than they were written: all are read", "note", ""),
+        "journal_link": Class("a frame does not name the one before it, and none is missing", "note", ""),
+        "journal_reused": Class("one seq for two different frames: the second is not read", "readd", ""),
+        "journal_chunks": Class("the pieces of a long event don't add up", "recapture", _GONE),
+        "journal_strange": Class("a frame whose body is not what its kind promises", "", f"It stays as it is; {_ACCEPT}."),
+        "journal_unreadable": Class(
+            "a journal that can't be read at all, or a folder that is none", "", "Make it readable, or move it out of the keep."
+        ),
+        "journal_twice": Class("a part lies there plain and compressed, as a crash leaves it", "finish_compress", ""),
+        "journal_differs": Class(
+            "a part's plain and compressed form differ", "", "Compare the two; move the wrong one out of the keep."
+        ),
+        # views and book-keeping of the keep
+        "index_unusable": Class("the index file is damaged", "rebuild", ""),
+        "index_drift": Class("the index says other than the journal", "rebuild", ""),
+        "page_fence": Class(
+            "the fence of a page is broken", "", "Mend the fence lines by hand; nothing is written to that page before."
+        ),
+        "spool_waiting": Class("hook calls that no drainer has journaled", "drain", ""),
+        "spool_unreadable": Class("something in the spool that is no hook call", "set_aside", ""),
+        "hook_lost": Class("a hook call could not be kept", "set_aside", ""),
+        "tombstone_unfinished": Class("a deletion was interrupted", "finish_delete", ""),
+        "lease_stale": Class("the lock file of a process that is gone", "sweep", ""),
+        "turn_interrupted": Class("a turn was not settled and its owner is gone", "settle_turn", ""),
+        "compaction_open": Class("a compaction began, and nothing will end it", "close_compaction", ""),
+        "leftover": Class("a temporary file of a write that did not finish", "set_aside", ""),
+        "open_to_others": Class("a file or folder of the keep that others may read", "close_mode", ""),
+        "state_unreadable": Class("a cache in `state/` that can't be read", "set_aside", ""),
+        # the agents' own stores
+        "source_shrank": Class(
+            "a transcript has less than was captured", "", f"`dreamkeep restore SESSION --to AGENT` gives it back, {_ACCEPT}."
+        ),
+        "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
+        "source_changed": Class(
+            "a transcript has other bytes at the same length", "", f"Both are kept; `dreamkeep restore`, {_ACCEPT}."
+        ),
+        "source_vanished": Class(
+            "a captured transcript is gone", "", f"`dreamkeep restore SESSION --to AGENT` gives it back, {_ACCEPT}."
+        ),
+        "source_unreadable": Class("a transcript can't be read", "", "Make it readable; what was captured is safe."),
+        "source_malformed": Class(
+            "lines in a transcript that are no records (torn, NULs)", "", f"They are kept as they are; {_ACCEPT}."
+        ),
+        "store_unreadable": Class(
+            "an agent's database or session file can't be read", "", "Look at it with the agent's own tools; nothing was changed."
+        ),
+        "webui_corrupt": Class("a session file that can't be read, of which a good copy is at hand", "rebuild_sidecar", ""),
+        "webui_orphan_backup": Class("a `.bak` whose session file is gone", "restore_backup", ""),
+        "webui_richer_backup": Class(
+            "a `.bak` that holds more than the session file, and nobody meant that", "restore_backup", ""
+        ),
+        "webui_index_missing": Class("`_index.json` lacks a session file that is there", "rebuild_webui_index", ""),
+        "webui_index_dangling": Class("`_index.json` names a session file that is not there", "rebuild_webui_index", ""),
+        "webui_no_sidecar": Class("a row of state.db has no session file", "rebuild_sidecar", ""),
+        "webui_no_row": Class(
+            "a session file has no row in state.db", "", "The file is whole; the WebUI makes the row when the session is used."
+        ),
+        "webui_empty_row": Class(
+            "a row of state.db with no messages and no worktree", "", "Nothing is lost by it; the agent may remove it."
+        ),
+        "webui_turn_pending": Class("a prompt in the turn journal that never reached its session file", "recover_turn", ""),
+    }
+)
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong. `about`: what the repair must know; `session`: whose, where it is one session's."""
+
+    id: str
+    cls: str
+    where: str
+    what: str
+    repairable: bool
+    next: str
+    session: str = ""
+    about: Mapping[str, Any] = MappingProxyType({})
+
+    def as_json(self) -> dict[str, Any]:
+        answer = {
+            "id": self.id,
+            "class": self.cls,
+            "where": self.where,
+            "what": self.what,
+            "repairable": self.repairable,
+            "next": self.next,
+        }
+        return {**answer, "session": self.session} if self.session else answer
+
+
+def fault(
+    cls: str,
+    where: str,
+    what: str,
+    *,
+    session: str = "",
+    key: str = "",
+    unsafe: str = "",
+    **about: Any,
+) -> Fault:
+    """`key`: what tells it from others of its class at the same place, and stays so from audit to audit.
+
+    `unsafe`: why this one can't be repaired although its class can.
+    """
+    from zlib import crc32
+
+    known = CLASSES[cls]
+    name = f"{cls}-{crc32(chr(0).join((where, key)).encode('utf-8', 'surrogatepass')):08x}"
+    repairable = bool(known.repair) and not unsafe
+    way = f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}." if repairable else f"{unsafe} {known.next}".strip()
+    agent = session.partition(":")[0]
+    step = way.replace("{id}", name).replace("SESSION", session or "SESSION").replace("AGENT", agent or "AGENT")
+    return Fault(name, cls, where, what, repairable, step, session, MappingProxyType(about))
