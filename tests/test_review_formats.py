@@ -262,27 +262,25 @@ def test_gemini_a_rewind_takes_back_the_message_and_all_behind_it(tmp_path: Path
     assert [mark for _, mark in said(show)] == ["", "", "rewound", "rewound", ""]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gemini: the client clears everything then; the fold takes nothing back for a key it does not know"
-)
 def test_gemini_a_rewind_to_an_unknown_id_takes_everything_back(tmp_path: Path) -> None:
     show = gemini(tmp_path, *GEMINI_TALK, {"$rewindTo": "nobody"}, gemini_message("u3", "user", [{"text": "three"}], 9))
     assert [mark for _, mark in said(show)] == ["rewound"] * 4 + [""]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gemini: a message of tool calls alone is kept under its calls' ids; a rewind to its own finds nothing"
-)
-def test_gemini_a_rewind_to_a_message_of_calls_alone_takes_back_what_is_behind_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thoughts", [[], [{"subject": "Reading", "description": "I look."}]])
+def test_gemini_a_rewind_to_a_message_of_calls_alone_takes_back_it_and_what_is_behind_it(
+    tmp_path: Path, thoughts: list[Json]
+) -> None:
     calls = [{"id": "c1", "name": "read_file", "args": {}, "status": "success", "result": "x"}]
     show = gemini(
         tmp_path,
         gemini_message("u1", "user", [{"text": "one"}], 1),
-        gemini_message("g1", "gemini", "", 2, toolCalls=calls),
+        gemini_message("g1", "gemini", "", 2, toolCalls=calls, thoughts=thoughts),
         gemini_message("g2", "gemini", "done", 3),
         {"$rewindTo": "g1"},
     )
     assert said(show) == [("one", ""), ("done", "rewound")]
+    assert [one.get("mark") or "" for one in show["messages"]] == ["", *["rewound"] * (len(show["messages"]) - 1)]
 
 
 def test_gemini_what_a_compaction_kept_of_a_long_session_stands_there_once(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Rows:
             new.keys,
             new.twins,
             new.removed,
-            new.rewound,
+            new.taken,
         )
 
     def _turn_after(self, seq: int, event: Event) -> Turn | None:

@@ -18,7 +18,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 6
+VERSION = 7
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -200,9 +200,11 @@ class SqliteStore:
         return int(next(self._db.execute(sql, values))[0])
 
     def _take_back(self, session: int, batch: Batch) -> None:
-        for place in batch.rewound:
+        for taken in batch.taken:
             self._db.execute(
-                "UPDATE messages SET mark = 'rewound' WHERE session = ? AND mark = '' AND (seq, n) >= (?, ?)", (session, *place)
+                "UPDATE messages SET mark = ? WHERE session = ? AND mark = ? AND (seq, n) >= (?, ?)"
+                + (" AND (seq, n) < (?, ?)" if taken.end else ""),
+                (taken.after, session, taken.before, *taken.start, *(taken.end or ())),
             )
         for place in batch.removed:
             gone = self._db.execute(

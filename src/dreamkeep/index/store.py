@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from dreamkeep.journal.reader import Fault, Position
-from dreamkeep.session.messages import Message
+from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
@@ -49,8 +49,8 @@ class Batch(NamedTuple):
     twins: Mapping[tuple[int, int], str] = MappingProxyType({})
     #: Messages of earlier batches that turned out to be others.
     removed: Collection[tuple[int, int]] = ()
-    #: What earlier batches have from here on was taken back by the user.
-    rewound: Sequence[tuple[int, int]] = ()
+    #: What of earlier batches the user took back, or got back, in this order.
+    taken: Sequence[Taken] = ()
 
 
 class Hit(NamedTuple):

@@ -34,7 +34,8 @@ class Record(NamedTuple):
 
     `data` is the parsed object; None when the bytes are no JSON object, which then are in `text`. `channel` says how it came:
     "file" (a transcript's line), "row" (a database's row: `table`, and `data` is the row), "piece" (a piece of a document that is
-    rewritten whole, as `text`), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame of the tap;
+    rewritten whole, as `text`), "text" (a stretch of a file that is no records, as `text`; `name` is the file's, and after a slash
+    which stretch, if it is not the first), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame of the tap;
     `name` is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as `text`).
     `source` says which of a session's files ("main", "subagent", "turns", "backup"…). `at` is when it was captured, RFC 3339.
     """
@@ -52,6 +53,8 @@ class Said(NamedTuple):
 
     `tool`: for a call `{"id","name","input"}`, for a result `{"id", "name"?, "error"?: bool, "exit_code"?: int}`; output is text.
     `turn`: the turn it belongs to, if the record names it; "": the turn that is going on.
+    `record`: the id of the record it is a part of, where that is not its key and a rewind may name it.
+    `file`: the name of the file beside the transcript that holds all of the text: this may be a preview of it, or is out of it.
     """
 
     role: str
@@ -61,6 +64,8 @@ class Said(NamedTuple):
     turn: str = ""
     tool: Mapping[str, Any] | None = None
     mark: str = ""
+    record: str = ""
+    file: str = ""
 
 
 class Began(NamedTuple):
@@ -85,11 +90,25 @@ class Settled(NamedTuple):
 
 
 class Rewound(NamedTuple):
-    """The user took something back: everything from the message `key` on, or the last `turns` turns. It stays here, marked."""
+    """The user took something back: everything from the message (or record) `key` on; where that is not known, the last `turns`
+    turns, or everything (`all`). It stays here, marked. `only`: this one message, and not what is behind it.
+
+    `by`: the message that shows it; if that was said before, this is told again, and nothing new is taken back.
+    """
 
     at: str | None = None
     key: str = ""
     turns: int = 0
+    all: bool = False
+    only: bool = False
+    by: str = ""
+
+
+class Restored(NamedTuple):
+    """What was taken back from the message `key` on counts again (a redo)."""
+
+    at: str | None = None
+    key: str = ""
 
 
 class Signal(NamedTuple):
@@ -185,4 +204,4 @@ class Odd(NamedTuple):
     what: str
 
 
-Fact = Said | Began | Settled | Rewound | Signal | Boundary | Owner | Edge | Titled | Placed | Closed | Unknown | Odd
+Fact = Said | Began | Settled | Rewound | Restored | Signal | Boundary | Owner | Edge | Titled | Placed | Closed | Unknown | Odd

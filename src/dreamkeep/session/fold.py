@@ -16,7 +16,7 @@ from dreamkeep.session import turns as t
 from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
-from dreamkeep.session.messages import Message
+from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.records import records
 from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
@@ -36,6 +36,8 @@ _CONNECTIONS = 8
 _UNLIKE_IDS = frozenset(("hermes",))
 _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
+#: Before a record's id, so that it is no message's key.
+_RECORD = "record:"
 
 
 class Known(Protocol):
@@ -61,8 +63,8 @@ class Changes:
         self.twins: dict[tuple[int, int], str] = {}
         self.removed: set[tuple[int, int]] = set()
         self.turns: dict[str, Turn] = {}
-        #: Everything from here on was taken back.
-        self.rewound: list[tuple[int, int]] = []
+        #: What was taken back, or given back, in this order.
+        self.taken: list[Taken] = []
         self._by_twin: dict[str, list[tuple[int, int]]] = {}
 
     def message(self, key: str) -> Message | None:
@@ -77,8 +79,9 @@ class Changes:
         place = found[:2]
         if place in self.removed or place in self.messages:
             return None if place in self.removed else self.messages[place]
-        taken_back = not found.mark and any(place >= start for start in self.rewound)
-        return found._replace(mark=f.REWOUND) if taken_back else found
+        for taken in self.taken:
+            found = taken.applied(found)
+        return found
 
     def twin(self, twin: str, bit: int) -> Message | None:
         """The first of all that has these words now: answers must not depend on what is stored already."""
@@ -108,6 +111,11 @@ class Changes:
     def remove(self, message: Message) -> None:
         self.removed.add(message[:2])
         self.messages.pop(message[:2], None)
+
+    def take(self, taken: Taken) -> None:
+        self.taken.append(taken)
+        for place, message in self.messages.items():
+            self.messages[place] = taken.applied(message)
 
     def turn(self, turn: str) -> Turn | None:
         return self.turns.get(turn) or self._known.turn(turn)
@@ -262,11 +270,13 @@ class Fold:
         twin = _twin(said)
         known = changes.message(said.key)
         if known is not None:
+            self._part_of(said.record, known[:2])
             return self._said_again(summary, known, said, mark, bit, twin)
         nth = self._nth(channel, said, turn) if bit != REPLAY else ""
         other = None if mark == f.COPIED else self._other(said, bit, twin) or self._counterpart(nth, bit)
         if other is not None:
             self._merge(other, said, mark, bit, twin, turn)
+            self._part_of(said.record, other[:2])
             return summary
         if bit == ACP:
             self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
@@ -275,6 +285,7 @@ class Fold:
         place = (base[0], base[1]) if base else None
         message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit), place)
         changes.put(message, said.key, twin)
+        self._part_of(said.record, message[:2])
         if nth:
             changes.keys[nth] = (message.seq, message.n)
         if said.role == f.ASSISTANT and bit == FILE:
@@ -282,6 +293,11 @@ class Fold:
         if mark == f.PARTIAL:
             self._state["partial"] = said.key
         return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
+
+    def _part_of(self, record: str, place: tuple[int, int]) -> None:
+        """A record that says several things begins with the first of them."""
+        if record and self._changes.message(_RECORD + record) is None:
+            self._changes.keys[_RECORD + record] = place
 
     def _said_again(self, summary: Summary, known: Message, said: f.Said, mark: str, bit: int, twin: str) -> Summary:
         """A newer version of a message; and one that was partial, and now is whole, may turn out to be known from elsewhere."""
@@ -405,19 +421,28 @@ class Fold:
         return summary
 
     def _rewound(self, summary: Summary, channel: str, rewound: f.Rewound) -> Summary:
-        place = None
-        if rewound.key:
-            said = self._changes.message(rewound.key)
-            place = (said.seq, said.n) if said else None
-        elif rewound.turns > 0:
+        if rewound.by and self._changes.message(rewound.by):
+            return summary
+        place = self._place_of(rewound.key)
+        if place is None and rewound.turns > 0:
             last = self._changes.last_turns(min(rewound.turns, 1000))
             place = (last[0].seq, last[0].n) if last else None
-        if place:
-            self._changes.rewound.append(place)
-            for at, message in self._changes.messages.items():
-                if at >= place and not message.mark:
-                    self._changes.messages[at] = message._replace(mark=f.REWOUND)
+        if place is None and rewound.all:
+            place = (0, 0)
+        if place is not None:
+            self._changes.take(Taken(place, (place[0], place[1] + 1) if rewound.only else None))
         return summary
+
+    def _restored(self, summary: Summary, channel: str, restored: f.Restored) -> Summary:
+        place = self._place_of(restored.key)
+        if place is not None:
+            self._changes.take(Taken(place, back=False))
+        return summary
+
+    def _place_of(self, key: str) -> tuple[int, int] | None:
+        """Of the message, or of the first thing that the record said."""
+        found = (self._changes.message(name) for name in (key, _RECORD + key)) if key else ()
+        return min((message[:2] for message in found if message), default=None)
 
     # -- segments, lineage, and what else there is to know
 
@@ -472,6 +497,7 @@ class Fold:
         f.Began: _began,
         f.Settled: _settled,
         f.Rewound: _rewound,
+        f.Restored: _restored,
         f.Signal: _signal,
         f.Boundary: _signal,
         f.Owner: _signal,

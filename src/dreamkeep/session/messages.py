@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.event import Event, Kind, text_in
+from dreamkeep.session.facts import REWOUND
 
 USER = "user"
 
@@ -32,6 +33,27 @@ class Message(NamedTuple):
     @property
     def place(self) -> tuple[int, int]:
         return self.base or (self.seq, self.n)
+
+
+class Taken(NamedTuple):
+    """A stretch of messages that the user took back, or (`back` False) got back; without `end`: all from `start` on."""
+
+    start: tuple[int, int]
+    end: tuple[int, int] | None = None
+    back: bool = True
+
+    @property
+    def before(self) -> str:
+        """The mark of those that it is about; what has another one keeps it."""
+        return "" if self.back else REWOUND
+
+    @property
+    def after(self) -> str:
+        return REWOUND if self.back else ""
+
+    def applied(self, message: Message) -> Message:
+        inside = message[:2] >= self.start and (self.end is None or message[:2] < self.end)
+        return message._replace(mark=self.after) if inside and message.mark == self.before else message
 
 
 def messages(seq: int, event: Event) -> list[Message]:

@@ -4,7 +4,7 @@
     {"id":…,"timestamp":…,"type":"user"|"gemini"|"info"|"warning"|"error","content":…,"toolCalls":[…],"thoughts":[…]}
     {"$set":{"lastUpdated":…}}  {"$set":{"sessionId":…}}  {"$set":{"summary":…}}   members of the header, changed
     {"$set":{"messages":[…]}}   the whole list anew: at a resume, a compaction, or when tool output was masked
-    {"$rewindTo":id}            taken back: that message and all after it
+    {"$rewindTo":id}            taken back: that message and all after it; an id that is not there takes back everything
 
 What the data showed:
 * The same `id` again is a newer version. A gemini message is written when the model has answered, and again with its `toolCalls`
@@ -166,7 +166,7 @@ class Reader:
     def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if isinstance(data.get("$rewindTo"), str):
             self.state.update(turn="", settled=True, count=None)
-            yield Rewound(key=self._known(ident(data["$rewindTo"])))
+            yield Rewound(key=self._known(ident(data["$rewindTo"])), all=True)
         elif isinstance(data.get("id"), str):
             yield from self._message(data)
         elif isinstance(data.get("$set"), Mapping):
@@ -286,7 +286,7 @@ class Reader:
         if responses:
             self.state["reopened"] = False
             for n, response in enumerate(responses):
-                yield _result(response, f"{native}#{n}", at)
+                yield _result(response, f"{native}#{n}", at)._replace(record=native)
             if said:
                 yield Said(SYSTEM, said, native, at, mark=META)
         elif said.startswith(_CONTEXT):
@@ -320,12 +320,13 @@ class Reader:
             one = table(thought)
             lines = (text(one.get("subject")), text(one.get("description")))
             if thinking := "\n".join(line for line in lines if line):
-                yield Said(REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at)
+                yield Said(REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at, record=native)
         if said := _spoken(message):
             self._remember("texts", _hash(ASSISTANT, said), native)
             yield Said(ASSISTANT, said, native, at, mark=SYNTHETIC if said == _ACKNOWLEDGED else "")
         calls = [table(one) for one in items(message.get("toolCalls"))]
-        yield from _calls(calls, native, at)
+        # These are known by their own ids, but a rewind names the message that they are in.
+        yield from (said._replace(record=native) for said in _calls(calls, native, at))
         self.state["reopened"] = False
         yield from self._ended(said, calls, at)
 
@@ -388,7 +389,7 @@ def _signal(at: str | None, native: str, before: object, after: int) -> Signal:
     return Signal("transcript", "completed", at, native, before=counted, after={"messages": after})
 
 
-def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[Fact]:
+def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[Said]:
     for n, one in enumerate(calls):
         when_run = when(one.get("timestamp")) or at
         fallback = f"{native}#call{n}"
