@@ -41,6 +41,7 @@ class Inode:
     links: int = 1
     mtime: int = 0
     holder: object = None
+    mode: int = 0
     #: Stretches whose sync failed: what the page cache shows there will never be on disk.
     rotten: list[tuple[int, int]] = field(default_factory=list)
 
@@ -152,6 +153,10 @@ class FragileHost:
 
     def imitate(self, path: str, like: str) -> None:
         self._step("imitate", path)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self._step("set_mode", path)
+        self._need(path).mode = mode
 
     def start(self, words: Sequence[str], log: str) -> None:
         raise OSError(errno.ENOSYS, "no processes here")
@@ -316,13 +321,14 @@ class FragileHost:
 
 
 def _stat(node: Inode) -> Stat:
-    return Stat(len(node.data), node.mtime, node.number, node.links, node.is_folder, 0o700 if node.is_folder else 0o600)
+    mode = node.mode or (0o700 if node.is_folder else 0o600)
+    return Stat(len(node.data), node.mtime, node.number, node.links, node.is_folder, mode)
 
 
 def _surviving(node: Inode, loss: str, chance: random.Random, done: dict[int, Inode]) -> Inode:
     if node.number in done:
         return done[node.number]
-    after = done[node.number] = Inode(node.number, mtime=node.mtime, links=0)
+    after = done[node.number] = Inode(node.number, mtime=node.mtime, links=0, mode=node.mode)
     if node.entries is None:
         after.data = bytearray(_bytes_left(node, loss, chance))
         after.durable = bytes(after.data)

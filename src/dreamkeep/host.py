@@ -130,6 +130,8 @@ class Host(Protocol):
     def imitate(self, path: str, like: str) -> None:
         """`path` gets the mode of `like`, and its owner where we may give it."""
 
+    def set_mode(self, path: str, mode: int) -> None: ...
+
     def start(self, words: Sequence[str], log: str) -> None:
         """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`."""
 
@@ -242,6 +244,9 @@ class RealHost:
         except PermissionError:
             pass  # only root may give files away
         os.chmod(path, seen.st_mode & 0o7777)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        os.chmod(path, mode)
 
     def start(self, words: Sequence[str], log: str) -> None:
         import signal

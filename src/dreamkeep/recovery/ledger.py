@@ -1,0 +1,300 @@
+"""The ledger of one repair: what was there is kept and durable before anything is changed.
+
+    aside/repair-<undo id>/undo.jsonl       what was done, one JSON object a line, each synced before the act it speaks of
+    aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
+
+Three kinds of line, by what they name: `file` (its bytes before, and what they will be), `mode`, `journal` (how long it was; the
+unfinished append at its end). A line `{"void":n}` takes one back: nothing was done. All frames that a repair writes have ids that
+end as its own id does, so that what it appended is known again without further notes, also when it died in between (`undo.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+from zlib import crc32
+
+from dreamkeep.errors import from_os
+from dreamkeep.event import Ids
+from dreamkeep.host import Host, Stat, lock, make_folders, write_all
+from dreamkeep.journal import parts
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.settle import survey
+from dreamkeep.journal.writer import Writer
+from dreamkeep.recovery.mending import MENDED, Done, left
+
+ASIDE = "aside"
+PREFIX = "repair-"
+NOTES = "undo.jsonl"
+SHARED = "shared"
+_BLOCK = 1 << 20
+_WAIT_S = 60.0
+_MARK = 15  # hexadecimal digits of chance in an id
+_CHANGED = "it changed while it was looked at: run the repair again"
+
+Note = dict[str, Any]
+
+
+def mark_of(undo_id: str) -> str:
+    """The end of an id that all frames of that repair share."""
+    return undo_id.replace("-", "")[-_MARK:]
+
+
+def marked_ids(host: Host, undo_id: str) -> Ids:
+    # Ids are a clock that never goes back and some chance; here the chance is the same for all.
+    return Ids(host.now, lambda count: bytes.fromhex(mark_of(undo_id) * 2 * (count // _MARK)))
+
+
+class Ledger:
+    """Nothing is made on disk before the first thing is noted. `faults`: what is being mended, for whoever reads the notes."""
+
+    def __init__(self, host: Host, root: str, undo_id: str) -> None:
+        self._host = host
+        self._root = root
+        self.id = undo_id
+        self.folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
+        self._handle = -1
+        self._count = 0
+        self.fault = ""
+
+    @property
+    def used(self) -> bool:
+        return self._count > 0
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            self._host.close(handle)
+
+    # -- files
+
+    def publish(self, path: str, data: bytes, *, session: str = "") -> Done:
+        """Create-or-fail: a file that appears meanwhile is left alone."""
+        n = self.note({"file": path, "before": None, "after": _digest(data), "session": session})
+        temp = self._staged(path, data, None)
+        try:
+            self._host.link(temp, path)
+        except FileExistsError:
+            self.void(n)
+            return left("something appeared there meanwhile")
+        finally:
+            self._host.remove(temp)
+            self._host.sync_folder(os.path.dirname(path))
+        return MENDED
+
+    def replace(self, path: str, data: bytes, *, seen: Stat | None = None, session: str = "") -> Done:
+        """Atomically, with the mode it had. `seen`: how the file looked when the new bytes were made of it."""
+        path = self._host.real_path(path)
+        kept = self._kept(path, seen, session)
+        if kept is None:
+            return left(_CHANGED)
+        before, looked = kept
+        if before["sha256"] == _digest(data)["sha256"]:
+            return MENDED
+        temp = self._staged(path, data, path)
+        n = self.note({"file": path, "before": before, "after": _digest(data), "session": session})
+        if self._host.stat(path) != looked:
+            self._host.remove(temp)
+            self.void(n)
+            return left(_CHANGED)
+        self._host.replace(temp, path)
+        self._host.sync_folder(os.path.dirname(path))
+        return MENDED
+
+    def remove(self, path: str, *, seen: Stat | None = None, session: str = "") -> Done:
+        """Out of the way: its bytes are in the ledger from then on."""
+        kept = self._kept(path, seen, session)
+        if kept is None:
+            return MENDED if self._host.stat(path) is None else left(_CHANGED)
+        before, looked = kept
+        n = self.note({"file": path, "before": before, "after": None, "session": session})
+        if self._host.stat(path) != looked:
+            self.void(n)
+            return left(_CHANGED)
+        self._host.remove(path)
+        self._host.sync_folder(os.path.dirname(path))
+        return MENDED
+
+    def about_to_change(self, paths: Sequence[str]) -> Callable[[], None]:
+        """For files that somebody else rewrites (SQLite, a cache): call the answer when that is done; it notes how they are."""
+        notes = []
+        for path in paths:
+            kept = self._kept(path, None, "") if self._host.stat(path) is not None else None
+            notes.append((self.note({"file": path, "before": kept[0] if kept else None, "after": "later"}), path))
+
+        def done() -> None:
+            for n, path in notes:
+                self.note({"settled": n, "after": file_digest(self._host, path)})
+
+        return done
+
+    def set_mode(self, path: str, mode: int) -> Done:
+        found = self._host.stat(path)
+        if found is None:
+            return left("it is not there any more")
+        if found.mode != mode:
+            self.note({"mode": path, "before": found.mode, "after": mode})
+            self._host.set_mode(path, mode)
+        return MENDED
+
+    # -- journals
+
+    def journal(self, session: str) -> None:
+        """How a journal is before it is written to: noted under its lock, so that nobody is in the middle of an append."""
+        folder = f"{self._root}/{folder_of(session) if session else KEEP}"
+        about = {"journal": folder.removeprefix(f"{self._root}/"), "session": session}
+        if self._host.stat(folder) is None:
+            self.note({**about, "before": None})
+            return
+        handle = self._host.open_lock(f"{folder}/{parts.LOCK}")
+        try:
+            lock(self._host, handle, where=folder, wait_s=_WAIT_S)
+            before = self._journal_now(folder, session)
+            self.note({**about, "before": {**before, "lock": self._host.end(handle)} if before else None})
+        finally:
+            self._host.close(handle)
+
+    def _journal_now(self, folder: str, session: str) -> Note | None:
+        numbers = parts.numbers(self._host, folder)
+        if not numbers:
+            return None
+        last = numbers[-1]
+        if parts.is_cold(self._host, folder, last):
+            return {"part": last, "cold": True}
+        path = f"{folder}/{parts.name(last)}"
+        size = (self._host.stat(path) or Stat(0, 0, 0, 0, False, 0)).size
+        tail = survey(self._host, folder).tail
+        good = tail.offset if tail and not tail.whole else size
+        found: Note = {"part": last, "size": good, "crc": crc_of(self._host, path, good)}
+        return {**found, "tail": self._keep_tail(path, tail, session)} if good < size and tail else found
+
+    def _keep_tail(self, path: str, tail: Tail, session: str) -> Note:
+        handle = self._host.open_read(path)
+        try:
+            return self._copy(lambda at: self._host.read(handle, min(_BLOCK, tail.size - at), tail.offset + at), session)
+        finally:
+            self._host.close(handle)
+
+    # -- on disk
+
+    def note(self, what: Note) -> int:
+        """Durable when this returns."""
+        try:
+            if self._handle < 0:
+                make_folders(self._host, self.folder)
+                self._handle = self._host.create(f"{self.folder}/{NOTES}")
+                self._host.sync_folder(self.folder)
+            self._count += 1
+            about = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **what}
+            write_all(self._host, self._handle, json.dumps(about, ensure_ascii=True).encode() + b"\n")
+            self._host.sync(self._handle)
+        except OSError as problem:
+            raise from_os(problem, "noting what a repair will change", self.folder) from problem
+        return self._count
+
+    def void(self, n: int) -> None:
+        self.note({"void": n})
+
+    def _kept(self, path: str, seen: Stat | None, session: str) -> tuple[Note, Stat] | None:
+        """A copy of a file, and how the file looked; None when it is not (or not any more) what was seen."""
+        looked = self._host.stat(path)
+        if looked is None or (seen is not None and seen != looked):
+            return None
+        try:
+            handle = self._host.open_read(path)
+        except FileNotFoundError:
+            return None
+        try:
+            kept = self._copy(lambda at: self._host.read(handle, _BLOCK, at), session)
+        finally:
+            self._host.close(handle)
+        return ({**kept, "mode": looked.mode}, looked) if self._host.stat(path) == looked else None
+
+    def _copy(self, read: Callable[[int], bytes], session: str) -> Note:
+        make_folders(self._host, self.folder)
+        name = f"{os.path.basename(folder_of(session)) if session else SHARED}.{self._host.random(6).hex()}"
+        handle = self._host.create(f"{self.folder}/{name}")
+        digest, at = sha256(), 0
+        try:
+            while block := read(at):
+                write_all(self._host, handle, block)
+                digest.update(block)
+                at += len(block)
+            self._host.sync(handle)
+        finally:
+            self._host.close(handle)
+        self._host.sync_folder(self.folder)
+        return {"kept": name, "size": at, "sha256": digest.hexdigest()}
+
+    def _staged(self, path: str, data: bytes, like: str | None) -> str:
+        return staged(self._host, path, data, like)
+
+
+def staged(host: Host, path: str, data: bytes, like: str | None) -> str:
+    """A durable file beside where it will go, under a name nobody else has; with the mode of `like`."""
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    handle = host.create(temp)
+    try:
+        write_all(host, handle, data)
+        if like is not None:
+            host.imitate(temp, like)
+        host.sync(handle)
+    except BaseException:
+        host.close(handle)
+        host.remove(temp)
+        raise
+    host.close(handle)
+    return temp
+
+
+def _digest(data: bytes) -> Note:
+    return {"size": len(data), "sha256": sha256(data).hexdigest()}
+
+
+def file_digest(host: Host, path: str) -> Note | None:
+    """None when there is no such file."""
+    try:
+        handle = host.open_read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    digest, at = sha256(), 0
+    try:
+        while block := host.read(handle, _BLOCK, at):
+            digest.update(block)
+            at += len(block)
+    finally:
+        host.close(handle)
+    return {"size": at, "sha256": digest.hexdigest()}
+
+
+def crc_of(host: Host, path: str, size: int) -> int:
+    """Of the first `size` bytes; -1 when there are fewer."""
+    handle = host.open_read(path)
+    crc = at = 0
+    try:
+        while at < size:
+            block = host.read(handle, min(_BLOCK, size - at), at)
+            if not block:
+                return -1
+            crc = crc32(block, crc)
+            at += len(block)
+    finally:
+        host.close(handle)
+    return crc
+
+
+class NotedJournals(Journals):
+    """The journals of a keep, each noted in the ledger before the first writer of it is made: opening one may settle it."""
+
+    def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger) -> None:
+        super().__init__(host, root, ids)
+        self._ledger = ledger
+
+    def _new(self, session: str) -> Writer:
+        self._ledger.journal(session)
+        return super()._new(session)
