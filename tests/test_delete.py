@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from itertools import count
@@ -11,7 +12,11 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.errors import Deleted
+from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
+from dreamkeep.journal import parts
+from dreamkeep.journal.reader import Reading
+from dreamkeep.session import raw
 
 from .faults import PowerCut
 
@@ -94,3 +99,105 @@ def test_another_process_that_still_writes_is_told(tmp_path: Path) -> None:
         with pytest.raises(Deleted, match="undelete"):
             session.record("two")
         assert mine.sessions() == []
+
+
+SID = "0b6c8a52-77aa-4f0e-9d3e-000000000001"
+WORD = b"xylophon"
+
+
+def everywhere(root: Path) -> None:
+    """One session whose words are in every place of a keep that can hold them, beside one that must not lose anything."""
+    home = root.parent / "home" / ".claude" / "projects" / "-w"
+    home.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(
+        {"type": "user", "uuid": "u-1", "sessionId": SID, "message": {"role": "user", "content": "xylophone " * 40}}
+    )
+    (home / f"{SID}.jsonl").write_text((line + "\n") * 3)
+    with Keep.open(root) as keep:
+        keep.session("stays").record("pears and quinces")
+        keep.ingest(agents=["claude"], home=root.parent / "home")
+        journals = keep._journals()  # what a tap and a drainer write, without a process of each
+        tap = {"conn": "conn-of-the-session", "frames": [[1, "client", 1]]}
+        other = {"conn": "conn-of-another-one", "frames": [[1, "client", 1]]}
+        at = "2026-01-01T00:00:00Z"
+        journals.append(f"claude:{SID}", [Event("t-1", Kind.TAP_OPENED, at, {"conn": "conn-of-the-session", "owner": ""})])
+        journals.append("", [Event("k-1", Kind.TAP_FRAMES, at, raw.pack(tap, [b'{"method":"session/new","x":"xylophone"}']))])
+        journals.append("", [Event("k-2", Kind.TAP_FRAMES, at, raw.pack(other, [b'{"method":"initialize","x":"pears"}']))])
+        long = b'{"session_id":"%b","x":"%b"}' % (SID.encode(), b"xylophone" * 200_000)
+        for n, payload in enumerate((b'{"session_id":"%b","x":"xylophone"}' % SID.encode(), long)):
+            calls = [{"agent": "claude", "event": "Stop", "at": at, "spool": "s"}] * 2
+            body = raw.pack({"agent": "", "calls": calls}, [payload, b"not of any session: pears"])
+            journals.append("", [Event(f"h-{n}", Kind.HOOK_FIRED, at, body, {"drain": f"b-{n}"})])
+        keep.search("xylophone")
+    spool = root / "spool"
+    spool.mkdir(exist_ok=True)
+    said = b'{"session_id":"%b","prompt":"xylophone"}' % SID.encode()
+    (spool / f"{1:020d}-1-{1:016x}~claude~Stop.hook").write_bytes(said)
+    (spool / f".{2:020d}-1-{2:016x}~claude~Stop.tmp").write_bytes(said[:-2])
+    (spool / f"{3:020d}-1-{3:016x}~claude~Stop.hook").write_bytes(b'{"session_id":"another","prompt":"pears"}')
+    aside = root / "aside"
+    aside.mkdir(exist_ok=True)
+    (aside / "keep.000001.10.00000000-9.tail").write_bytes(b'{"conn":"conn-of-the-session","x":"xylophone')
+    (aside / "keep.000001.99.00000000-9.tail").write_bytes(b"pears")
+    (aside / "repair-1").mkdir(exist_ok=True)
+    (aside / "repair-1" / "0").write_bytes(said)
+
+
+def holding(root: Path, word: bytes) -> list[str]:
+    """Files that hold a word, compressed ones looked into as well."""
+    found = [str(path) for path in root.rglob("*") if path.is_file() and word in path.read_bytes()]
+    host = RealHost()
+    for folder in {path.parent for path in root.rglob("*.jsonl*")}:
+        found += [str(folder) for n in parts.numbers(host, str(folder)) if word in b"".join(parts.lines(host, str(folder), n))]
+    return found
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_after_a_delete_no_file_of_the_keep_has_a_word_of_it_and_others_lose_nothing(tmp_path: Path, cold: bool) -> None:
+    """K7 R5: not in the keep's own journal, the spool, what was set aside, compressed parts, or SQLite's free pages."""
+    root = tmp_path / "k"
+    everywhere(root)
+    with Keep.open(root) as keep:
+        if cold:
+            keep.compress(everything=True)
+            for n in range(3):  # so that the keep's own journal has a finished part
+                parts.compress(RealHost(), f"{root}/journal/keep", n)
+        assert len(holding(root, WORD)) > 5
+        before = sum(1 for _ in Reading(RealHost(), f"{root}/journal/keep"))
+        keep.delete(SID)
+        assert holding(root, WORD) == []
+        reading = Reading(RealHost(), f"{root}/journal/keep")
+        assert sum(1 for _ in reading) == before + 1 and reading.faults == []
+        assert "pears and quinces" in keep.search("quinces")[0].text
+        assert [one.state for one in keep.ingest(agents=["claude"], home=tmp_path / "home")] == ["deleted"]
+    kept = b"".join(path.read_bytes() for path in root.rglob("*.jsonl"))
+    assert kept.count(b"not of any session: pears") == 1 and b'"initialize","x":"pears"' in kept
+    assert holding(root, WORD) == []
+    assert (root / "aside" / "keep.000001.99.00000000-9.tail").exists()
+    assert b"pears" in b"".join(p.read_bytes() for p in root.rglob("*.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies_at(tmp_path: Path) -> None:
+    """K2 K7"""
+    template = tmp_path / "template" / "k"
+    template.parent.mkdir()
+    everywhere(template)
+    for n in count(1):
+        root = tmp_path / "k"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(template, root)
+        dying = Keep.open(root, host=Dying(n))
+        try:
+            dying.delete(SID)
+            finished = True
+        except PowerCut:
+            finished = False
+        with Keep.open(root) as keep:
+            keep.session("stays").record("the next writer")
+            there = SID in {s.native_id for s in keep.sessions()}
+        assert (holding(root, WORD) == []) == (not there), n
+        reading = Reading(RealHost(), f"{root}/journal/keep")
+        assert sum(1 for _ in reading) and reading.faults == []
+        if finished:
+            break

@@ -32,6 +32,7 @@ class Kind:
     JOURNAL_SETTLED = "journal.settled"
     JOURNAL_HOLE = "journal.hole"
     JOURNAL_MENDED = "journal.mended"
+    JOURNAL_ERASED = "journal.erased"
     CHUNK = "chunk"
     KEEP_CREATED = "keep.created"
     FAULT_ACCEPTED = "fault.accepted"

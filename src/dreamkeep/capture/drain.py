@@ -213,11 +213,7 @@ class _Run:
         what = hooks.meaning(entry.event)
         if said is None:
             return Call(entry, "", len(payload), what)
-        try:
-            session = session_id(entry.agent, native_id(said))
-        except Refused:
-            session = ""
-        return Call(entry, session, len(payload), what, cwd_of(said), transcripts(said), _reason(said))
+        return Call(entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said))
 
     def _take(self, session: str, calls: list[Call]) -> None:
         try:
@@ -431,6 +427,15 @@ def native_id(payload: Mapping[str, Any]) -> str:
             if found := text(place.get(key)):
                 return found
     return ""
+
+
+def named_session(agent: str, payload: bytes) -> str:
+    """The full id of the session that a call's payload names; "" for none."""
+    said = _parsed(payload)
+    try:
+        return session_id(agent, native_id(said)) if said is not None else ""
+    except Refused:
+        return ""
 
 
 def cwd_of(payload: Mapping[str, Any]) -> str:

@@ -131,13 +131,21 @@ def _ends_well(host: Host, folder: str, part: int) -> bool:
     return found
 
 
-def _compress(host: Host, folder: str, part: int, path: str) -> bool:
+def frozen(data: bytes) -> bytes:
+    """A part's bytes as a cold part has them."""
+    return _frozen(io.BytesIO(data))
+
+
+def _frozen(plain: BinaryIO) -> bytes:
     import zstandard
 
+    press = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
+    return b"".join([*(press.compress(block) for block in _blocks(plain)), press.flush()])
+
+
+def _compress(host: Host, folder: str, part: int, path: str) -> bool:
     with stream(host, folder, part) as plain:
-        press = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
-        frozen = b"".join([*(press.compress(block) for block in _blocks(plain)), press.flush()])
-        publish_file(host, path + ".zst", frozen)
+        publish_file(host, path + ".zst", _frozen(plain))
         plain.seek(0)
         with io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK) as cold:
             if any(block != plain.read(len(block)) for block in _blocks(cold)) or plain.read(1):

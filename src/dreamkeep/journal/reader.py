@@ -342,7 +342,7 @@ def _check_head(head: Frame, where: str) -> bool:
     return "suspect" in head["body"]
 
 
-_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED))
+_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_ERASED))
 
 
 def events(frames: Iterable[Frame], broken: list[str] | None = None) -> Iterator[tuple[int, Event]]:

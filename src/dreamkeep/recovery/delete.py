@@ -6,9 +6,10 @@ An intent file comes before the tombstone only so that unfinished work is found 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from dreamkeep.capture import forget
 from dreamkeep.errors import Busy
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
@@ -20,6 +21,8 @@ INTENTS = "state/deleting"
 LOCK = "state/delete.lock"
 _WAIT_S = 60.0
 ASIDE = "aside"
+#: Says what a repair did, in names and digests; the bytes that it kept lie beside it.
+_LEDGER = "undo.json"
 
 
 class Deleting:
@@ -79,18 +82,34 @@ class Deleting:
         self._journals.say("", kind, {"session": session})
 
     def _finish(self, session: str) -> None:
+        """What is known only from the journal comes before the journal: a crash in between must not lose the trail."""
         name = folder_of(session)
-        if self._host.stat(f"{self._root}/{name}") is not None:
+        folder = f"{self._root}/{name}"
+        taps = forget.connections(self._host, folder)
+        forget.forget_spooled(self._host, self._root, session)
+        forget.erase_in_keep(self._host, self._root, session, taps)
+        self._remove_aside(os.path.basename(name), forget.marks_of(session, taps))
+        if self._host.stat(folder) is not None:
             self._journals.writer(session).remove()
-        self._remove_aside(os.path.basename(name))
         self._forget(name)
         self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
 
-    def _remove_aside(self, prefix: str) -> None:
+    def _remove_aside(self, prefix: str, marks: Collection[bytes]) -> None:
+        """What was set aside of its journal; of the keep's own, what holds something of it; and its copies in undo ledgers."""
         folder = f"{self._root}/{ASIDE}"
         if self._host.stat(folder) is None:
             return
         for name in self._host.names(folder):
-            if name.startswith(f"{prefix}."):
-                self._host.remove(f"{folder}/{name}")
+            inside = self._host.stat(f"{folder}/{name}")
+            if inside and inside.is_folder:
+                for kept in self._host.names(f"{folder}/{name}"):
+                    self._remove_if(f"{folder}/{name}/{kept}", prefix, marks)
+                self._host.sync_folder(f"{folder}/{name}")
+            else:
+                self._remove_if(f"{folder}/{name}", prefix, marks)
         self._host.sync_folder(folder)
+
+    def _remove_if(self, path: str, prefix: str, marks: Collection[bytes]) -> None:
+        name = os.path.basename(path)
+        if name != _LEDGER and (name.startswith(f"{prefix}.") or any(mark in read_file(self._host, path) for mark in marks)):
+            self._host.remove(path)

@@ -1,0 +1,124 @@
+"""Take words out of frames that must stay: the one operation that rewrites (deleting a session, and nothing else).
+
+A journal's lines are linked by their checksums, so an erased line keeps its length, its place and its *checksum*: what stood in
+its body is replaced by filling whose last characters are chosen so that the crc32 comes out the same. (A crc is linear: flipping
+a bit always flips the same bits of the result, so the right ones are found by solving 32 equations.) No other line changes, every
+reader finds the journal whole, and the words are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from zlib import crc32
+
+from dreamkeep.errors import Failed
+from dreamkeep.event import Kind
+from dreamkeep.host import Host, lock, replace_file
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse
+
+#: What to do with a frame: None leaves it; else the body that it shall have, b"" for none at all.
+Change = Callable[[Frame, bytes], "bytes | None"]
+
+_FREE = 12  # characters of four free bits each, "@" to "O": 48 unknowns for 32 equations
+_WAIT_S = 60.0
+
+
+def rewrite(host: Host, folder: str, change: Change, marks: Collection[bytes] = ()) -> int:
+    """Erase in every part of a journal what `change` says, each part old or new as a whole. How many frames were erased.
+
+    A damaged line that holds one of `marks` is overwritten, and stays damage of the same length.
+    """
+    guard = host.open_lock(f"{folder}/{parts.LOCK}")
+    try:
+        lock(host, guard, where=folder, wait_s=_WAIT_S)
+        return sum(_rewrite_part(host, folder, part, guard, change, marks) for part in parts.numbers(host, folder))
+    finally:
+        host.close(guard)
+
+
+def _rewrite_part(host: Host, folder: str, part: int, guard: int, change: Change, marks: Collection[bytes]) -> int:
+    lines: list[bytes] = []
+    done = 0
+    for line in parts.lines(host, folder, part):
+        new = _changed(line, change, marks)
+        done += new != line
+        lines.append(new)
+    if not done:
+        return 0
+    # Told before it is done: a writer that has this part open looks again, and opens the file that has the name then.
+    host.cut(guard, part + 1)
+    path = f"{folder}/{parts.name(part)}"
+    data = b"".join(lines)
+    if host.stat(path + ".zst") is not None:
+        replace_file(host, path + ".zst", parts.frozen(data))
+    if host.stat(path) is not None:
+        replace_file(host, path, data)
+    return done
+
+
+def _changed(line: bytes, change: Change, marks: Collection[bytes]) -> bytes:
+    text = line.removesuffix(b"\n")
+    end = line[len(text) :]
+    frame = parse(text)
+    if frame is None:
+        return b"-" * len(text) + end if any(mark in text for mark in marks) else line
+    body = change(frame, text)
+    return line if body is None else erased(text, frame, body) + end
+
+
+def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
+    """The line with another, shorter body (b"": none, and then it is of no kind but erased), at the same length and checksum."""
+    kind = frame["kind"].encode() if body else Kind.JOURNAL_ERASED.encode()
+    head = b'{"id":"%b","kind":"%b","at":"%b"' % (frame["id"].encode(), kind, frame["at"].encode())
+    head += _carry(line) + (b',"body":%b,"erased":"' % body[:-1] if body else b',"body":{"erased":"')
+    foot = b'"}' + line[-FOOT_SIZE:-CRC_SIZE]
+    was = f',"was":{frame["was"]}'.encode() if "was" in frame else b""
+    foot = foot[:2] + was + foot[2:]
+    room = len(line) - CRC_SIZE - len(head) - len(foot) - _FREE
+    if room < 0:
+        raise Failed(
+            "a frame is too short to be erased in its place", where=frame["id"], next="Report this; nothing was changed."
+        )
+    head += b"-" * room
+    return head + _fitting(crc32(head), foot, int(frame["crc"], 16)) + foot + line[-CRC_SIZE:]
+
+
+def _carry(line: bytes) -> bytes:
+    """Cursors stay: what they say was taken in must not be taken in again."""
+    start = line.find(b',"carry":{', 0, line.index(b',"body":'))
+    if start < 0:
+        return b""
+    import json
+
+    text = line[start + len(b',"carry":') :].decode()
+    _, size = json.JSONDecoder().raw_decode(text)
+    return b',"carry":' + text[:size].encode()
+
+
+def _fitting(before: int, foot: bytes, wanted: int) -> bytes:
+    """The characters that, between what has the checksum `before` and `foot`, give the checksum `wanted`."""
+    plain = b"@" * _FREE
+
+    def of(middle: bytes) -> int:
+        return crc32(middle + foot, before)
+
+    base = of(plain)
+    #: highest bit → (what it does to the checksum, which free bits do that)
+    basis: dict[int, tuple[int, int]] = {}
+    for n in range(_FREE * 4):
+        effect, mask = of(_flipped(plain, 1 << n)) ^ base, 1 << n
+        while effect and effect.bit_length() in basis:
+            other = basis[effect.bit_length()]
+            effect, mask = effect ^ other[0], mask ^ other[1]
+        if effect:
+            basis[effect.bit_length()] = (effect, mask)
+    left, flips = base ^ wanted, 0
+    while left:
+        effect, mask = basis[left.bit_length()]
+        left, flips = left ^ effect, flips ^ mask
+    return _flipped(plain, flips)
+
+
+def _flipped(plain: bytes, mask: int) -> bytes:
+    return bytes(char ^ (mask >> 4 * n & 15) for n, char in enumerate(plain))
