@@ -201,8 +201,28 @@ def test_qwen_a_compression_that_failed_by_number_does_not_count(tmp_path: Path)
     assert [one["state"] for one in show["compactions"]] == ["failed"]
 
 
-@pytest.mark.xfail(strict=True, reason="qwen: /compress stands right before, and is not taken for the reason")
-def test_qwen_a_compression_that_the_user_asked_for_is_manual(tmp_path: Path) -> None:
+def qwen_command(phase: str, command: str) -> Json:
+    return {"type": "system", "subtype": "slash_command", "systemPayload": {"phase": phase, "rawCommand": command}}
+
+
+QWEN_ASKED = qwen_command("invocation", "/compress keep the plan")
+QWEN_DONE = qwen_command("result", "/compress keep the plan")
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "reason"),
+    [
+        ([QWEN_ASKED], [QWEN_DONE], "manual"),
+        ([], [QWEN_ASKED, QWEN_DONE], "manual"),  # as the client's source writes it: when the command is done
+        ([], [], ""),
+        ([QWEN_ASKED, QWEN_DONE], [], ""),  # that one did nothing
+        ([QWEN_ASKED, qwen_said("user", {"text": "two"})], [], ""),
+        ([], [qwen_said("assistant", {"text": "go on"}), QWEN_ASKED, QWEN_DONE], ""),
+    ],
+)
+def test_qwen_a_compression_that_the_user_asked_for_is_manual(
+    tmp_path: Path, before: list[Json], behind: list[Json], reason: str
+) -> None:
     info = {"originalTokenCount": 1000, "newTokenCount": 100, "compressionStatus": 1}
     summary = [
         {"role": "user", "parts": [{"text": "So far"}]},
@@ -212,10 +232,11 @@ def test_qwen_a_compression_that_the_user_asked_for_is_manual(tmp_path: Path) ->
         tmp_path,
         qwen_said("user", {"text": "one"}),
         qwen_said("assistant", {"text": "done"}),
-        {"type": "system", "subtype": "slash_command", "systemPayload": {"phase": "invocation", "rawCommand": "/compress"}},
+        *before,
         {"type": "system", "subtype": "chat_compression", "systemPayload": {"info": info, "compressedHistory": summary}},
+        *behind,
     )
-    assert [one["reason"] for one in show["compactions"]] == ["manual"]
+    assert [(one["reason"] or "", one["counted"]) for one in show["compactions"]] == [(reason, True)]
 
 
 @pytest.mark.parametrize("inside", [True, False])

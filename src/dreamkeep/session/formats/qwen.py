@@ -12,7 +12,8 @@ system/{ui_telemetry, attribution_snapshot, chat_compression} were observed, the
 * `promptId` counts from the beginning in every process, so the turn's id is the prompt's uuid; `system/turn_result` (only written
   by the daemon) says how it ended. Else an answer without function calls is the evidence.
 * `system/chat_compression` holds the new history (`compressedHistory`): its summary is the text before the client's answer
-  "Got it. Thanks for the additional context!"; all else in it was told before.
+  "Got it. Thanks for the additional context!"; all else in it was told before. A `/compress` beside it, with nothing said in
+  between, is who asked for it. (The client writes the command when it is done, so behind what it did; either order is taken.)
 * `system/rewind` hangs below the record before the prompt that was taken back.
 * A branch copies records with their uuids, each with `forkedFrom`: they count where they come from.
 """
@@ -66,13 +67,14 @@ _SILENT = frozenset(
         *("agent_bootstrap", "agent_retry", "agent_session_ready", "background_task_completed"),
     )
 )
+_COMPRESS = frozenset(("/compress", "/summarize", "/compress-fast"))
 _STATES = {"completed": "completed", "cancelled": "cancelled", "error": "failed"}
 #: How many prompts are remembered with what they hang below, to know what a rewind takes back.
 _REMEMBERED = 48
 
 
 class Reader:
-    """State: the turn going on, and what the last prompts hang below."""
+    """State: the turn going on, what the last prompts hang below, and what of a compression waits for its other half."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -89,6 +91,9 @@ class Reader:
         copied = isinstance(data.get("forkedFrom"), Mapping)
         if kind in ("user", "assistant", "tool_result", "system"):
             yield from self._about(data, subagent, at)
+        if kind in ("user", "assistant"):
+            self.state.pop("asked", None)
+            self.state.pop("squeezed", None)
         if kind == "user":
             facts = self._user(data, subtype, key, at, subagent)
         elif kind == "assistant":
@@ -197,7 +202,7 @@ class Reader:
     def _system(self, data: Mapping[str, Any], subtype: str, key: str, at: str | None) -> Iterator[Fact]:
         payload = table(data.get("systemPayload"))
         if subtype == "chat_compression":
-            yield from _compressed(payload, key, at)
+            yield from self._compressed(payload, key, at)
         elif subtype == "custom_title":
             yield Titled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
         elif subtype == "parent_session":
@@ -211,13 +216,33 @@ class Reader:
         elif subtype == "session_model":
             yield Placed(model=text(payload.get("modelId")))
         elif subtype == "slash_command":
-            if payload.get("phase") != "result" and text(payload.get("rawCommand")):
-                yield Said(SYSTEM, text(payload.get("rawCommand")), key, at, mark=META)
+            yield from self._command(payload, key, at)
         elif subtype == "notification":
             if said := text(payload.get("displayText")):
                 yield Said(SYSTEM, said, key, at, mark=META)
         elif subtype not in _SILENT:
             yield Unknown(f"system/{subtype}")
+
+    def _command(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        command, done = text(payload.get("rawCommand")), payload.get("phase") == "result"
+        if command and not done:
+            yield Said(SYSTEM, command, key, at, mark=META)
+        if command.partition(" ")[0] not in _COMPRESS:
+            return
+        if done:
+            self.state.pop("asked", None)  # whatever it did stands before this
+        elif squeezed := text(self.state.pop("squeezed", None)):
+            yield Signal("transcript", "completed", at, squeezed, reason="manual")
+        else:
+            self.state["asked"] = True
+
+    def _compressed(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        asked = self.state.pop("asked", None)
+        for fact in _compressed(payload, key, at):
+            if isinstance(fact, Signal) and fact.phase == "completed":
+                self.state["squeezed"] = "" if asked else key
+                fact = fact._replace(reason="manual" if asked else "")
+            yield fact
 
     def _result(self, payload: Mapping[str, Any], at: str | None) -> Iterator[Fact]:
         state = _STATES.get(text(payload.get("state")))
