@@ -19,7 +19,7 @@ from zlib import crc32
 
 from dreamkeep.errors import from_os
 from dreamkeep.event import Ids
-from dreamkeep.host import Host, Stat, lock, make_folders, write_all
+from dreamkeep.host import Host, Stat, lock, make_folders, read_file, write_all
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
@@ -66,7 +66,10 @@ class Ledger:
     def used(self) -> bool:
         return self._count > 0
 
-    def close(self) -> None:
+    def close(self, *, finished: bool = False) -> None:
+        """`finished`: nothing was left half-way, so nobody needs to look for it."""
+        if finished and self._handle >= 0:
+            self.note({"finished": True})
         handle, self._handle = self._handle, -1
         if handle >= 0:
             self._host.close(handle)
@@ -75,8 +78,9 @@ class Ledger:
 
     def publish(self, path: str, data: bytes, *, session: str = "") -> Done:
         """Create-or-fail: a file that appears meanwhile is left alone."""
-        n = self.note({"file": path, "before": None, "after": _digest(data), "session": session})
-        temp = self._staged(path, data, None)
+        temp = self._temp(path)
+        n = self.note({"file": path, "before": None, "after": _digest(data), "session": session, "temp": temp})
+        staged(self._host, temp, data, None)
         try:
             self._host.link(temp, path)
         except FileExistsError:
@@ -96,8 +100,9 @@ class Ledger:
         before, looked = kept
         if before["sha256"] == _digest(data)["sha256"]:
             return MENDED
-        temp = self._staged(path, data, path)
-        n = self.note({"file": path, "before": before, "after": _digest(data), "session": session})
+        temp = self._temp(path)
+        n = self.note({"file": path, "before": before, "after": _digest(data), "session": session, "temp": temp})
+        staged(self._host, temp, data, path)
         if self._host.stat(path) != looked:
             self._host.remove(temp)
             self.void(n)
@@ -231,25 +236,24 @@ class Ledger:
         self._host.sync_folder(self.folder)
         return {"kept": name, "size": at, "sha256": digest.hexdigest()}
 
-    def _staged(self, path: str, data: bytes, like: str | None) -> str:
-        return staged(self._host, path, data, like)
+    def _temp(self, path: str) -> str:
+        """A name that nobody else has, noted before it is used: what a crash leaves is taken away by the next repair."""
+        return f"{path}.{self._host.random(8).hex()}.tmp"
 
 
-def staged(host: Host, path: str, data: bytes, like: str | None) -> str:
-    """A durable file beside where it will go, under a name nobody else has; with the mode of `like`."""
-    temp = f"{path}.{host.random(8).hex()}.tmp"
+def staged(host: Host, temp: str, data: bytes, like: str | None) -> None:
+    """A durable file beside where it will go; with the mode of `like`."""
     handle = host.create(temp)
     try:
         write_all(host, handle, data)
         if like is not None:
             host.imitate(temp, like)
         host.sync(handle)
-    except BaseException:
+    except OSError:
         host.close(handle)
         host.remove(temp)
         raise
     host.close(handle)
-    return temp
 
 
 def _digest(data: bytes) -> Note:
@@ -286,6 +290,32 @@ def crc_of(host: Host, path: str, size: int) -> int:
     finally:
         host.close(handle)
     return crc
+
+
+def folders(host: Host, root: str) -> list[str]:
+    """The ids of all repairs that may be undone, oldest first."""
+    try:
+        return sorted(name.removeprefix(PREFIX) for name in host.names(f"{root}/{ASIDE}") if name.startswith(PREFIX))
+    except FileNotFoundError:
+        return []
+
+
+def notes(host: Host, root: str, undo_id: str) -> list[Note]:
+    """What stands in a ledger. A last line that was not finished says nothing: what it spoke of was not begun."""
+    path = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{NOTES}"
+    if host.stat(path) is None:
+        return []
+    return [json.loads(line) for line in read_file(host, path).split(b"\n")[:-1]]
+
+
+def sweep_temps(host: Host, root: str) -> None:
+    """Temporary files of repairs that died in between."""
+    for undo_id in folders(host, root):
+        found = notes(host, root, undo_id)
+        if found and "finished" not in found[-1]:
+            for temp in (note["temp"] for note in found if "temp" in note):
+                if host.stat(temp) is not None:
+                    host.remove(temp)
 
 
 class NotedJournals(Journals):
