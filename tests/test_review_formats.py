@@ -415,13 +415,33 @@ def test_claude_a_replay_under_the_same_uuids_counts_once_however_long(tmp_path:
     assert len(said(show)) == 202
 
 
-@pytest.mark.xfail(strict=True, reason="claude: siblings are compared only where they have a parent; the first prompt has none")
 def test_claude_going_back_to_the_first_prompt_takes_everything_back(tmp_path: Path) -> None:
     show = claude(tmp_path, *claude_talk(2), claude_line("user", "n", None, "question 0, better", 90))
     assert [mark for _, mark in said(show)] == ["rewound"] * 4 + [""]
 
 
-@pytest.mark.xfail(strict=True, reason="claude: where an older client left stop_reason null and no hook ran, no turn ever ends")
+def test_claude_a_replay_of_the_first_prompt_under_a_new_uuid_takes_nothing_back(tmp_path: Path) -> None:
+    """However long ago it was: older than what is remembered of the lines before a boundary."""
+    talk = claude_talk(200)
+    again = [{**one, "uuid": f"again-{one['uuid']}"} for one in talk[:2]]
+    show = claude(tmp_path, *talk, *claude_compacted(500, "a199"), *again, claude_line("user", "n", "again-a0", "new", 600))
+    assert [mark for _, mark in said(show) if mark == "rewound"] == []
+
+
+def test_claude_a_turn_that_was_cut_before_an_answer_in_words_stays_open(tmp_path: Path) -> None:
+    calls = [{"type": "text", "text": "I look"}, {"type": "tool_use", "id": "t", "name": "Read", "input": {}}]
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]
+    cut = claude_line("assistant", "a1", "u1", "", 2, stop=None)
+    cut["message"]["content"] = calls
+    done = claude_line("user", "r1", "a1", "", 3)
+    done["message"]["content"] = result
+    for n, lines in enumerate(([cut], [cut, done])):
+        show = claude(
+            tmp_path / str(n), claude_line("user", "u1", None, "one", 1), *lines, claude_line("user", "u2", "a1", "two", 9)
+        )
+        assert turns(show) == [("one", "open"), ("two", "open")]
+
+
 def test_claude_a_prompt_below_an_answer_in_words_says_that_the_turn_before_was_over(tmp_path: Path) -> None:
     show = claude(
         tmp_path,

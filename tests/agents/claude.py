@@ -440,7 +440,8 @@ EXPECTED: dict[str, Any] = {
             "cwd": CWD,
             "turns": [
                 {"prompt": "Explain the cart.", "state": "completed"},
-                {"prompt": "And the tax?", "state": "open"},
+                # Nothing ends it but an answer in words, and the next prompt behind it.
+                {"prompt": "And the tax?", "state": "completed"},
                 {"prompt": "Thanks. Anything else?", "state": "completed"},
             ],
             "roles": {"user": 4, "assistant": 5, "tool": 1, "summary": 1},

@@ -14,11 +14,16 @@ typed while the model worked arrives as attachment `queued_command`: the user's 
 
 How a turn ends: `stop_reason`; `turn_duration` or a stop hook's summary where an older client left `stop_reason` empty; an API
 error; "[Request interrupted by user"; a hook that stops it; a `<synthetic>` answer, which the client writes when it comes back
-after a crash. (`microcompact_boundary` drops old outputs of tools from the context; the talk goes on: no boundary.)
+after a crash. Where none of these was written (older clients), an answer in words as the last thing before the next prompt says
+that the turn was completed; with nothing behind it, nothing says so. (`microcompact_boundary` drops old outputs of tools from the
+context; the talk goes on: no boundary.)
 
 What is written again: a compaction may append preserved lines once more, under the same uuid, or (older) under a new uuid with
 the same parent and time. Lines after a boundary are compared with those shortly before it: what stands there already keeps its
-key and says nothing about turns. A prompt with the parent of an earlier prompt, but another time, means that the user went back.
+key and says nothing about turns. A prompt with the parent of an earlier prompt, but another time, means that the user went back;
+a prompt that is newer than all others and has no parent, that it was to the very first.
+
+What is too long lies in `tool-results/`, and the transcript holds a preview that names the file: see claude_files.py.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
+from dreamkeep.session.formats import claude_files
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
 
 
@@ -132,7 +138,9 @@ class Reader:
 
     def read(self, record: Record) -> Iterator[Fact]:
         data = record.data
-        if data is None:
+        if record.channel == "text":
+            yield from claude_files.written(record)
+        if data is None or record.source == "workflow":
             return  # whoever cut the file into lines has told that this one is broken
         kind = text(data.get("type"))
         act = _ACTS.get(kind)
@@ -230,6 +238,8 @@ class Reader:
             siblings = [one[0] for one in prompts if parent and one[1] == parent]
             if siblings and not any(one[0] == key for one in prompts):
                 yield f.Rewound(line.at, siblings[-1])
+            yield from self._answered()
+            yield from self._at_the_root(line, key)
             turn = self._turn_id(line, key)
             self.state.update(turn=turn, prompt=key, open=True)
             self.state["prompts"] = [*(one for one in prompts if one[0] != key), seen][-_PROMPTS:]
@@ -237,6 +247,25 @@ class Reader:
             yield f.Said(f.USER, prompt, key, line.at, turn, mark=line.mark)
         else:
             yield f.Said(f.USER, prompt, key, line.at, mark=line.mark)
+
+    def _answered(self) -> Iterator[Fact]:
+        """The next prompt begins: was the last thing an answer in words, then that turn is over."""
+        answered = text(self.state.pop("answered", None))
+        if answered and self.state.get("open") and text(self.state.get("turn")):
+            yield f.Settled(text(self.state.get("turn")), "completed", answered)
+
+    def _at_the_root(self, line: _Line, key: str) -> Iterator[Fact]:
+        latest, root = text(self.state.get("latest")), text(self.state.get("root"))
+        newer = bool(line.at) and text(line.at) > latest
+        if newer:
+            self.state["latest"] = line.at
+        if line.data.get("parentUuid", "") is not None:
+            return
+        # What a compaction repeats has its old time, however long ago that was.
+        if root and newer and root != key:
+            yield f.Rewound(line.at, root, by=key)
+        if newer or not root:
+            self.state["root"] = key
 
     def _turn_id(self, line: _Line, key: str) -> str:
         """The agent's own id, unless another prompt has it already (a subagent's prompts all have their parent's)."""
@@ -264,6 +293,8 @@ class Reader:
         blocks = _blocks(content)
         results = [n for n, block in blocks if block.get("type") == "tool_result"]
         words: list[tuple[int, str]] = []
+        if results and line.live:
+            self.state.pop("answered", None)
         for n, block in blocks:
             if n in results:
                 yield _result(block, data, _key(line.key, n), line, self._turn_of(line))
@@ -329,6 +360,8 @@ class Reader:
         for n, block in _blocks(message.get("content")):
             yield from _answer(block, data, _key(line.key, n), line._replace(mark=mark))
         reason = text(message.get("stop_reason"))
+        if line.live:
+            self.state["answered"] = line.at if not synthetic and _is_answer(message.get("content")) else None
         if failed:
             why = _flat(message.get("content")) or text(data.get("error"))
             yield from self._settle(line, "failed", why[:_LONGEST_REASON] or None)
@@ -361,7 +394,8 @@ class Reader:
 
     def _hooked(self, line: _Line, kind: str, said: str) -> Iterator[Fact]:
         if said.strip():
-            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=line.mark or _handed_in(said, f.HOOK))
+            mark = line.mark or _handed_in(said, f.HOOK)
+            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=mark, file=claude_files.named(said))
         if kind == "hook_stopped_continuation":
             yield from self._settle(line, "cancelled", f"stopped by a hook: {said}"[:_LONGEST_REASON])
 
@@ -470,7 +504,8 @@ def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _
     code = int(found[1]) if found else count(outcome.get("exitCode"))
     if code is not None:
         tool["exit_code"] = code
-    return f.Said(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""))
+    file = claude_files.named(said, outcome.get("persistedOutputPath"))
+    return f.Said(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""), file=file)
 
 
 def _answer(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _Line) -> Iterator[Fact]:
@@ -516,6 +551,12 @@ def _untagged(said: str) -> str:
         said = said[:begin]
     said = said.strip()
     return "" if said.startswith(_CAVEAT) else said
+
+
+def _is_answer(content: object) -> bool:
+    """Words, and nothing that the model still waits for."""
+    kinds = {text(block.get("type")) for _, block in _blocks(content)}
+    return "text" in kinds and not any(kind.endswith("tool_use") for kind in kinds)
 
 
 def _handed_in(said: str, mark: str) -> str:
