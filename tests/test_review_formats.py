@@ -499,10 +499,33 @@ def test_codex_a_rollout_that_is_archived_and_then_compressed_stays_one_session_
         assert len(keep.sessions()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="codex: files from before task_complete have no turn that ends")
 def test_codex_a_prompt_behind_an_answer_in_words_says_that_an_old_turn_was_over(tmp_path: Path) -> None:
     write(codex_file(tmp_path), CODEX_OLD)
-    assert turns(shown(tmp_path, "codex", THREAD))[0] == ("one", "completed")
+    assert turns(shown(tmp_path, "codex", THREAD)) == [("one", "completed"), ("two", "open")]
+
+
+CODEX_CALL = {"type": "function_call", "call_id": "c", "name": "shell", "arguments": "{}"}
+CODEX_RESULT = {"type": "function_call_output", "call_id": "c", "output": "x"}
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        [codex_line("response_item", 3, CODEX_CALL)],
+        [codex_line("response_item", 3, CODEX_CALL), codex_line("response_item", 4, CODEX_RESULT)],
+        [codex_line("event_msg", 3, {"type": "turn_aborted", "reason": "interrupted"})],
+    ],
+)
+def test_codex_an_old_turn_whose_last_thing_was_no_answer_is_not_completed(tmp_path: Path, cut: list[Json]) -> None:
+    write(codex_file(tmp_path), [*CODEX_OLD[:5], *cut, *CODEX_OLD[5:]])
+    wanted = "cancelled" if "turn_aborted" in json.dumps(cut) else "open"
+    assert turns(shown(tmp_path, "codex", THREAD)) == [("one", wanted), ("two", "open")]
+
+
+def test_codex_where_turns_are_told_one_without_its_end_stays_open(tmp_path: Path) -> None:
+    started = codex_line("event_msg", 1, {"type": "task_started"})
+    write(codex_file(tmp_path), [CODEX_HEAD, started, *CODEX_OLD[1:]])
+    assert turns(shown(tmp_path, "codex", THREAD))[0] == ("one", "open")
 
 
 def test_codex_a_later_file_of_the_same_thread_is_no_fork(tmp_path: Path) -> None:

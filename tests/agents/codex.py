@@ -328,7 +328,8 @@ EXPECTED: dict[str, Any] = {
             "id": f"codex:{LEGACY}",
             "title": "hello",
             "cwd": CWD,
-            "turns": [{"prompt": "hello", "state": "open"}, {"prompt": "hello", "state": "cancelled"}],
+            # Before task_complete: an answer in words, then the next prompt.
+            "turns": [{"prompt": "hello", "state": "completed"}, {"prompt": "hello", "state": "cancelled"}],
             "roles": _roles(user=3, assistant=3, tool=1, reasoning=1, summary=1),
             "tool_calls": [{"name": "local_shell", "error": False}],
             "compactions": [{"state": "completed", "reason": "auto", "sources": ["transcript"]}],

@@ -14,7 +14,9 @@ subagents, encrypted compactions, rollbacks, and the bare lines without payload 
   `replacement_history` is a copy, of which nothing is read but the summary when it stands nowhere else.
 * A fork's or subagent's file begins with its parent's records: below `subagent_history_start_ordinal`, or (legacy forks, whose
   copies get new times) until a turn whose id (UUIDv7: a time) is not older than the thread's own.
-* A turn cut by a crash is followed by the next one, and nothing says how it ended: it stays unsettled.
+* A turn cut by a crash is followed by the next one, and nothing says how it ended: it stays unsettled. Files from before
+  task_started and task_complete say it of no turn: there an answer in words, as the last thing before the next prompt, says that
+  the turn was completed.
 """
 
 from __future__ import annotations
@@ -186,6 +188,7 @@ class Reader:
 
     def _started(self, line: Line) -> Iterable[Fact]:
         turn = turn_named(line.payload)
+        self.state["tasks"] = True
         if turn != self.state.get("turn", {}).get("id"):
             self.state["turn"] = {"id": turn}
             self.state.pop("twins", None)
@@ -199,12 +202,25 @@ class Reader:
         if now.get("id") == turn and now.get("prompt"):
             return turn, []  # said while the turn was going on
         same = now if now.get("id") == turn else {}
+        over = [] if same else self._answered()
         self.state["turn"] = {**same, "id": turn, "prompt": True, "made": not (named or current)}
         self.state["prompts"] = [*self.state.get("prompts", ()), key][-_PROMPTS:]
-        return turn, [f.Began(turn, prompt, line.at, key)]
+        return turn, [*over, f.Began(turn, prompt, line.at, key)]
+
+    def _answered(self) -> list[Fact]:
+        """The turn before, in a file that has no word for how a turn ends: was an answer in words the last thing in it?"""
+        now = self.state.get("turn", {})
+        if not now.get("made") or now.get("done") or not now.get("answered") or self.state.get("tasks"):
+            return []
+        return [f.Settled(now["id"], "completed", now["answered"])]
+
+    def _note_answer(self, at: str | None) -> None:
+        if self.state.get("turn", {}).get("made"):
+            self.state["turn"] = {**self.state["turn"], "answered": at}
 
     def _complete(self, line: Line) -> Iterable[Fact]:
         turn, now = self._turn(line.payload), self.state.get("turn", {})
+        self.state["tasks"] = True
         error = message_of(line.payload.get("error")) or now.get("error", "")
         failed = error and not line.payload.get("last_agent_message")
         found = self._settle(line, "failed" if failed else "completed", error or None)
@@ -332,6 +348,7 @@ class Reader:
         self.state["last"] = [key, len(words), digest(words)]
         if role == f.SUMMARY and "tokens" in self.state:
             self.state["full"] = self.state["tokens"]
+        self._note_answer(line.at if role == f.ASSISTANT else None)
         return [f.Said(role, words, key, line.at, self._turn(line.payload))]
 
     def _thought(self, line: Line, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
@@ -369,6 +386,7 @@ class Reader:
 
     def _called(self, line: Line, call: str, name: str, asked: object) -> Fact:
         self._note(call, name=name)
+        self._note_answer(None)
         tool = {"id": call, "name": name, "input": parsed(asked)}
         return f.Said(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
 
@@ -397,6 +415,7 @@ class Reader:
         return [*found, self._result(line, call, words)]
 
     def _result(self, line: Line, call: str, words: str) -> Fact:
+        self._note_answer(None)
         tool = {"id": call, **self.state.get("calls", {}).get(call, {})}
         return f.Said(f.TOOL, words, f"result:{call}", line.at, self._turn(line.payload), tool)
 
