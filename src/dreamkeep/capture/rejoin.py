@@ -42,19 +42,30 @@ def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 def lines(host: Host, folder: str, name: str, generation: int | None = None) -> list[bytes]:
     """The lines (or pieces) of a source's newest generation, or of an earlier one, with their line feeds."""
+    found: list[bytes] = []
+    for number, held in generations(host, folder, name):
+        if generation is not None and number > generation:
+            break
+        found = held
+    return found
+
+
+def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[bytes]]]:
+    """Every generation of a source, in order: its number, and its lines (or pieces) when it was last read."""
     before: list[bytes] = []
     now: list[bytes] = []
     at = 0
     for body, found in _frames(host, folder, name):
         if body["gen"] != at:
-            if generation is not None and body["gen"] > generation:
-                break
+            if at:
+                yield at, now
             at = body["gen"]
             before, now = now, []
         if body.get("joins") and found and now:
             now[-1] += found.pop(0)
         now += _applied(body, found, before)
-    return now
+    if at:
+        yield at, now
 
 
 def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:

@@ -105,6 +105,11 @@ def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, st
             _wait(host, pause_s, problem)
 
 
+def ask(host: Host, path: str, question: Callable[[Base], Answer]) -> Answer:
+    """Any other question, answered from one read transaction; it may be asked several times."""
+    return _steady(host, path, question)
+
+
 def key_of(line: bytes) -> tuple[str, str]:
     """(key, version) of a line that `rows` made. Pure."""
     held = json.loads(line)
