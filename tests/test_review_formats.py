@@ -627,29 +627,46 @@ def test_hermes_a_child_of_a_session_that_ended_as_branched_is_a_fork_and_its_co
     assert said(show) == [("one", "copied"), ("answer", "copied"), ("two", "")]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="pi: only a prompt with the very same parent is a way back; another entry between hides it"
+def pi_entry(kind: str, key: str, parent: str | None, at: int, **more: Any) -> Json:
+    return {"type": kind, "id": key, "parentId": parent, "timestamp": f"2026-11-01T10:00:{at:02d}.000Z", **more}
+
+
+def pi_message(role: str, key: str, parent: str | None, words: str, at: int) -> Json:
+    content: Json = {"role": role, "content": [{"type": "text", "text": words}]}
+    return pi_entry("message", key, parent, at, message=content | ({"stopReason": "stop"} if role == "assistant" else {}))
+
+
+def pi(tmp_path: Path, *entries: Json) -> Shown:
+    head = {"type": "session", "version": 3, "id": "pi-1", "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"}
+    write(tmp_path / "home/.pi/agent/sessions/--w--/2026-11-01T10-00-00-000Z_pi-1.jsonl", [head, *entries])
+    return shown(tmp_path, "pi", "pi-1")
+
+
+PI_TALK = [
+    pi_entry("model_change", "m0", None, 1, modelId="x"),
+    pi_message("user", "u1", "m0", "one", 2),
+    pi_message("assistant", "a1", "u1", "answer", 3),
+    pi_entry("model_change", "m1", "a1", 4, modelId="y"),
+    pi_message("user", "u2", "m1", "two", 5),
+    pi_message("assistant", "a2", "u2", "second answer", 6),
+]
+
+
+@pytest.mark.parametrize(
+    ("behind", "marks"),
+    [
+        ([pi_message("user", "u3", "a1", "two, better", 9)], ["", "", "rewound", "rewound", ""]),
+        (
+            [pi_entry("model_change", "m2", "a1", 8, modelId="z"), pi_message("user", "u3", "m2", "two, better", 9)],
+            ["", "", "rewound", "rewound", ""],
+        ),
+        ([pi_message("user", "u3", "u1", "say it shorter", 9)], ["", "rewound", "rewound", "rewound", ""]),
+        ([pi_message("user", "u3", None, "from the beginning", 9)], ["rewound"] * 4 + [""]),
+        # What only stands aside shows nothing.
+        ([pi_entry("label", "l", "a1", 8), pi_message("user", "u3", "a2", "three", 9)], [""] * 5),
+        ([*PI_TALK[1:3], pi_message("user", "u3", "a2", "three", 9)], [""] * 5),
+    ],
 )
-def test_pi_going_back_over_a_change_of_model_is_going_back(tmp_path: Path) -> None:
-    def entry(kind: str, key: str, parent: str | None, at: int, **more: Any) -> Json:
-        return {"type": kind, "id": key, "parentId": parent, "timestamp": f"2026-11-01T10:00:{at:02d}.000Z", **more}
-
-    def message(role: str, key: str, parent: str, words: str, at: int) -> Json:
-        content: Json = {"role": role, "content": [{"type": "text", "text": words}]}
-        return entry("message", key, parent, at, message=content | ({"stopReason": "stop"} if role == "assistant" else {}))
-
-    write(
-        tmp_path / "home/.pi/agent/sessions/--w--/2026-11-01T10-00-00-000Z_pi-1.jsonl",
-        [
-            {"type": "session", "version": 3, "id": "pi-1", "timestamp": "2026-11-01T10:00:00.000Z", "cwd": "/w"},
-            entry("model_change", "m0", None, 1, modelId="x"),
-            message("user", "u1", "m0", "one", 2),
-            message("assistant", "a1", "u1", "answer", 3),
-            entry("model_change", "m1", "a1", 4, modelId="y"),
-            message("user", "u2", "m1", "two", 5),
-            message("assistant", "a2", "u2", "second answer", 6),
-            message("user", "u3", "a1", "two, better", 9),
-        ],
-    )
-    show = shown(tmp_path, "pi", "pi-1")
-    assert [mark for _, mark in said(show)] == ["", "", "rewound", "rewound", ""]
+def test_pi_going_back_takes_back_what_was_said_behind_the_entry(tmp_path: Path, behind: list[Json], marks: list[str]) -> None:
+    show = pi(tmp_path, *PI_TALK, *behind)
+    assert [mark for _, mark in said(show)] == marks

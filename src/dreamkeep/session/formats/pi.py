@@ -7,9 +7,11 @@
     custom_message                an extension's words to the model
 
 A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again, and
-complete it yet), aborted (cancelled). A crash leaves nothing that says so: the turn stays open. A user's message or a branch's
-summary with the parent of an earlier prompt means that the user went back to there. Ids are only 8 digits: they name an entry
-within its session. A fork begins with copies of its parent's entries, ids and times and all: those older than its header.
+complete it yet), aborted (cancelled). A crash leaves nothing that says so: the turn stays open. Each entry hangs below the last
+one; one that hangs below an earlier one means that the user went back to there, and what was said behind that is taken back.
+(Entries that say nothing, a change of the model for one, may stand between: the next that says something shows it. That a user
+goes on in a branch that was left before is not followed: it stays marked.) Ids are only 8 digits: they name an entry within its
+session. A fork begins with copies of its parent's entries, ids and times and all: those older than its header.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ from dreamkeep.session.formats.common import count, digest, items, table, text, 
 
 _SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
 _ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
-_PROMPTS = 32
+#: Entries remembered, to know to which one the user went back.
+_ENTRIES = 128
 _LONGEST_ID = 200
 
 
 class Reader:
-    """`state`: the turn that goes on, and the latest prompts with their parents."""
+    """`state`: the turn that goes on; the latest entries with what each said first; and where the user went back to."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -40,10 +43,10 @@ class Reader:
         kind = text(data.get("type"))
         act = _ACTS.get(kind)
         if act is not None:
-            found = act(self, data)
+            found = self._in_tree(data, list(act(self, data)))
             yield from _copies(found) if self._is_copy(data) else found
-        elif kind not in _SILENT:
-            yield f.Unknown(kind or "?")
+        else:
+            yield from self._in_tree(data, [] if kind in _SILENT else [f.Unknown(kind or "?")])
 
     def _is_copy(self, data: Mapping[str, Any]) -> bool:
         forked, at = text(self.state.get("forked_at")), when(data.get("timestamp"))
@@ -75,7 +78,6 @@ class Reader:
             yield f.Said(f.SUMMARY, text(data.get("summary")), key, at)
 
     def _branched(self, data: Mapping[str, Any]) -> Iterator[Fact]:
-        yield from self._went_back(data, _key(data))
         if text(data.get("summary")).strip():
             yield f.Said(f.SUMMARY, text(data.get("summary")), _key(data), when(data.get("timestamp")))
 
@@ -111,19 +113,42 @@ class Reader:
     def _prompt(self, data: Mapping[str, Any], key: str, at: str | None, prompt: str) -> Iterator[Fact]:
         if not prompt.strip():
             return
-        yield from self._went_back(data, key)
-        known = [one for one in items(self.state.get("prompts")) if one[0] != key]
-        self.state["prompts"] = [*known, [key, text(data.get("parentId"))[:_LONGEST_ID]]][-_PROMPTS:]
         self.state["turn"] = key
         yield f.Began(key, prompt, at, key)
         yield f.Said(f.USER, prompt, key, at, key)
 
-    def _went_back(self, data: Mapping[str, Any], key: str) -> Iterator[Fact]:
-        parent = text(data.get("parentId"))[:_LONGEST_ID]
-        prompts = items(self.state.get("prompts"))
-        siblings = [one[0] for one in prompts if parent and one[1] == parent]
-        if siblings and not any(one[0] == key for one in prompts):
-            yield f.Rewound(when(data.get("timestamp")), siblings[-1])
+    # -- the tree
+
+    def _in_tree(self, data: Mapping[str, Any], found: list[Fact]) -> Iterator[Fact]:
+        """What an entry says, behind what its place in the tree says."""
+        own = text(data.get("id"))[:_LONGEST_ID]
+        entries = items(self.state.get("entries"))
+        if not own or data.get("type") == "session" or any(one[0] == own for one in entries):
+            yield from found
+            return
+        back = self._back(data, entries)
+        first = next((fact for fact in found if isinstance(fact, f.Said)), None)
+        if back and first and first.role not in (f.ASSISTANT, f.REASONING, f.TOOL):
+            yield f.Rewound(when(data.get("timestamp")), back, by=first.key)
+        # It is shown by the first that says something; whatever hangs elsewhere shows nothing of it.
+        self.state["back"] = [own, back] if back and not first else None
+        said = first.key if first and len(first.key) <= _LONGEST_ID else ""
+        self.state["entries"] = [*entries, [own, said]][-_ENTRIES:]
+        yield from found
+
+    def _back(self, data: Mapping[str, Any], entries: list[Any]) -> str:
+        """The first thing that was said behind the entry that this one hangs below."""
+        parent = data.get("parentId")
+        above = text(parent)[:_LONGEST_ID]
+        waiting = items(self.state.get("back"))
+        if waiting and waiting[0] == above:
+            return str(waiting[1])
+        if parent is None and "parentId" in data and len(entries) < _ENTRIES:
+            behind = entries  # before all of them
+        else:
+            place = next((n for n, one in enumerate(entries) if above and one[0] == above), None)
+            behind = entries[place + 1 :] if place is not None else []
+        return next((one[1] for one in behind if one[1]), "")
 
     def _answer(self, message: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         ending = text(message.get("stopReason"))
