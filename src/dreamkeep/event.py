@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
@@ -20,9 +20,11 @@ Carry = Mapping[str, "int | str"]
 class Verbatim(dict[str, Any]):
     """A body that is JSON bytes already, to be written as they are. Whoever makes one vouches for them: one line, strict JSON."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, texts: Sequence[int] = ()) -> None:
         super().__init__()
         self.raw = raw
+        #: Which of the lines in it (session/raw.py) are no JSON objects.
+        self.texts = texts
 
 
 class Kind:

@@ -97,6 +97,12 @@ def delta(old: Sequence[bytes], new: Sequence[bytes]) -> list[Op]:
     return ops
 
 
+def takes_away(old: Sequence[bytes], ops: Sequence[Op]) -> bool:
+    """Whether an element of the old version is not in the new one, or not as it was."""
+    kept = {place for op in ops if isinstance(op, Copy) for place in range(op.first, op.first + op.count)}
+    return any(place not in kept and not _frame(piece) for place, piece in enumerate(old))
+
+
 def apply(old: Sequence[bytes], ops: Sequence[Op]) -> list[bytes]:
     """The new pieces, from the old pieces themselves."""
     new: list[bytes] = []

@@ -29,7 +29,7 @@ def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[i
     elements = [_plain(line) if n in as_text else element(line) for n, line in enumerate(lines)]
     head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
     raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
-    return Verbatim(raw)
+    return Verbatim(raw, [n for n, (found, line) in enumerate(zip(elements, lines, strict=True)) if found is not line])
 
 
 def element(line: bytes) -> bytes:
