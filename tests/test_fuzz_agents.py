@@ -18,7 +18,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.capture import document, rejoin, rows
 from dreamkeep.capture.find import everywhere
-from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES_ZST, ROWS, Source
+from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES_ZST, ROWS, SHARED, TEXT, Source
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.rows import Rows
@@ -128,6 +128,8 @@ def events(form: str, role: str, lines: list[bytes]) -> Iterator[Event]:
     about = {"source": "s", "role": role, "gen": 1, "at": 0}
     if form == DOCUMENT:
         about["pieces"] = 1
+    if form == TEXT:
+        about["text"] = "toolu_01.json"
     for n in range(0, len(lines), 7):
         packed = pack(about, lines[n : n + 7])
         assert unpack(packed.raw) == lines[n : n + 7]
@@ -184,5 +186,5 @@ def test_mutated_files_are_ingested_and_come_back_byte_for_byte(agent: str, tmp_
             keep.show(session.id)
             folder = f"{keep.root}/{folder_of(session.id)}"
             for name, about in rejoin.sources(host, folder).items():
-                if about["form"] not in (ROWS, LINES_ZST):
+                if about["form"] not in (ROWS, LINES_ZST, SHARED):
                     assert b"".join(rejoin.rejoined(host, folder, name)) == Path(about["path"]).read_bytes()

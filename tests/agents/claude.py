@@ -26,6 +26,10 @@ OLD = "7d0f7c52-6a39-4a55-9d62-0a4f6f2d1b04"
 HELPER = f"{MAIN}/agent-a5e1c0ffee12d34b7"
 OLD_HELPER = f"{OLD}/agent-1f2e3d4c"
 CWD = "/home/dev/shop"
+#: What lies in the session's folder: two files of which only the transcript says whose they are, a copy of a short output, one
+#: of the subagent, and one that is no text.
+LOG, NOTES = "b7k2m9xq1.txt", "mcp-memo-memo_list-1794700000000.txt"
+RESULTS = (LOG, NOTES, "toolu_01.txt", "toolu_h1.txt", "webfetch-1794700000000-x1.pdf")
 PACK = "<!-- dreamkeep:pack v1 -->\n- Prices are integers, in cents.\n<!-- dreamkeep:end -->"
 
 Line = dict[str, Any]
@@ -183,6 +187,15 @@ def main_lines() -> list[Line | str]:
     t.prompt("Store prices as integers, in cents.", parent=fork_point)
     t.answer(call("toolu_04", "Write", file_path="src/price.py", content="CENTS = 30\n"), stop="tool_use")
     t.result("toolu_04", "File created successfully at: src/price.py", outcome={"type": "create", "filePath": "src/price.py"})
+    # Two outputs that were too long for the transcript, each with its own words of where they are.
+    t.answer(call("toolu_07", "Bash", command="git log"), stop="tool_use")
+    place = f"/home/dev/.claude/projects/-home-dev-shop/{MAIN}/tool-results"
+    preview = f"Output too large (300KB). Full output saved to: {place}/{LOG}\n\nPreview (first 2KB):\n{log_text()[:300]}\n...\n"
+    outcome = {"stdout": log_text()[:300], "persistedOutputPath": f"{place}/{LOG}", "persistedOutputSize": len(log_text())}
+    t.result("toolu_07", f"<persisted-output>\n{preview}</persisted-output>", outcome=outcome)
+    t.answer(call("toolu_08", "mcp__memo__memo_list"), stop="tool_use")
+    too_long = f"exceeds maximum allowed tokens. Output has been saved to {place}/{NOTES}.\nFormat: Plain text\n"
+    t.result("toolu_08", [say(f"Error: result (70,000 characters) {too_long}- You MUST read the content from the file")])
     t.answer(say("Done: prices are integers."))
     t.finished()
 
@@ -331,6 +344,17 @@ def old_helper_lines() -> list[Line]:
     return t.lines
 
 
+def log_text() -> str:
+    """More than one frame's worth."""
+    return "".join(f"commit {n:05} the price of a pear, as an integer, in cents, for the {n}th time\n" for n in range(4000))
+
+
+def result_files() -> dict[str, bytes]:
+    failed = "Exit code 1\nE  assert 0.30000000000000004 == 0.3"
+    words = (log_text(), "A note on quinces,\n\u00fcbrigens ohne Ende", failed, "price.py:12\ncart.py:40\n")
+    return dict(zip(RESULTS, [*(one.encode() for one in words), b"%PDF-1.7\n\0\xff\xfe\n%%EOF"], strict=True))
+
+
 def text_of(lines: Iterable[Line | str]) -> str:
     return "".join((line if isinstance(line, str) else json.dumps(line, separators=(",", ":"))) + "\n" for line in lines)
 
@@ -343,7 +367,6 @@ def files() -> dict[str, str]:
         f"{project}/{MAIN}/subagents/{HELPER.rpartition('/')[2]}.jsonl": text_of(helper_lines()),
         f"{project}/{MAIN}/subagents/{HELPER.rpartition('/')[2]}.meta.json": '{"agentType":"Explore","toolUseId":"toolu_02"}',
         f"{project}/{MAIN}/subagents/workflows/wf_1/journal.jsonl": '{"event":"started"}\n',
-        f"{project}/{MAIN}/tool-results/toolu_01.txt": "a long output\n",
         f"{project}/{COPY}.jsonl": text_of(copy_lines()),
         f"{project}/{BRANCH}.jsonl": text_of(branch_lines()),
         f"{project}/{OLD}.jsonl": text_of(old_lines()),
@@ -357,6 +380,10 @@ def write(home: Path) -> None:
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+    for name, data in result_files().items():
+        path = home / ".claude/projects/-home-dev-shop" / MAIN / "tool-results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 _FIRST = {"user": 2, "assistant": 4, "tool": 2, "reasoning": 1, "system": 3}
@@ -377,11 +404,13 @@ EXPECTED: dict[str, Any] = {
                 {"prompt": "Run all tests.", "state": "interrupted"},
                 {"prompt": "Run all tests again.", "state": "failed"},
             ],
-            "roles": {"user": 9, "assistant": 13, "tool": 5, "reasoning": 1, "summary": 1, "system": 8},
+            "roles": {"user": 9, "assistant": 15, "tool": 9, "reasoning": 1, "summary": 1, "system": 8},
             "tool_calls": [
                 *_FIRST_CALLS,
                 {"name": "Edit", "error": True},
                 {"name": "Write", "error": False},
+                {"name": "Bash", "error": False},
+                {"name": "mcp__memo__memo_list", "error": False},
                 {"name": "mcp__memo__memo_recall", "error": False},
                 {"name": "Bash", "error": False},
             ],
@@ -389,7 +418,7 @@ EXPECTED: dict[str, Any] = {
             "segments": 2,
             "lineage": [],
             "marks": {"injected": 1, "hook": 1, "meta": 6, "synthetic": 3, "rewound": 2},
-            "unknown": {"hologram-state": 1},
+            "unknown": {"hologram-state": 1, "tool-results/pdf": 1},
             "odd": 1,
         },
         {

@@ -261,6 +261,19 @@ def write(home: pathlib.Path) -> None:
         (folder / f"rollout-2026-10-03T11-0{n}-00-{thread}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     packed = zstandard.compress("".join(f"{line}\n" for line in cold()).encode())
     (day / f"rollout-2026-10-03T12-00-00-{COLD}.jsonl.zst").write_bytes(packed)
+    (home / ".codex" / "session_index.jsonl").write_text(names())
+
+
+def names() -> str:
+    """Of all threads: one renamed, one with no file, a line that is broken, and one that is being written."""
+    given = (
+        (LEGACY, "Greetings"),
+        (COLD, "Neap tides"),
+        ("0199a500-0000-7000-8000-00000000000f", "Gone"),
+        (LEGACY, "A greeting"),
+    )
+    lines = [json.dumps({"id": thread, "thread_name": name, "updated_at": "2026-10-04T10:00:00Z"}) for thread, name in given]
+    return "\n".join([*lines, "{torn", f'{{"id":"{COLD}","thread_na'])
 
 
 def _roles(**known: int) -> dict[str, int]:
@@ -326,7 +339,7 @@ EXPECTED: dict[str, Any] = {
         },
         {
             "id": f"codex:{LEGACY}",
-            "title": "hello",
+            "title": "A greeting",
             "cwd": CWD,
             # Before task_complete: an answer in words, then the next prompt.
             "turns": [{"prompt": "hello", "state": "completed"}, {"prompt": "hello", "state": "cancelled"}],
@@ -341,7 +354,7 @@ EXPECTED: dict[str, Any] = {
         },
         {
             "id": f"codex:{COLD}",
-            "title": "What is a neap tide?",
+            "title": "Neap tides",
             "cwd": CWD,
             "turns": [{"prompt": "What is a neap tide?", "state": "completed"}],
             "roles": _roles(user=1, assistant=1),

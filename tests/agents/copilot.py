@@ -15,6 +15,12 @@ DETACHED = "4a6e1c1e-0000-4000-8000-0000000000a2"
 CWD = "/home/dev/bees"
 
 
+WORKSPACES = {
+    MAIN: f'id: {MAIN}\ncwd: {CWD}\nbranch: spring\nsummary_count: 0\nname: "Hives: \\"spring\\""\nuser_named: true\n',
+    DETACHED: f"id: {DETACHED}\ncwd: {CWD}\nname: |-\n  over\n  lines\nmc_last_event_id: '7'\n",
+}
+
+
 class Events:
     def __init__(self, session: str) -> None:
         self.lines: list[str] = []
@@ -115,14 +121,17 @@ def write(home: pathlib.Path) -> None:
         folder = home / ".copilot" / "session-state" / session
         folder.mkdir(parents=True)
         (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    (home / ".copilot" / "session-state" / "empty").mkdir()
+        (folder / "workspace.yaml").write_text(WORKSPACES[session])
+    folder = home / ".copilot" / "session-state" / "empty"
+    folder.mkdir()
+    (folder / "workspace.yaml").write_text("id: empty\nname: Nobody spoke here\ncwd: /home/dev\n")
 
 
 EXPECTED: dict[str, Any] = {
     "sessions": [
         {
             "id": f"copilot:{MAIN}",
-            "title": "How many hives are in the list?",
+            "title": 'Hives: "spring"',
             "cwd": CWD,
             "turns": [
                 {"prompt": "How many hives are in the list?", "state": "completed"},

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from dreamkeep.capture.agents import codex as places
-from dreamkeep.capture.sources import LINES, LINES_ZST, discovery
+from dreamkeep.capture.sources import LINES, LINES_ZST, NAMES, SHARED, discovery
 from dreamkeep.host import RealHost
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.codex import Reader
@@ -252,6 +252,8 @@ def test_what_is_found_is_what_was_written(tmp_path: pathlib.Path) -> None:
     home = str(tmp_path)
     (place,) = discovery("codex").homes(home, {})
     found = {source.session: source for source in places.discover(RealHost(), place)}
+    shared = found.pop("")
+    assert (shared.form, shared.role, places.claims(shared.path)) == (SHARED, NAMES, shared)
     assert {f"codex:{session}" for session in found} == {one["id"] for one in codex.EXPECTED["sessions"]}
     assert [source.form for source in found.values() if source.session == codex.COLD] == [LINES_ZST]
     for source in found.values():

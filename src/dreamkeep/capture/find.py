@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.sources import AGENTS, ROWS, Source, discovery
+from dreamkeep.capture.sources import AGENTS, ROWS, Source, beside, discovery
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Entry, Host, Stat
 
@@ -87,7 +87,8 @@ def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:
     for agent in agents:
         claimed = discovery(agent).claims(path)
         if claimed is not None:
-            return [claimed._replace(path=path)]
+            source = claimed._replace(path=path)
+            return [source, *beside(host, source)]
     return [_by_head(host, path, agents) or Trouble("", path, "no agent's format that is known here; say whose with --agent")]
 
 

@@ -21,7 +21,7 @@ from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
 from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
-from dreamkeep.capture.sources import DOCUMENT, LINES_ZST, ROWS, Source, discovery
+from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source, discovery
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, Verbatim, rfc3339
 from dreamkeep.host import Host, Stat
@@ -91,13 +91,13 @@ class Ingest:
         todo = []
         for source in sources:
             at = glanced.get(source.path) or self._host.stat(source.path)
-            same = self._cache.same(source.path, at) if at and not self.again and source.form != ROWS else None
+            same = self._cache.same(source.path, at) if at and not self.again and source.form not in MANY else None
             if same:
                 agent, native, state = same
                 yield Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
                 continue
             known = self._cache.get(source.path)
-            if at and known and source.form == ROWS and not self.again and self._same_rows(source, at, known):
+            if at and known and source.form in MANY and not self.again and self._same_rows(source, at, known):
                 session = f"{known.agent}:{known.session}" if known.session else ""
                 yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
             else:
@@ -107,7 +107,7 @@ class Ingest:
             self._cache.save()
 
     def _same_rows(self, source: Source, at: Stat, known: Seen) -> bool:
-        """A database that looks as it did, and all of whose sessions are here."""
+        """A file of many sessions that looks as it did, and all of whose sessions are here."""
         if known.look != Look.of(at) or self._beside(source) != known.beside:
             return False
         names = (os.path.basename(folder_of(f"{source.agent}:{native}")) for native in known.rows or {})
@@ -174,6 +174,10 @@ class Ingest:
             from dreamkeep.capture.ingest_rows import take_rows
 
             yield from take_rows(self, source, at, self._beside(source))
+        elif source.form == SHARED:
+            from dreamkeep.capture.ingest_shared import take_shared
+
+            yield from take_shared(self, source, at)
         else:
             yield self._take_file(source, at, step)
 
@@ -188,21 +192,25 @@ class Ingest:
                     )
                 self._remember(source, at, "", "empty")
                 return Outcome(source.agent, source.path, "", state="empty")
-            session = session_id(source.agent, native)
-            for _ in range(_TRIES):
-                try:
-                    outcome = self._take_content(source._replace(session=native), session, content, step)
-                    break
-                except Overtaken:
-                    continue
-            else:
-                return Outcome(
-                    source.agent, source.path, session, state="failed", problem="others keep writing the same; try again"
-                )
+            outcome = self.take_whole(source._replace(session=native), content, step)
         finally:
             content.close()
-        self._remember(source, at, native, outcome.state)
+        if outcome.state != "failed":
+            self._remember(source, at, native, outcome.state)
         return outcome
+
+    def take_whole(self, source: Source, content: Content, step: Callable[[int], None] = lambda offset: None) -> Outcome:
+        """What is new of one source of one session."""
+        session = session_id(source.agent, source.session)
+        done = Outcome(source.agent, source.path, session)
+        if source.role in BESIDE and self._host.stat(f"{self._root}/{folder_of(session)}") is None:
+            return done._replace(state="waiting")  # its session is not here, and may never be meant to be
+        for _ in range(_TRIES):
+            try:
+                return self._take_content(source, session, content, step)
+            except Overtaken:
+                continue
+        return done._replace(state="failed", problem="others keep writing the same; try again")
 
     def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
         name = self.name_of(source)
@@ -211,7 +219,7 @@ class Ingest:
         done = Outcome(source.agent, source.path, session, state="grew")
         if word is None and _is_blank(content):
             return done._replace(state="empty")
-        opening = self._openings.of(session, lambda: facts_in(source, content))
+        opening = self._openings.of(session, lambda: facts_in(source, content) if source.form != TEXT else ())
         if opening is None:
             return done._replace(state="excluded")
         copied = 0
@@ -242,7 +250,7 @@ class Ingest:
             run.rewritten(state, step)
         else:
             return state if state == "moved" else "unchanged"
-        if state != "unchanged":
+        if state != "unchanged" and source.role not in BESIDE:
             start = word.offset if state == "grew" else 0
             self._openings.resume_if(run.session, lambda: facts_in(source, content, start))
         return state
@@ -251,8 +259,12 @@ class Ingest:
         """Where reading begins: at zero; or, if the file was only moved (archived, compressed), where it was."""
         name = self.name_of(source)
         carried = self._journals.writer(session).all_carried()
+        # A moved transcript may have another role (set aside as unreadable); what lies beside it is many, and written once.
+        alike = f"src:{source.role}-" if source.role in BESIDE else "src:"
         for key, value in carried.items():
-            known = Word.parse(value) if key.startswith("src:") else None
+            known = Word.parse(value) if key.startswith(alike) else None
+            if known and source.role in BESIDE and known.offset != content.size:
+                continue
             if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._left(session, key[4:]):
                 moved = known._replace(inode=content.inode, state="")
                 body = {**self.about(source), "what": "moved", "was": key[4:], "gen": known.generation}
@@ -487,7 +499,10 @@ class _Run:
             "at": word.offset,
             **extra,
         }
-        as_text = set()
+        as_text: set[int] = set()
+        if self.source.form == TEXT:
+            body["text"] = os.path.basename(self._ingest.about(self.source)["path"])
+            as_text.update(range(len(cut.lines)))  # also a line that looks like a record is only text here
         if cut.joins:
             body["joins"] = 1
             as_text.add(0)

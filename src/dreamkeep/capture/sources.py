@@ -9,14 +9,22 @@ from typing import NamedTuple, Protocol
 from dreamkeep.host import Host
 
 #: How a source is read: lines that are appended; a JSON document that is rewritten whole; the rows of an SQLite file;
-#: lines in a zstd-compressed file.
-LINES, DOCUMENT, ROWS, LINES_ZST = "lines", "document", "rows", "lines.zst"
+#: lines in a zstd-compressed file; a text that is no records; lines of which each belongs to some session.
+LINES, DOCUMENT, ROWS, LINES_ZST, TEXT, SHARED = "lines", "document", "rows", "lines.zst", "text", "shared"
+#: Forms in which one file holds many sessions.
+MANY = frozenset((ROWS, SHARED))
+
+#: Roles of what lies beside a transcript: a tool's whole output, what a subagent is, how a workflow went, names, the folder.
+#: None of it opens a session: it is captured once its session is here.
+RESULT, META, WORKFLOW, NAMES, WORKSPACE = "result", "meta", "workflow", "names", "workspace"
+BESIDE = frozenset((RESULT, META, WORKFLOW, NAMES, WORKSPACE))
 
 
 class Source(NamedTuple):
     """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many.
 
-    `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup". `parent`: of a subagent, whose.
+    `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup", or one of `BESIDE`. `parent`: of a
+    subagent, whose.
     """
 
     agent: str
@@ -66,6 +74,38 @@ AGENTS = {
 
 def discovery(agent: str) -> Discovery:
     found: Discovery = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")
+    return found
+
+
+class Neighbours(Discovery, Protocol):
+    """An agent that writes more than transcripts."""
+
+    def beside(self, host: Host, source: Source) -> Iterable[Source]:
+        """What lies beside this transcript and belongs to its session."""
+
+
+class Sharing(Discovery, Protocol):
+    """An agent with a file whose lines belong to many sessions."""
+
+    def owner(self, line: bytes) -> str:
+        """The native id of the session that a line is about; "" when it says of none."""
+
+
+_NEIGHBOURS = frozenset(("claude", "codex", "copilot"))
+_SHARING = frozenset(("codex",))
+
+
+def beside(host: Host, source: Source) -> list[Source]:
+    if source.agent not in _NEIGHBOURS or source.role in BESIDE:
+        return []
+    found: Neighbours = import_module(f"dreamkeep.capture.agents.{AGENTS[source.agent]}")
+    return list(found.beside(host, source))
+
+
+def sharing(agent: str) -> Sharing | None:
+    if agent not in _SHARING:
+        return None
+    found: Sharing = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")
     return found
 
 

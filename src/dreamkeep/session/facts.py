@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 #: Roles. `tool` is a tool's result; a call is an `assistant` message with `tool`. `summary`: what a compaction made of the talk.
 USER, ASSISTANT, TOOL, SYSTEM, REASONING, SUMMARY = "user", "assistant", "tool", "system", "reasoning", "summary"
 
+#: Before a file's name: the key of the message with which the text of that file begins.
+WHOLE = "whole:"
+
 #: How a pack of ours begins, wherever an agent puts it.
 PACK = "<!-- dreamkeep:pack"
 
@@ -34,9 +37,10 @@ class Record(NamedTuple):
 
     `data` is the parsed object; None when the bytes are no JSON object, which then are in `text`. `channel` says how it came:
     "file" (a transcript's line), "row" (a database's row: `table`, and `data` is the row), "piece" (a piece of a document that is
-    rewritten whole, as `text`), "text" (a stretch of a file that is no records, as `text`; `name` is the file's, and after a slash
-    which stretch, if it is not the first), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame of the tap;
-    `name` is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as `text`).
+    rewritten whole, as `text`), "text" (a stretch of a file that is no records, as `text`; `name` is the file's, and behind a
+    slash which stretch, if not the first), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame
+    of the tap; `name` is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as
+    `text`).
     `source` says which of a session's files ("main", "subagent", "turns", "backup"…). `at` is when it was captured, RFC 3339.
     """
 

@@ -25,9 +25,11 @@ from dreamkeep.session.turns import Turn
 State = dict[str, Any]
 
 #: Channels as bits; a higher one is believed more. What has its own side journal (`turns` of Hermes WebUI) is as weak as a hook.
-#: History that an agent tells again over ACP is a channel of its own, the weakest: it only says what nobody has said.
-REPLAY, HOOK, ACP, FILE = 1, 2, 4, 8
+#: History that an agent tells again over ACP is a channel of its own, the weakest: it only says what nobody has said. A file
+#: beside a transcript has all of the words of which the transcript may show only the first.
+REPLAY, HOOK, ACP, FILE, TEXT = 1, 2, 4, 8, 16
 _BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
+_BITS["text"] = TEXT
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
 _OWN_AGENT = "python"
@@ -269,6 +271,11 @@ class Fold:
         turn = None if mark == f.COPIED or bit == REPLAY else self._turn_of(channel, said.turn)
         twin = _twin(said)
         known = changes.message(said.key)
+        half = self._other_half(said, known, bit, twin)
+        if half is not None:
+            previewed = bool(said.file if bit != TEXT else known and not known.heard & TEXT)
+            self._whole(half, said, mark, bit, turn, previewed)
+            return summary
         if known is not None:
             self._part_of(said.record, known[:2])
             return self._said_again(summary, known, said, mark, bit, twin)
@@ -277,15 +284,16 @@ class Fold:
         if other is not None:
             self._merge(other, said, mark, bit, twin, turn)
             self._part_of(said.record, other[:2])
+            self._begins(said.file, other[:2])
             return summary
         if bit == ACP:
             self._segments.step(self._here(), said, self._at)  # a log line lies between two of these
         self._n += 1
-        base = self._state.get("anchors", {}).get(str(bit))
-        place = (base[0], base[1]) if base else None
+        place = self._base(said, bit)
         message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit), place)
         changes.put(message, said.key, twin)
         self._part_of(said.record, message[:2])
+        self._begins(said.file, message[:2])
         if nth:
             changes.keys[nth] = (message.seq, message.n)
         if said.role == f.ASSISTANT and bit == FILE:
@@ -298,6 +306,41 @@ class Fold:
         """A record that says several things begins with the first of them."""
         if record and self._changes.message(_RECORD + record) is None:
             self._changes.keys[_RECORD + record] = place
+
+    def _begins(self, file: str, place: tuple[int, int]) -> None:
+        """What is in a file beside the transcript begins with this message."""
+        if file and self._changes.message(f.WHOLE + file) is None:
+            self._changes.keys[f.WHOLE + file] = place
+
+    def _base(self, said: f.Said, bit: int) -> tuple[int, int] | None:
+        """Behind which message it belongs, if not to the end."""
+        if bit == TEXT:
+            first = self._changes.message(f.WHOLE + said.file)
+            return first.place if first and first.heard != TEXT else None
+        base = self._state.get("anchors", {}).get(str(bit))
+        return (base[0], base[1]) if base else None
+
+    def _other_half(self, said: f.Said, known: Message | None, bit: int, twin: str) -> Message | None:
+        """Of a transcript's preview the beginning of the file, and the other way round: whichever came first."""
+        if bit == TEXT:
+            first = said.key == f.WHOLE + said.file
+            return known or (self._changes.twin(twin, bit) if said.tool else None) if first else None
+        if known or not self._state["channels"] & TEXT:
+            return None
+        found = self._changes.message(f.WHOLE + said.file) if said.file else None
+        found = found or (self._changes.twin(twin, bit) if said.tool else None)
+        return found if found and found.heard & TEXT and found.heard & ~TEXT < bit else None
+
+    def _whole(self, half: Message, said: f.Said, mark: str, bit: int, turn: str | None, previewed: bool) -> None:
+        """One message: the file gives the words, the transcript all that there is to know of them. (A transcript that does not
+        say that it shows a preview may have the same words as the file, or more.)"""
+        tool = {**(half.tool or {}), **(said.tool or {})} or None
+        told, written = (half.text, said.text) if bit == TEXT else (said.text, half.text)
+        whole = half._replace(text=written if previewed or len(written) > len(told) else told, tool=tool)
+        if bit != TEXT:
+            whole = whole._replace(role=said.role, at=said.at or half.at, turn=turn or half.turn, mark=mark)
+        self._changes.put(whole._replace(heard=half.heard | bit), said.key, _twin_of(whole))
+        self._begins(said.file, half[:2])
 
     def _said_again(self, summary: Summary, known: Message, said: f.Said, mark: str, bit: int, twin: str) -> Summary:
         """A newer version of a message; and one that was partial, and now is whole, may turn out to be known from elsewhere."""

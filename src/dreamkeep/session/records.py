@@ -17,6 +17,7 @@ from dreamkeep.session.raw import contents
 
 #: A line longer than this is kept raw and never joined: reading must not need more memory than that.
 LONGEST_LINE = 64 << 20
+_SHORT_LINE = 4096
 _RETRIES = 16
 _SAME_HEAD = 6
 
@@ -44,6 +45,9 @@ def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
     body = event.body
     name = text(body.get("source"))
     role = text(body.get("role")) or "main"
+    if body.get("text"):
+        yield "text", _stretch(event, name, role, unended)
+        return
     channel = "piece" if body.get("pieces") else "file"
     reader = f"{channel}:{name}"
     found: list[Mapping[str, Any] | bytes | None] = list(contents(body))
@@ -66,6 +70,22 @@ def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
     unended[name] = last.decode("latin-1") if isinstance(last, bytes) and len(last) <= LONGEST_LINE else None
     if last is not None and unended[name] is None:
         yield reader, Odd("overlong", "a line too long to be read is kept raw only")
+
+
+def _stretch(event: Event, name: str, role: str, unended: State) -> Record:
+    """All of a frame's text at once, also of a line that is not ended: it may never be. A line that goes on here begins here
+    again, if it is short: so nobody who looks for words in it misses them."""
+    body = event.body
+    found = [one if isinstance(one, bytes) else _text(one).encode() for one in contents(body)]
+    begun = unended.pop(name, None)
+    if body.get("joins") and found and isinstance(begun, str):
+        found[0] = begun.encode("latin-1") + found[0]
+    if body.get("more") and found and len(found[-1]) <= _SHORT_LINE:
+        unended[name] = found[-1].decode("latin-1")
+    # A file's name holds no slash.
+    stretch = text(body.get("text")) if (body.get("gen"), body.get("at")) == (1, 0) else ""
+    stretch = stretch or f"{text(body.get('text'))}/{body.get('gen')}.{body.get('at')}"
+    return Record("text", None, _text(b"\n".join(found)), stretch, role, event.at)
 
 
 def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> bytes | None:

@@ -5,7 +5,14 @@
                         …/workflows/wf_*/agent-*.jsonl   the same
                       agent-*.jsonl                      a subagent of an older client; whose, its lines say
 
-No sessions: `journal.jsonl` of workflows, `*.meta.json`, `tool-results/`, `memory/`.
+Beside them, belonging to the session (the subagent) that it lies with:
+
+    <session>/tool-results/*                             whole outputs; the transcript holds a preview that names the file. Those
+                                                         of subagents lie here, too
+    <session>/subagents/agent-*.meta.json                what the subagent is
+              subagents/workflows/wf_*/journal.jsonl     how a workflow went
+
+No session's: `memory/`.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.sources import Source
+from dreamkeep.capture.sources import DOCUMENT, LINES, META, RESULT, TEXT, WORKFLOW, Source
 from dreamkeep.host import Entry, Host
 from dreamkeep.session.formats.common import table, text
 
@@ -21,6 +28,8 @@ AGENT = "claude"
 _PROJECTS = "projects"
 _ENDING = ".jsonl"
 _SUBAGENT = "agent-"
+_RESULTS, _SUBAGENTS, _WORKFLOWS = "tool-results", "subagents", "workflows"
+_META_ENDING, _JOURNAL = ".meta.json", "journal.jsonl"
 
 
 def homes(home: str, environment: Mapping[str, str]) -> list[str]:
@@ -40,13 +49,12 @@ def discover(host: Host, place: str) -> Iterable[Source]:
         except OSError as wrong:
             problem = problem or wrong
             continue
+        # Transcripts before what lies beside them: that belongs to a session which must be here.
+        yield from (_of_project(f"{place}/{project}/{entry.name}") for entry in inside if _is_file(entry))
         for entry in inside:
-            path = f"{place}/{project}/{entry.name}"
-            if _is_file(entry):
-                yield _of_project(path)
-            elif entry.at and entry.at.is_folder:
+            if entry.at and entry.at.is_folder:
                 try:
-                    yield from _subagents(host, path)
+                    yield from _of_session(host, f"{place}/{project}/{entry.name}")
                 except OSError as wrong:
                     problem = problem or wrong
     if problem:
@@ -71,21 +79,45 @@ def _of_project(path: str) -> Source:
     return Source(AGENT, path, session=stem)
 
 
-def _subagents(host: Host, session_folder: str) -> Iterator[Source]:
-    parent = session_folder.rpartition("/")[2]
-    folders = [f"{session_folder}/subagents"]
+def _of_session(host: Host, folder: str) -> Iterator[Source]:
+    """What lies in a session's own folder: subagents, then what lies beside transcripts."""
+    found: list[Source] = []
+    folders = [f"{folder}/{_SUBAGENTS}", f"{folder}/{_RESULTS}"]
     while folders:
-        folder = folders.pop()
+        here = folders.pop()
         try:
-            inside = host.entries(folder)
+            inside = host.entries(here)
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in inside:
-            path = f"{folder}/{entry.name}"
-            if _is_file(entry) and entry.name.startswith(_SUBAGENT):
-                yield Source(AGENT, path, session=f"{parent}/{_stem(path)}", role="subagent", parent=parent)
-            elif entry.at and entry.at.is_folder and (entry.name == "workflows" or folder.endswith("/workflows")):
-                folders.append(path)
+            path = f"{here}/{entry.name}"
+            if entry.at and entry.at.is_folder:
+                if not here.endswith(_RESULTS) and (entry.name == _WORKFLOWS or here.endswith(f"/{_WORKFLOWS}")):
+                    folders.append(path)
+            elif entry.at and (source := _in_session(path.split("/"), len(folder.split("/")) - 1)):
+                found.append(source._replace(path=path))
+    yield from sorted(found, key=lambda source: source.role != "subagent")
+
+
+def _in_session(parts: list[str], at: int) -> Source | None:
+    """A file in a session's folder, which is `parts[at]`, by its name."""
+    path, name, session, where = "/".join(parts), parts[-1], parts[at], parts[at + 1]
+    if where == _RESULTS:
+        return None if len(parts) != at + 3 or name.startswith(".") else Source(AGENT, path, TEXT, session, RESULT)
+    if where != _SUBAGENTS:
+        return None
+    if name.startswith(_SUBAGENT) and name.endswith(_META_ENDING):
+        return Source(AGENT, path, DOCUMENT, f"{session}/{name.removesuffix(_META_ENDING)}", META)
+    if name.startswith(_SUBAGENT) and name.endswith(_ENDING):
+        return Source(AGENT, path, session=f"{session}/{_stem(path)}", role="subagent", parent=session)
+    return Source(AGENT, path, LINES, session, WORKFLOW) if name == _JOURNAL and _WORKFLOWS in parts[at + 1 :] else None
+
+
+def beside(host: Host, source: Source) -> Iterable[Source]:
+    """What lies in the folder of a session whose transcript is this; its subagents are sessions of their own, and not meant."""
+    if source.role == "subagent" or not source.path.endswith(_ENDING):
+        return []
+    return [found for found in _of_session(host, source.path.removesuffix(_ENDING)) if found.role == RESULT]
 
 
 def _stem(path: str) -> str:
@@ -94,13 +126,13 @@ def _stem(path: str) -> str:
 
 def claims(path: str) -> Source | None:
     parts = path.split("/")
-    if len(parts) < 3 or not parts[-1].endswith(_ENDING) or parts[-1] == _ENDING or ".qwen" in parts:
+    if len(parts) < 3 or parts[-1] == _ENDING or ".qwen" in parts:
         return None  # Qwen Code has the same folders
     if parts[-3] == _PROJECTS:
-        return _of_project(path)
-    if _PROJECTS in parts[:-4] and "subagents" in parts[2:-1] and parts[-1].startswith(_SUBAGENT):
-        parent = parts[parts.index("subagents", 2) - 1]
-        return Source(AGENT, path, session=f"{parent}/{_stem(path)}", role="subagent", parent=parent)
+        return _of_project(path) if path.endswith(_ENDING) else None
+    for at in range(len(parts) - 3, 1, -1):
+        if parts[at + 1] in (_RESULTS, _SUBAGENTS) and parts[at - 2] == _PROJECTS:
+            return _in_session(parts, at)
     return None
 
 

@@ -2,6 +2,7 @@
 
     $COPILOT_HOME or ~/.copilot (older versions: $XDG_CONFIG_HOME/.copilot, $XDG_STATE_HOME/.copilot)
       session-state/<session id>/events.jsonl     observed
+                                /workspace.yaml   beside it, rewritten whole: name, folder, branch
       session-state/<session id>.jsonl            first versions (assumed)
 
 `session-store.db` beside it is a cache across sessions.
@@ -13,12 +14,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import Source
+from dreamkeep.capture.sources import DOCUMENT, WORKSPACE, Source
 from dreamkeep.host import Host
 
 AGENT = "copilot"
 
-_STATE, _EVENTS = "session-state", "events.jsonl"
+_STATE, _EVENTS, _WORKSPACE = "session-state", "events.jsonl", "workspace.yaml"
 
 
 def homes(home: str, environment: Mapping[str, str]) -> list[str]:
@@ -45,6 +46,13 @@ def discover(host: Host, place: str) -> Iterable[Source]:
         source = claims(path)
         if source:
             yield source
+            yield from beside(host, source)
+
+
+def beside(host: Host, source: Source) -> Iterable[Source]:
+    found = claims(os.path.join(os.path.dirname(source.path), _WORKSPACE))
+    at = host.stat(found.path) if found else None
+    return [found] if found and at and not at.is_folder else []
 
 
 def claims(path: str) -> Source | None:
@@ -52,6 +60,8 @@ def claims(path: str) -> Source | None:
     above, session = os.path.split(folder)
     if name == _EVENTS and os.path.basename(above) == _STATE and session:
         return Source(AGENT, path, session=session)
+    if name == _WORKSPACE and os.path.basename(above) == _STATE and session:
+        return Source(AGENT, path, DOCUMENT, session, WORKSPACE)
     if session == _STATE and name.endswith(".jsonl") and name != _EVENTS:
         return Source(AGENT, path, session=name.removesuffix(".jsonl"))
     return None

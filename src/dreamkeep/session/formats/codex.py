@@ -89,6 +89,9 @@ class Reader:
     def read(self, record: Record) -> Iterable[Fact]:
         if record.data is None:
             return []  # told already, by who found that it is no JSON
+        if record.source == "names":
+            name = text(record.data.get("thread_name"))
+            return [f.Titled(name, 2)] if name else []
         line = _line(record.data)
         found: list[Fact] = [*self._counted(line)]
         if "copy" in self.state and line.kind != "session_meta":

@@ -10,11 +10,13 @@ Assumed:
   tool calls.
 * `source` names a user.message that the client made itself; `delivery: "steering"` one that came while a turn was going on.
 * What has an `agentId` (or `parentToolCallId`) is a subagent's, inside the same file: kept as messages, but never a turn.
+* `workspace.yaml` beside it is flat: `name` (older: `summary`), `user_named`, `cwd`, `branch`; nothing else in it is for us.
 * A cold session.resume finds nobody working any more: a turn that had not ended was interrupted.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -56,6 +58,8 @@ class Reader:
         self.state = state
 
     def read(self, record: Record) -> Iterable[Fact]:
+        if record.source == "workspace":
+            return _workspace(record.text)
         if record.data is None:
             return []  # told already, by who found that it is no JSON
         kind, data = text(record.data.get("type")), table(record.data.get("data"))
@@ -277,6 +281,28 @@ class Reader:
         "tool.execution_start": _tool_start,
         "tool.execution_complete": _tool_end,
     }
+
+
+_MEMBER = re.compile(r"^(\w{1,40}):[ \t]+(.{1,4096}?)[ \t\r]*$", re.MULTILINE)
+
+
+def _workspace(said: str) -> list[Fact]:
+    members = {name: _scalar(value) for name, value in _MEMBER.findall(said)}
+    title, given = members.get("name") or members.get("summary", ""), members.get("user_named") == "true"
+    placed = f.Placed(members.get("cwd", ""), members.get("branch", ""))
+    return [*([f.Titled(title, 2 if given else 1)] if title else []), *([placed] if any(placed) else [])]
+
+
+def _scalar(value: str) -> str:
+    """A YAML scalar on one line; one that goes on over several lines is nothing to us."""
+    if value[0] == "'" and value[-1] == "'" and len(value) > 1:
+        return value[1:-1].replace("''", "'")
+    if value[0] == '"':
+        try:
+            return text(json.loads(value))
+        except ValueError:
+            return ""
+    return "" if value[0] in "|>&*{[#" or value in ("null", "~") else value.partition(" #")[0]
 
 
 def _words(blocks: list[Any]) -> str:

@@ -1,0 +1,96 @@
+"""A file of lines of which each belongs to some session (Codex' names of threads) → journal.
+
+Each session gets its own lines, as if they were a file of its own: so all that holds for files holds for them. Only sessions that
+are here get any. Lines that say of no session are nobody's, and stay where they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from dreamkeep.capture.content import Content, File, cuts
+from dreamkeep.capture.seen import Look, Seen
+from dreamkeep.capture.sources import Source, sharing
+from dreamkeep.errors import Deleted, DreamkeepError
+from dreamkeep.host import Stat
+from dreamkeep.journal.places import folder_of
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.ingest import Ingest, Outcome
+
+#: It is read whole.
+_LARGEST = 64 << 20
+
+
+class _Lines:
+    """Some lines of a file, as the content of a source."""
+
+    def __init__(self, lines: list[bytes], file: Content) -> None:
+        self._data = b"".join(lines)
+        self.size, self.inode, self.mtime_ns = len(self._data), file.inode, file.mtime_ns
+
+    def read(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        pass
+
+
+def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
+    """One outcome for each session that the file says of and that is here."""
+    from dreamkeep.capture.ingest import Outcome
+
+    file = File(ingest.host, source.path)
+    try:
+        found = _by_session(source, file)
+    finally:
+        file.close()
+    seen = ingest.cache.get(source.path)
+    before = (seen.rows if seen else None) or {}
+    marks: dict[str, str] = {}
+    look: Look | None = Look.of(at)
+    for native, lines in found.items():
+        content = _Lines(lines, file)
+        mark = f"{content.size} {crc32(b''.join(lines))}"
+        journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
+        if before.get(native) == mark and not ingest.again and ingest.cache.has_journal(source.agent, journal):
+            marks[native] = mark
+            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
+            continue
+        outcome = _isolated(ingest, source._replace(session=native), content)
+        if outcome.state in ("failed", "waiting", "excluded", "deleted"):
+            look = None  # whoever comes later must find its lines here: the file is looked at each time
+        else:
+            marks[native] = mark
+        if outcome.state != "waiting":
+            yield outcome
+    ingest.cache.put(source.path, Seen(source.agent, "", look, None, "", marks, "", source.role))
+
+
+def _isolated(ingest: Ingest, source: Source, content: Content) -> Outcome:
+    from dreamkeep.capture.ingest import Outcome
+
+    named = f"{source.agent}:{source.session}"
+    try:
+        return ingest.take_whole(source, content)
+    except Deleted:
+        return Outcome(source.agent, source.path, named, state="deleted")
+    except (DreamkeepError, OSError) as problem:
+        return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+
+
+def _by_session(source: Source, file: Content) -> dict[str, list[bytes]]:
+    """Whole lines only: what is still being written comes next time."""
+    shared = sharing(source.agent)
+    if file.size > _LARGEST or shared is None:
+        raise OSError(27, f"a file of {file.size} bytes is too large to be read whole", source.path)
+    found: dict[str, list[bytes]] = {}
+    for cut in cuts(file, 0, False):
+        lines = cut.lines[:-1] if cut.more else cut.lines
+        for line in lines:
+            if native := shared.owner(line):
+                found.setdefault(native, []).append(line + b"\n")
+    return found
