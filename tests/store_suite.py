@@ -22,7 +22,10 @@ MARK = Mark(1, 100, 5, 7, 6)
 
 
 def place(session: str, seq: int = 1) -> Place:
-    return Place(f"journal/sessions/{session}", session, Position(1, 100 * seq, seq, f"{seq:08x}"), MARK)
+    position = Position(2, 100 * seq, seq, f"{seq:08x}")
+    return Place(
+        f"journal/sessions/{session}", session, position, MARK, "000001.jsonl:9:8:7", f"1:9:0000abcd 2:{100 * seq}:0000ffff"
+    )
 
 
 def filled(store: Store, session: str, *said: str, at: str = "2026-01-01T00:00:00Z", project: str = "p") -> None:
@@ -48,6 +51,23 @@ class StoreSuite:
         assert store.places() == {place("python:a").name: place("python:a")}
         assert store.counts() == Counts(1, 1, 2, 10, 0)
         assert store.session("python:none") is None and store.messages("python:none") == []
+
+    def test_accepted_faults_are_remembered_until_told_anew(self, store: Store) -> None:
+        with store.writing():
+            store.accept(["a", "b"], anew=False)
+            store.accept(["b", "\udc80"], anew=False)
+        assert store.accepted() == {"a", "b", "\udc80"}
+        with store.writing():
+            store.accept(["c"], anew=True)
+        assert store.accepted() == {"c"}
+
+    def test_a_mended_fault_is_told_and_not_counted(self, store: Store) -> None:
+        gone = Fault("gap", 1, 10, 0, (Span(2, 3),), True)
+        with store.writing():
+            faults = [gone, gone._replace(offset=20, mended=True)]
+            store.put(Batch(place("python:a"), empty("python:a"), [], [], faults))
+        assert store.faults() == [("python:a", gone), ("python:a", gone._replace(offset=20, mended=True))]
+        assert store.counts().faults == 1
 
     def test_a_failed_batch_leaves_nothing(self, store: Store) -> None:
         with pytest.raises(ZeroDivisionError), store.writing():

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +20,7 @@ from dreamkeep import Keep
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.index import build
+from dreamkeep.index import build, looks
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
@@ -404,3 +405,68 @@ def test_compressed_parts_change_no_answer(root: str) -> None:
         session.record("more")
         assert keep.compress() == 0
         assert keep.search("more")
+
+
+# -- what it remembers of the files
+
+
+def _place(root: str, session: str = "python:s") -> Any:
+    store = SqliteStore(f"{root}/index.sqlite")
+    try:
+        return store.place(folder_of(session))
+    finally:
+        store.close()
+
+
+def test_sums_and_looks_are_the_same_however_the_index_came_to_be(root: str) -> None:
+    """W4: each part's checksum is of all its bytes, followed bit by bit, from zero, hot or cold."""
+    host = RealHost()
+    journals = Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+    with Keep.open(root) as keep:
+        session = keep.session("s")
+        for n in range(40):
+            journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})
+            keep.sessions()
+        stepwise = _place(root)
+        keep.reindex(from_zero=True)
+        assert _place(root) == stepwise and len(looks.parse_sums(stepwise.sums)) > 3
+        for number, known in looks.parse_sums(stepwise.sums).items():
+            data = part(f"{root}/{folder_of(session.id)}", number).read_bytes()
+            assert known == (len(data), zlib.crc32(data))
+        keep.compress(everything=True)
+        keep.sessions()
+        assert _place(root).sums == stepwise.sums and _place(root).looks != stepwise.looks
+
+
+def test_a_finished_part_that_became_another_is_seen_when_something_is_appended(root: str) -> None:
+    """W4: following what is new must not vouch for what is old."""
+    host = RealHost()
+    journals = Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+    with Keep.open(root) as keep:
+        session = keep.session("s")
+        for n in range(40):
+            journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})
+        keep.sessions()
+        old = part(f"{root}/{folder_of(session.id)}", 1)
+        old.write_bytes(old.read_bytes().replace(b"x", b"y", 1))
+        journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": "more"})
+        assert [f["kind"] for f in keep.show("s")["faults"]] == ["damage"]
+
+
+def test_a_fault_that_a_frame_calls_mended_is_no_longer_counted(root: str) -> None:
+    """J3: a fault until repaired or accepted; the frame may come long after the hole was read."""
+    with Keep.open(root) as keep:
+        session = keep.session("s")
+        for n in range(5):
+            session.record(f"prompt {n}")
+        file = part(f"{root}/{folder_of(session.id)}", 1)
+        rows = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(rows[:2] + rows[3:]))
+    with Keep.open(root) as keep:
+        [fault] = keep.show("s")["faults"]
+        assert (fault["kind"], fault["mended"], keep.status()["faults"]) == ("gap", False, 1)
+        mend = {"kind": "gap", "part": fault["part"], "at": fault["offset"], "size": fault["size"]}
+        keep._journals().say(session.id, Kind.JOURNAL_MENDED, {"faults": [mend], "how": "accepted"})
+        [fault] = keep.show("s")["faults"]
+        assert fault["mended"] and keep.status()["faults"] == 0
+        assert not any(check["check"] == "journal" and not check["ok"] for check in keep.doctor())

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
+from dreamkeep.index.looks import changed_parts, extended, looks, mark_of, parse_sums, same
 from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import Fault, Position, Reading, Span, events
+from dreamkeep.journal.reader import Fault, Mended, Position, Reading, Span, events, mended_by, with_mended
 from dreamkeep.journal.settle import read_head
 from dreamkeep.session import summary as life
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 8 << 20
 _LOOKS = 2
+#: Frames by which somebody tells of faults in what we may have read before.
+_ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
 Progress = Callable[[int, int], None]
 
@@ -60,6 +63,8 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
                     progress(min(done, total), total)
         except OSError as problem:
             strays.append(f"{name}: {problem.strerror or problem}")  # one that can't be read must not hide the others
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+            strays.append(f"{name}: a frame is not what its kind promises ({type(problem).__name__}: {problem})")
     gone = _vanished(host, root, known)
     for name in gone:
         _forget(store, name)
@@ -72,22 +77,6 @@ def current(host: Host, root: str, known: dict[str, Place]) -> bool:
     if (keep.mark if keep else None) != mark_of(host, f"{root}/{KEEP}", keep.mark if keep else None):
         return False
     return not _vanished(host, root, known) and next(_changed(host, root, known), None) is None
-
-
-def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
-    """How the folder looks now; None when no part is there. Taken before reading, so that what comes later is noticed later."""
-    at = host.stat(folder)
-    if at is None or not at.is_folder:
-        return None
-    if known and known.folder_mtime_ns == at.mtime_ns:
-        part = known.part
-    else:
-        numbers = parts.numbers(host, folder)
-        part = numbers[-1] if numbers else 0
-    if not part:
-        return None  # an empty folder is no journal
-    hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
-    return Mark(part, hot.size, hot.mtime_ns, hot.inode, at.mtime_ns) if hot else None
 
 
 def journals(host: Host, root: str) -> Iterator[str]:
@@ -136,12 +125,13 @@ def _follow_keep(host: Host, root: str, store: Store) -> None:
     mark = mark_of(host, folder, place.mark if place else None)
     if mark is None or (place and place.mark == mark):
         return
+    looked = looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
-    reading = Reading(host, folder, start)
-    found = [event for _, event in events(reading)]
-    if start and (reading.faults or reading.looks_back):
-        start, reading = None, Reading(host, folder)
-        found = [event for _, event in events(reading)]
+    found, faults, end, odd = _keep_events(host, folder, start)
+    if start and odd:
+        start = None
+        found, faults, end, odd = _keep_events(host, folder, start)
+    sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
         if start is None:
             for session in store.tombstones():
@@ -153,7 +143,31 @@ def _follow_keep(host: Host, root: str, store: Store) -> None:
                 store.forget(folder_of(event.body["session"]))
             elif event.kind == Kind.SESSION_UNDELETED:
                 store.lift(event.body["session"])
-        store.put_place(Place(KEEP, "", reading.position, mark), None if start else reading.faults)
+        store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
+        store.put_place(Place(KEEP, "", end, mark, looked, sums), None if start else faults)
+
+
+def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[Event], list[Fault], Position, bool]:
+    """Events, faults, where they end, and whether something is odd, so that only a reading from zero sees it whole."""
+    reading = Reading(host, folder, start)
+    broken: list[int] = []
+    mended: set[Mended] = set()
+    told = False
+
+    def listening() -> Iterator[Frame]:
+        nonlocal told
+        for frame in reading:
+            told |= frame["kind"] in _ABOUT_FAULTS
+            mended.update(mended_by(frame))
+            yield frame
+
+    found = [event for _, event in events(listening(), broken)]
+    faults = with_mended([*reading.faults, *_chunks(broken)], mended)
+    return found, faults, reading.position, bool(faults) or reading.looks_back or told
+
+
+def _chunks(broken: list[int]) -> list[Fault]:
+    return [Fault("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken]
 
 
 def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
@@ -193,6 +207,10 @@ def _only_longer(host: Host, folder: str, place: Place) -> bool:
         return False  # another file of that name: a backup, an editor
     if now.folder_mtime_ns != before.folder_mtime_ns and len(parts.numbers(host, folder)) != now.part:
         return False
+    sums = parse_sums(place.sums)
+    for part in changed_parts(host, folder, place):
+        if part not in sums or not same(host, folder, part, sums[part], whole=True):
+            return False  # a finished part has other bytes than it had (compressed, they are the same)
     return _still_there(host, folder, place.position)
 
 
@@ -236,10 +254,15 @@ class _Stretch:
         self._session = session
         self._place = place
         self._from_zero = place is None
+        self._host = host
+        self._folder = folder
         self._mark = mark_of(host, folder, place.mark if place else None)
+        self._looks = looks(host, folder) if self._mark else ""
+        self._sums = place.sums if place else ""
         self._reading = Reading(host, folder, place.position if place else None)
-        self._broken: list[str] = []
+        self._broken: list[int] = []
         self._strange: list[int] = []
+        self._mended: set[Mended] = set()
         self._told = False
         self.odd = False
         self.overtaken = False
@@ -276,7 +299,9 @@ class _Stretch:
     def _listening(self) -> Iterator[Frame]:
         """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
         for frame in self._reading:
-            self._told |= frame["kind"] == Kind.JOURNAL_HOLE
+            if frame["kind"] in _ABOUT_FAULTS:
+                self._told = True
+                self._mended.update(mended_by(frame))
             yield frame
 
     def _take(self, stream: Iterator[tuple[int, Event]], rows: Rows, travelled: int) -> tuple[int, bool]:
@@ -292,16 +317,20 @@ class _Stretch:
     def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
-        mark = Mark(0, 0, 0, 0, 0) if more or self._mark is None else self._mark
-        self._place = Place(self._name, self._session, self._reading.position, mark)
+        end = self._reading.position
+        if more or self._mark is None:
+            self._place = Place(self._name, self._session, end, Mark(0, 0, 0, 0, 0))
+        else:
+            sums = extended(self._host, self._folder, self._sums, end)
+            self._place = Place(self._name, self._session, end, self._mark, self._looks, sums)
         faults = None if more else self._faults()
         self._store.put(rows.batch(self._place, summary, faults))
 
     def _faults(self) -> list[Fault] | None:
         found = [
             *self._reading.faults,
-            *(Fault("chunks", 0, 0, 0) for _ in self._broken),
-            *(Fault("strange", 0, 0, 0, (Span(seq, seq),)) for seq in self._strange),
+            *_chunks(self._broken),
+            *(Fault("strange", 0, seq, 0, (Span(seq, seq),)) for seq in self._strange),
         ]
         self.odd = bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
-        return found if self._from_zero else None
+        return with_mended(found, self._mended) if self._from_zero else None

@@ -18,11 +18,12 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 7
+VERSION = 8
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
-    mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT) WITHOUT ROWID;
+    mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT, looks TEXT,
+    sums TEXT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
     title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT,
     segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{}');
@@ -36,9 +37,11 @@ CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT 
     UNIQUE(session, seq, n));
 CREATE INDEX messages_by_twin ON messages(session, twin) WHERE twin IS NOT NULL;
 CREATE TABLE keys(session INT NOT NULL, key TEXT NOT NULL, seq INT, n INT, PRIMARY KEY(session, key)) WITHOUT ROWID;
-CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT);
+CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT,
+    mended INT);
 CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
+CREATE TABLE accepted(fault TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
 """
 
@@ -170,8 +173,8 @@ class SqliteStore:
     def _put_place(self, place: Place) -> None:
         with _translated(self.path):
             self._db.execute(
-                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                (place.name, place.session, *place.position, *place.mark),
+                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (place.name, place.session, *place.position, *place.mark, place.looks, place.sums),
             )
 
     def put(self, batch: Batch) -> None:
@@ -233,8 +236,8 @@ class SqliteStore:
     def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
         self._db.executemany(
-            "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?)",
-            ((session, f.kind, f.part, f.offset, f.size, _spans_text(f.missing), f.recorded, f.times) for f in faults),
+            "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?,?)",
+            ((session, *f[:4], _spans_text(f.missing), f.recorded, f.times, f.mended) for f in faults),
         )
 
     def forget(self, name: str) -> None:
@@ -276,7 +279,16 @@ class SqliteStore:
         with _translated(self.path):
             self._db.execute("DELETE FROM tombstones WHERE session = ?", (session,))
 
+    def accept(self, faults: Iterable[str], *, anew: bool) -> None:
+        with _translated(self.path):
+            if anew:
+                self._db.execute("DELETE FROM accepted")
+            self._db.executemany("INSERT OR IGNORE INTO accepted VALUES (?)", ((_stored(fault),) for fault in faults))
+
     # -- answers
+
+    def accepted(self) -> set[str]:
+        return {_restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
 
     def tombstones(self) -> dict[str, str]:
         return dict(self._rows("SELECT session, at FROM tombstones ORDER BY session"))
@@ -365,16 +377,20 @@ class SqliteStore:
 
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
-            "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times FROM faults f"
+            "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times, f.mended"
+            " FROM faults f"
             " LEFT JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
         )
-        return [(s, Fault(kind, part, at, size, _spans(lost), bool(told), n)) for s, kind, part, at, size, lost, told, n in rows]
+        return [
+            (s, Fault(kind, part, at, size, _spans(lost), bool(told), n, bool(mended)))
+            for s, kind, part, at, size, lost, told, n, mended in rows
+        ]
 
     def counts(self) -> Counts:
         sessions, turns, messages, size = self._rows(
             "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"
         )[0]
-        return Counts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults")[0][0])
+        return Counts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults WHERE NOT mended")[0][0])
 
     def search(
         self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
@@ -404,7 +420,7 @@ def _make(db: apsw.Connection) -> None:
 
 
 def _place(row: Any) -> Place:
-    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:11]))
+    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:11]), row[11], row[12])
 
 
 def _summary(row: Any) -> Summary:

@@ -24,12 +24,14 @@ class Mark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Up to where a journal is indexed. `name` is its folder, relative to the keep."""
+    """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`: looks.py."""
 
     name: str
     session: str
     position: Position
     mark: Mark
+    looks: str = ""
+    sums: str = ""
 
 
 class Batch(NamedTuple):
@@ -105,8 +107,14 @@ class Store(Protocol):
 
     def lift(self, session: str) -> None: ...
 
+    def accept(self, faults: Iterable[str], *, anew: bool) -> None:
+        """Remember ids of faults that the user accepted; `anew`: and no others."""
+
     # answers, each in an order that does not depend on when or how often the index was built
     def tombstones(self) -> dict[str, str]: ...
+
+    def accepted(self) -> set[str]:
+        """Ids of faults that the user accepted."""
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
         """Newest first."""

@@ -18,6 +18,7 @@ LOCK = "lock"
 _PLAIN = ".jsonl"
 _COLD = ".jsonl.zst"
 _BLOCK = 1 << 18
+_FROZEN_BLOCK = 1 << 15  # of compressed bytes: what comes out is held in memory
 #: A line that is longer can't be a frame; it is read in pieces of this size, so that memory stays bounded.
 LONGEST_LINE = 2 * MAX_FRAME
 
@@ -65,29 +66,42 @@ def stream(host: Host, folder: str, part: int, offset: int = 0) -> Iterator[Bina
 
 
 class _Thawed(io.RawIOBase):
-    """A compressed file as a plain one. Where it is damaged it ends: what was lost shows as missing seqs."""
+    """A compressed file as a plain one. Where it is `damaged` (also: cut short) it ends."""
 
     def __init__(self, frozen: BinaryIO) -> None:
         import zstandard
 
+        self.damaged = False
         self._frozen = frozen
-        self._thaw = zstandard.ZstdDecompressor().stream_reader(frozen)
+        # Not stream_reader: that one does not tell a file that was cut short from a whole one.
+        self._thaw = zstandard.ZstdDecompressor().decompressobj()
         self._damage = zstandard.ZstdError
+        self._ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._thaw.read(len(buffer))
-        except self._damage:
-            return 0
-        buffer[: len(data)] = data
-        return len(data)
+        while not self._ready and not self._thaw.eof and not self.damaged:
+            try:
+                block = self._frozen.read(_FROZEN_BLOCK)
+                self._ready = memoryview(self._thaw.decompress(block))
+                self.damaged = not block
+            except self._damage:
+                self.damaged = True
+        taken = min(len(buffer), len(self._ready))
+        buffer[:taken] = self._ready[:taken]
+        self._ready = self._ready[taken:]
+        return taken
 
     def close(self) -> None:
         self._frozen.close()
         super().close()
+
+
+def is_damaged(source: BinaryIO) -> bool:
+    """Of a compressed part that was read to its end: whether that was not the end of what was written."""
+    return bool(getattr(getattr(source, "raw", None), "damaged", False))
 
 
 def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:

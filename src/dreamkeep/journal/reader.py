@@ -35,7 +35,8 @@ class Span(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong: damage, gap, suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part, chunks."""
+    """What is wrong: damage, gap, suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part; and of what
+    lies in good frames: chunks, strange (part 0, and `offset` is the seq)."""
 
     kind: str
     part: int
@@ -44,6 +45,8 @@ class Fault(NamedTuple):
     missing: tuple[Span, ...] = ()
     recorded: bool = False
     times: int = 1
+    #: A frame `journal.mended` says that it was seen to.
+    mended: bool = False
 
 
 class Tail(NamedTuple):
@@ -87,6 +90,7 @@ class Reading:
         # Frames are written again only after a part was sealed as suspect: until then nobody looks for them.
         self._careful = start is not None
         self._bad: tuple[int, int, int] | None = None  # part, offset, size of a stretch not yet explained
+        self._cut_short = False  # the part read last is compressed, and damaged from here on
         self._missing: list[Span] = []
         self._known: dict[int, str] | None = None
 
@@ -119,6 +123,7 @@ class Reading:
         self._behind += self._place.offset
         self._place = self._place._replace(part=part, offset=0)
         self.last_part_speaks = False
+        self._cut_short = False
         self._known = None
 
     def _part(self, part: int) -> Iterator[Frame]:
@@ -165,6 +170,9 @@ class Reading:
             self._place, self._last = self.position, None
             if held:
                 yield from self._line(offset, held)
+            if parts.is_damaged(source):
+                self._mark_bad(offset, 0)
+                self._cut_short = True
 
     def _overlong(self, offset: int, line: bytes) -> bytes:
         """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""
@@ -207,7 +215,10 @@ class Reading:
             return
         missing = (Span(seq + 1, here - 1),) if here > seq + 1 else ()
         self._missing.extend(missing)
-        if self._bad or missing:
+        last = self.faults[-1] if self.faults else None
+        if missing and not self._bad and last and last.kind == "missing_part" and last.part < part and not last.missing:
+            self.faults[-1] = last._replace(missing=missing)  # what is missing here was in the parts that are missing
+        elif self._bad or missing:
             kind = "suspect" if suspect and missing else "damage" if self._bad else "gap"
             self._add(Fault(kind, *(self._bad or (part, offset, 0)), missing))
             self._bad = None
@@ -279,7 +290,7 @@ class Reading:
             self.faults.append(fault)
 
     def _conclude(self) -> None:
-        if self._bad and self._bad[0] == self.last_part:
+        if self._bad and self._bad[0] == self.last_part and not self._cut_short:
             self.tail = Tail(*self._bad, whole=False)
         else:
             self._flush_bad()
@@ -342,11 +353,29 @@ def _check_head(head: Frame, where: str) -> bool:
     return "suspect" in head["body"]
 
 
-_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_ERASED))
+_BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
+
+#: By what a fault is named in a frame `journal.mended`: kind, part, offset, size.
+Mended = tuple[str, int, int, int]
 
 
-def events(frames: Iterable[Frame], broken: list[str] | None = None) -> Iterator[tuple[int, Event]]:
-    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by id."""
+def mended_by(frame: Frame) -> Iterator[Mended]:
+    """The faults that this frame says were seen to. Anybody may have written it: what is none is passed over."""
+    body = frame["body"] if frame["kind"] == Kind.JOURNAL_MENDED else None
+    listed = body.get("faults") if isinstance(body, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("kind"), str):
+            part, at, size = one.get("part"), one.get("at"), one.get("size", 0)
+            if isinstance(part, int) and isinstance(at, int) and isinstance(size, int):
+                yield one["kind"], part, at, size
+
+
+def with_mended(faults: Iterable[Fault], mended: Collection[Mended]) -> list[Fault]:
+    return [fault._replace(mended=fault[:4] in mended) for fault in faults]
+
+
+def events(frames: Iterable[Frame], broken: list[int] | None = None) -> Iterator[tuple[int, Event]]:
+    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by seq."""
     import orjson
 
     for frame, chunked in _whole(frames, broken):
@@ -360,7 +389,7 @@ def bodies(reading: Reading, kinds: Collection[str]) -> Iterator[tuple[Frame, by
             yield frame, body_of(frame["raw"], frame) if chunked is None else chunked
 
 
-def _whole(frames: Iterable[Frame], broken: list[str] | None) -> Iterator[tuple[Frame, bytes | None]]:
+def _whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[Frame, bytes | None]]:
     """Each event's frame; with the joined bytes of its body where that was chunked."""
     pieces: list[str] = []
     of = ""
@@ -380,6 +409,6 @@ def _whole(frames: Iterable[Frame], broken: list[str] | None) -> Iterator[tuple[
             if f"{crc32(raw):08x}" == frame["body"]["crc"]:
                 yield frame, raw
             elif broken is not None:
-                broken.append(frame["id"])
+                broken.append(frame["seq"])
         else:
             yield frame, None

@@ -121,13 +121,14 @@ def _index(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 
 
 def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
-    faults = ask(lambda store: store.faults())
+    faults = [found for found in ask(lambda store: store.faults()) if not found[1].mended]
     for session, fault in faults[:20]:
         lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in fault.missing)
+        place = f"part {fault.part} at byte {fault.offset}" if fault.part else f"frame {fault.offset}"
         yield _entry(
             "journal",
             False,
-            f"{session or 'the keep itself'}: {fault.kind} in part {fault.part} at byte {fault.offset}"
+            f"{session or 'the keep itself'}: {fault.kind} in {place}"
             + (f", seq {lost} missing" if lost else ""),
             "What can be read around it is read; the bytes are kept where they are.",
         )

@@ -1,0 +1,133 @@
+"""What the index remembers of a journal's files, so that others can tell whether they are still what was indexed.
+
+`looks`: name, size, time and inode of every part file that the Mark does not tell of (all but the last; a second form of a part).
+`sums`:  for each part the crc32 of its uncompressed bytes, up to where it was read: one fast pass over a file proves it unharmed.
+
+    000001.jsonl.zst:70121:1763260000000000000:8123 000002.jsonl:…        1:4194532:9ae0daaf 2:81723:5be1c0aa
+
+Both are plain text, because most are only ever compared; "" in the commonest case (one part), and where nobody knows.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO, NamedTuple
+from zlib import crc32
+
+from dreamkeep.host import Host
+from dreamkeep.index.store import Mark, Place
+from dreamkeep.journal import parts
+from dreamkeep.journal.reader import Position
+
+_BLOCK = 1 << 18
+
+
+class Sum(NamedTuple):
+    """The crc32 of a part's first `size` bytes."""
+
+    size: int
+    crc: int
+
+
+def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
+    """How the folder looks now; None when no part is there. Taken before reading, so that what comes later is noticed later."""
+    at = host.stat(folder)
+    if at is None or not at.is_folder:
+        return None
+    if known and known.folder_mtime_ns == at.mtime_ns:
+        part = known.part
+    else:
+        numbers = parts.numbers(host, folder)
+        part = numbers[-1] if numbers else 0
+    if not part:
+        return None  # an empty folder is no journal
+    hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
+    return Mark(part, hot.size, hot.mtime_ns, hot.inode, at.mtime_ns) if hot else None
+
+
+def looks(host: Host, folder: str) -> str:
+    """How the part files look that the mark says nothing of."""
+    names = sorted(name for name in host.names(folder) if parts.number(name) is not None)
+    if len(names) < 2:
+        return ""
+    last = max(parts.number(name) or 0 for name in names)
+    hot = parts.name(last) if parts.name(last) in names else f"{parts.name(last)}.zst"
+    return " ".join(filter(None, (_look(host, folder, name) for name in names if name != hot)))
+
+
+def _look(host: Host, folder: str, name: str) -> str:
+    at = host.stat(f"{folder}/{name}")
+    return f"{name}:{at.size}:{at.mtime_ns}:{at.inode}" if at else ""
+
+
+def unchanged(host: Host, folder: str, place: Place) -> bool:
+    """Whether every file of the journal looks as it did when it was indexed. Opens nothing."""
+    if mark_of(host, folder, place.mark) != place.mark:
+        return False
+    return all(_look(host, folder, one.partition(":")[0]) == one for one in place.looks.split())
+
+
+def names_in(looked: str) -> list[str]:
+    return [one.partition(":")[0] for one in looked.split()]
+
+
+def changed_parts(host: Host, folder: str, place: Place) -> list[int]:
+    """The finished parts that were read and do not look as they did; one that is gone is among them."""
+    found = {}
+    for one in place.looks.split():
+        name = one.partition(":")[0]
+        part = parts.number(name)
+        if part is not None and part < place.position.part and _look(host, folder, name) != one:
+            found[part] = None
+    return list(found)
+
+
+# -- sums
+
+
+def parse_sums(text: str) -> dict[int, Sum]:
+    found = {}
+    for one in text.split():
+        part, size, crc = one.split(":")
+        found[int(part)] = Sum(int(size), int(crc, 16))
+    return found
+
+
+def _text(sums: dict[int, Sum]) -> str:
+    return " ".join(f"{part}:{size}:{crc:08x}" for part, (size, crc) in sorted(sums.items()))
+
+
+def extended(host: Host, folder: str, sums: str, end: Position) -> str:
+    """The sums up to `end`, from those up to some place before it: only what is new is read."""
+    known = parse_sums(sums)
+    last = max(known, default=0)
+    if last > end.part or (last == end.part and known[last].size > end.offset):
+        known, last = {}, 0  # not a place before this one
+    for part in parts.numbers(host, folder):
+        if part > end.part:
+            break
+        if part >= last or part not in known:
+            upto = end.offset if part == end.part else None
+            known[part] = add(host, folder, part, known.get(part, Sum(0, 0)), upto)
+    return _text(known)
+
+
+def add(host: Host, folder: str, part: int, before: Sum, upto: int | None) -> Sum:
+    """`before` carried on to byte `upto` of the part, or to its end. Less, when there is less."""
+    with parts.stream(host, folder, part, before.size) as source:
+        return _summed(source, before, upto)
+
+
+def _summed(source: BinaryIO, before: Sum, upto: int | None) -> Sum:
+    size, crc = before
+    while block := source.read(_BLOCK if upto is None else min(_BLOCK, upto - size)):
+        crc = crc32(block, crc)
+        size += len(block)
+    return Sum(size, crc)
+
+
+def same(host: Host, folder: str, part: int, known: Sum, *, whole: bool) -> bool:
+    """Whether a part's bytes are still those that were summed; `whole`: and nothing was added to them."""
+    try:
+        return add(host, folder, part, Sum(0, 0), None if whole else known.size) == known
+    except FileNotFoundError:
+        return False
