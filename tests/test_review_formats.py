@@ -337,13 +337,24 @@ def test_gemini_masking_a_tools_output_changes_nothing_and_is_no_compaction(tmp_
     assert show["compactions"] == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gemini: projects.json (cwd → slug) is not looked at; without <session_context> a session has no cwd"
-)
 def test_gemini_the_folder_is_known_from_projects_json_where_the_transcript_does_not_tell(tmp_path: Path) -> None:
     (tmp_path / "home/.gemini").mkdir(parents=True)
     (tmp_path / "home/.gemini/projects.json").write_text(json.dumps({"projects": {"/home/dev/shop": "shop"}}))
     assert gemini(tmp_path, *GEMINI_TALK)["session"]["cwd"] == "/home/dev/shop"
+
+
+def test_gemini_what_the_transcript_tells_of_its_folder_goes_before_projects_json(tmp_path: Path) -> None:
+    (tmp_path / "home/.gemini").mkdir(parents=True)
+    (tmp_path / "home/.gemini/projects.json").write_text(json.dumps({"projects": {"/home/dev/shop": "shop"}}))
+    head = {"$set": {"directories": ["/home/dev/moved"]}}
+    assert gemini(tmp_path, head, *GEMINI_TALK)["session"]["cwd"] == "/home/dev/moved"
+
+
+@pytest.mark.parametrize("listed", ["{", "[]", '{"projects": 7}', '{"projects": {"/a": "shop", "/b": "shop", "c": "other"}}'])
+def test_gemini_a_projects_json_that_does_not_tell_is_no_problem(tmp_path: Path, listed: str) -> None:
+    (tmp_path / "home/.gemini").mkdir(parents=True)
+    (tmp_path / "home/.gemini/projects.json").write_text(listed)
+    assert gemini(tmp_path, *GEMINI_TALK)["session"]["cwd"] == ""
 
 
 # -- Claude

@@ -219,7 +219,7 @@ class Ingest:
         done = Outcome(source.agent, source.path, session, state="grew")
         if word is None and _is_blank(content):
             return done._replace(state="empty")
-        opening = self._openings.of(session, lambda: facts_in(source, content) if source.form != TEXT else ())
+        opening = self._openings.of(session, lambda: facts_in(source, content) if source.form != TEXT else (), source.path)
         if opening is None:
             return done._replace(state="excluded")
         copied = 0

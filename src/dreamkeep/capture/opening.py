@@ -9,7 +9,7 @@ from typing import Any
 from dreamkeep.capture.content import Content, cuts
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.sources import DOCUMENT, Source
+from dreamkeep.capture.sources import DOCUMENT, Source, discovery
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
@@ -32,13 +32,13 @@ class Openings:
         self._ids = ids
         self._excluded = excluded
 
-    def of(self, session: str, facts: Callable[[], Iterable[Fact]]) -> list[Event] | None:
+    def of(self, session: str, facts: Callable[[], Iterable[Fact]], path: str = "") -> list[Event] | None:
         """The event that opens it, to be appended together with what was captured first (nothing when it is open already);
-        None when this session is not to be captured."""
+        None when this session is not to be captured. `path`: where its source is, which may tell what is not told in it."""
         known = self._journals.writer(session).all_carried()
         if known.get("opened") is not None and known.get("cwd") and not self._excluded.patterns:
             return []
-        cwd = str(known.get("cwd") or "") or cwd_in(facts())
+        cwd = str(known.get("cwd") or "") or cwd_in(facts()) or self._folder(session, path)
         project = str(known.get("project") or "") or self.project(cwd)
         if self._excluded.session(cwd, project):
             return None
@@ -50,6 +50,12 @@ class Openings:
         # The cursor makes it once only, also when two processes capture the same session at the same time.
         where: Carry = {"cwd": cwd, "project": project} if cwd else {}
         return [self._event(Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1, **where})]
+
+    def _folder(self, session: str, path: str) -> str:
+        """By what its agent keeps elsewhere: some do (`folder` of its module)."""
+        where = getattr(discovery(session.partition(":")[0]), "folder", None) if path else None
+        found = str(where(self._host, path)) if where else ""
+        return found if found.isprintable() else ""
 
     def project(self, cwd: str) -> str:
         return project_of(self._host, cwd, os.uname().nodename) if os.path.isabs(cwd) else ""

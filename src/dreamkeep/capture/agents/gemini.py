@@ -4,22 +4,26 @@
     ~/.gemini/tmp/<project>/chats/session-….json                                older: one document, rewritten whole
     ~/.gemini/tmp/<project>/chats/<parent's id>/<id>.jsonl                      a subagent's session
     ….unreadable-<ms>                                                           set aside by the client
+    ~/.gemini/projects.json                                                     {"projects": {<folder>: <project>}}
 
 `$GEMINI_CLI_HOME` stands for the home folder. Only the header in the file has the whole id.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from os.path import basename, join
+from os.path import basename, isabs, join
 
 from dreamkeep.capture.sources import DOCUMENT, LINES, Source
-from dreamkeep.host import Host
+from dreamkeep.host import Host, read_file
 
 AGENT = "gemini"
 _FILE = re.compile(r"session-\d{4}-\d\d-\d\dT\d\d-\d\d-[^/]{1,100}?\.jsonl?(\.unreadable-\d+)?")
 _SUBAGENT = re.compile(r"(?:.*/)?tmp/[^/]+/chats/([^/]+)/([^/]+)\.jsonl(\.unreadable-\d+)?")
+_PROJECT = re.compile(r"(.*/\.gemini)/tmp/([^/]+)/chats/")
+_LARGEST_LIST = 4 << 20
 _ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\\x00-\x1f]{1,200})"')
 
 
@@ -80,3 +84,20 @@ def identify(path: str, head: bytes) -> str:
         return ""
     found = _ID.search(head)
     return found[1].decode("utf-8", "replace") if found else ""
+
+
+def folder(host: Host, path: str) -> str:
+    """The folder of the project in which the session lies, by the client's own list; "" when that does not tell."""
+    place = _PROJECT.match(path)
+    if not place:
+        return ""
+    listed = f"{place[1]}/projects.json"
+    try:
+        at = host.stat(listed)
+        if at is None or at.is_folder or at.size > _LARGEST_LIST:
+            return ""
+        projects = json.loads(read_file(host, listed))["projects"]
+        folders = [one for one, name in projects.items() if name == place[2] and isabs(one)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""  # half written, or of another form: then it does not tell
+    return folders[0] if len(folders) == 1 else ""
