@@ -51,6 +51,8 @@ class Kind:
     TURN_SETTLED = "turn.settled"
     TURN_RECORDED = "turn.recorded"
     MESSAGE_ADDED = "message.added"
+    #: Said by a repair: nothing will end that compaction any more.
+    COMPACTION_CLOSED = "compaction.closed"
     # What was captured raw (session/raw.py).
     SOURCE_OPENED = "source.opened"
     SOURCE_READ = "source.read"

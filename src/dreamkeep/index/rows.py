@@ -16,7 +16,7 @@ from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
-_FOLDED = RAW | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED}
+_FOLDED = RAW | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED, Kind.COMPACTION_CLOSED}
 
 
 class Rows:

@@ -168,6 +168,9 @@ class Fold:
             if event.body.get("what") == "moved":
                 self._moved(event.body)
             return summary
+        if event.kind == Kind.COMPACTION_CLOSED:
+            self._segments.give_up(event.body.get("opened_at"), str(event.body["closing"]), event.at)
+            return summary
         if event.kind == Kind.LINEAGE_FOUND:
             return self._fact(summary, "", _edge(event.body))
         if event.kind in (Kind.TAP_OPENED, Kind.TAP_CLOSED):

@@ -91,6 +91,10 @@ class Pairing:
     def died(self, owner: str, at: str | None) -> None:
         self._close(lambda entity: entity.owner == owner, FAILED, c.AGENT_DIED, at)
 
+    def given_up(self, opened_at: str | None, closing: str, at: str | None) -> None:
+        """Nothing will end it any more. What is told of it later still counts."""
+        self._close(lambda entity: entity.opened_at == opened_at, FAILED, closing, at)
+
     def changed(self, reason: str, id: str, moment: Moment) -> None:
         """The context changed without a compaction."""
         self._replayed = {}  # a load may tell the history once more, from its beginning

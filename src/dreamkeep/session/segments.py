@@ -128,6 +128,10 @@ class Folding:
         elif isinstance(fact, Owner):
             self._own(fact, at)
 
+    def give_up(self, opened_at: str | None, closing: str, at: str) -> None:
+        """A compaction of which a repair says that nothing will end it."""
+        self._pairing.given_up(opened_at, closing, at)
+
     def _move(self, place: Place, *, is_log: bool) -> None:
         self._place = max(place, self._place)
         if not is_log:

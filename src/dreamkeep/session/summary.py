@@ -52,7 +52,7 @@ def step(summary: Summary, event: Event) -> Summary:
     if kind in RAW or kind in _ABOUT_SOURCES:
         return summary  # what they say is told by their facts
     change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
-    if kind != Kind.SESSION_PLACED and not body.get("captured"):
+    if kind != Kind.SESSION_PLACED and not body.get("captured") and not body.get("recovered"):
         # What was captured tells its own times; ours may be much later.
         change["last_at"] = max(summary.last_at or "", event.at)  # what is told late does not make it older
         change["started_at"] = summary.started_at or event.at
