@@ -1,6 +1,6 @@
 """The ledger of one repair: what was there is kept and durable before anything is changed.
 
-    aside/repair-<undo id>/undo.jsonl       what was done, one JSON object a line, each synced before the act it speaks of
+    aside/repair-<undo id>/undo.json       what was done, one JSON object a line, each synced before the act it speaks of
     aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
 
 Three kinds of line, by what they name: `file` (its bytes before, and what they will be), `mode`, `journal` (how long it was; the
@@ -30,7 +30,7 @@ from dreamkeep.recovery.mending import MENDED, Done, left
 
 ASIDE = "aside"
 PREFIX = "repair-"
-NOTES = "undo.jsonl"
+NOTES = "undo.json"
 SHARED = "shared"
 _BLOCK = 1 << 20
 _WAIT_S = 60.0

@@ -1,0 +1,256 @@
+"""Undo a repair: each file whose bytes are still as the repair left them gets its earlier bytes back; what changed since stays.
+
+Of a journal only the end can be taken back: under its lock, if nothing but frames of that repair follows what was there before.
+Everything is looked at as it is, not as notes say it should be, so an undo that dies half-way is simply run again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from dreamkeep.errors import NotFound, from_os
+from dreamkeep.host import Host, lock, read_file, write_all
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import parse
+from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.settle import set_aside
+from dreamkeep.recovery.ledger import ASIDE, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes, staged
+
+_WAIT_S = 60.0
+_BLOCK = 1 << 20
+
+
+class Refusal(Exception):
+    """Why one thing is left as it is."""
+
+
+class Step(NamedTuple):
+    """What one note came to: `reason` is "" when what it names is as it was before the repair."""
+
+    where: str
+    fault: str
+    reason: str
+    session: str = ""
+
+
+def which(host: Host, root: str, text: str) -> str:
+    """A repair's id, from itself or a unique beginning of it."""
+    known = folders(host, root)
+    matches = [one for one in known if one == text] or [one for one in known if text and one.startswith(text)]
+    if len(matches) != 1:
+        what = f"there is no repair {text!r} to undo" if not matches else f"{text!r} is not one repair but {len(matches)}"
+        some = ", ".join(known[-5:]) or "none was applied"
+        raise NotFound(what, where=f"{root}/{ASIDE}", next=f"The last ones: {some}.")
+    return matches[0]
+
+
+def undo(host: Host, root: str, undo_id: str) -> list[Step]:
+    """The newest change first. One that is refused hinders no other."""
+    found = notes(host, root, undo_id)
+    void = {note["void"] for note in found if "void" in note}
+    later = {note["settled"]: note["after"] for note in found if "settled" in note}
+    steps = []
+    for note in reversed(found):
+        if note["n"] in void:
+            continue
+        where = note.get("file") or note.get("mode") or note.get("journal")
+        if where is None and "final" not in note:
+            continue
+        reason = _undone(_Undo(host, root, undo_id), {**note, "after": later.get(note["n"], note.get("after"))})
+        steps.append(Step(where or note["final"], note.get("fault", ""), reason, note.get("session", "")))
+    return steps
+
+
+def _undone(back: _Undo, note: Note) -> str:
+    try:
+        if "file" in note:
+            back.file(note)
+        elif "mode" in note:
+            back.mode(note)
+        elif "journal" in note:
+            back.journal(note)
+        else:
+            return str(note["why"])
+    except Refusal as refusal:
+        return str(refusal)
+    except OSError as problem:
+        raise from_os(problem, "undoing a repair", str(problem.filename or note.get("file") or note.get("journal"))) from problem
+    return ""
+
+
+class _Undo:
+    def __init__(self, host: Host, root: str, undo_id: str) -> None:
+        self._host = host
+        self._root = root
+        self._mark = mark_of(undo_id)
+        self._folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
+
+    # -- files
+
+    def file(self, note: Note) -> None:
+        host, path, before = self._host, note["file"], note["before"]
+        if (temp := note.get("temp")) and host.stat(temp) is not None:
+            host.remove(temp)
+        now = file_digest(host, path)
+        if _same(now, before):
+            return
+        if note["after"] == "later":
+            raise Refusal("the repair did not finish, so what it left there is not known")
+        if not _same(now, note["after"]):
+            raise Refusal("it was changed since the repair")
+        if before is None:
+            host.remove(path)
+        else:
+            self._give_back(path, before, appeared=now is None)
+        host.sync_folder(os.path.dirname(path))
+
+    def _give_back(self, path: str, before: Note, *, appeared: bool) -> None:
+        host, data = self._host, self._kept(before)
+        temp = f"{path}.{host.random(8).hex()}.tmp"
+        staged(host, temp, data, None)
+        if host.stat(temp) and before["mode"] != 0o600:
+            host.set_mode(temp, before["mode"])
+        if not appeared:
+            host.replace(temp, path)
+            return
+        try:
+            host.link(temp, path)
+        except FileExistsError:
+            raise Refusal("something appeared there meanwhile") from None
+        finally:
+            host.remove(temp)
+
+    def _kept(self, before: Note) -> bytes:
+        """The bytes that were kept, if they are still what they were."""
+        path = f"{self._folder}/{before['kept']}"
+        if not _same(file_digest(self._host, path), before):
+            raise Refusal("the bytes that were kept for this are gone (its session was deleted?) or damaged")
+        return read_file(self._host, path)
+
+    def mode(self, note: Note) -> None:
+        now = self._host.stat(note["mode"])
+        if now is None:
+            raise Refusal("it is not there any more")
+        if now.mode == note["before"]:
+            return
+        if now.mode != note["after"]:
+            raise Refusal("its mode was changed since the repair")
+        self._host.set_mode(note["mode"], note["before"])
+
+    # -- journals
+
+    def journal(self, note: Note) -> None:
+        folder, before = f"{self._root}/{note['journal']}", note["before"]
+        if self._host.stat(folder) is None:
+            if before is not None:
+                raise Refusal("the journal is gone (its session was deleted?)")
+            return
+        with self._locked(folder) as handle:
+            numbers = parts.numbers(self._host, folder)
+            last = before["part"] if before else 0
+            newer = [number for number in numbers if number > last]
+            if before and last not in numbers:
+                raise Refusal("a part is missing that was there")
+            for number in newer:
+                self._only_ours(folder, number, 0)
+            if before is None:
+                self._remove(folder, newer, handle)
+                return
+            tail = None if before.get("cold") else self._checked_end(folder, before, newer)
+            self._remove_parts(folder, newer)
+            if not before.get("cold"):
+                self._cut_back(folder, before, tail)
+            if self._host.end(handle) != before["lock"]:
+                self._host.cut(handle, before["lock"])
+
+    @contextmanager
+    def _locked(self, folder: str) -> Iterator[int]:
+        handle = self._host.open_lock(f"{folder}/{parts.LOCK}")
+        try:
+            lock(self._host, handle, where=folder, wait_s=_WAIT_S)
+            yield handle
+        finally:
+            self._host.close(handle)
+
+    def _checked_end(self, folder: str, before: Note, newer: list[int]) -> bytes:
+        """What stood after the last good frame (perhaps nothing); and that the part can be brought back to that."""
+        path = f"{folder}/{parts.name(before['part'])}"
+        if self._host.stat(path) is None:
+            raise Refusal("the part was compressed since the repair")
+        if crc_of(self._host, path, before["size"]) != before["crc"]:
+            raise Refusal("what was there before the repair is not there any more")
+        tail = self._kept(before["tail"]) if "tail" in before else b""
+        if newer or not tail.startswith(self._after(path, before["size"], len(tail) + 1)):
+            self._only_ours(folder, before["part"], before["size"])
+        return tail
+
+    def _after(self, path: str, offset: int, size: int) -> bytes:
+        handle = self._host.open_read(path)
+        try:
+            return self._host.read(handle, size, offset)
+        finally:
+            self._host.close(handle)
+
+    def _only_ours(self, folder: str, number: int, offset: int) -> None:
+        """Everything from there on is frames of this repair, or a piece of an append that nobody was promised."""
+        if parts.is_cold(self._host, folder, number):
+            raise Refusal("the part was compressed since the repair")
+        at = offset
+        with parts.stream(self._host, folder, number, offset) as source:
+            while line := source.readline(parts.LONGEST_LINE):
+                frame = parse(line.removesuffix(b"\n"))
+                if frame is None and line.strip():
+                    rest = source.read(_BLOCK)
+                    if rest or number != parts.numbers(self._host, folder)[-1]:
+                        raise Refusal("something lies there that the repair did not write")
+                    self._set_aside(folder, Tail(number, at, len(line), whole=False))
+                    return
+                if frame and not frame["id"].partition(".")[0].replace("-", "").endswith(self._mark):
+                    raise Refusal("the journal was appended to since the repair")
+                at += len(line)
+
+    def _set_aside(self, folder: str, tail: Tail) -> None:
+        handle = self._host.open_read(f"{folder}/{parts.name(tail.part)}")
+        try:
+            set_aside(self._host, f"{self._root}/{ASIDE}", folder, handle, tail)
+        finally:
+            self._host.close(handle)
+
+    def _remove_parts(self, folder: str, newer: list[int]) -> None:
+        # From the end: a crash in between leaves a journal that is only shorter.
+        for number in reversed(newer):
+            self._host.remove(f"{folder}/{parts.name(number)}")
+            self._host.sync_folder(folder)
+
+    def _cut_back(self, folder: str, before: Note, tail: bytes | None) -> None:
+        path = f"{folder}/{parts.name(before['part'])}"
+        tail = tail or b""
+        there = self._after(path, before["size"], len(tail) + 1)
+        if there == tail:
+            return
+        handle = self._host.open_append(path)
+        try:
+            if not tail.startswith(there):
+                self._host.cut(handle, before["size"])
+                self._host.sync(handle)
+                there = b""
+            write_all(self._host, handle, tail[len(there) :])
+            self._host.sync(handle)
+        finally:
+            self._host.close(handle)
+
+    def _remove(self, folder: str, newer: list[int], handle: int) -> None:
+        """A journal that the repair began."""
+        self._remove_parts(folder, newer)
+        self._host.cut(handle, 0)
+        self._host.remove(f"{folder}/{parts.LOCK}")
+        if not self._host.names(folder):
+            self._host.remove_folder(folder)
+            self._host.sync_folder(os.path.dirname(folder))
+
+
+def _same(now: Note | None, then: Note | None) -> bool:
+    return now == then or (now is not None and then is not None and now["sha256"] == then["sha256"])
