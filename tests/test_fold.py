@@ -285,6 +285,108 @@ def test_what_lay_between_what_hooks_told_is_shown_between_it(heard: Heard) -> N
     assert heard.shown()["messages"][-1]["text"] == "a turn that no hook told of"
 
 
+def test_a_session_that_was_there_before_its_hooks_keeps_its_order(heard: Heard) -> None:
+    """As seen: hooks are installed, an old session is resumed, its transcript is read at the end of that turn."""
+    before = [
+        line("user", "o1", "the old prompt", 0),
+        line("assistant", "o2", [{"type": "text", "text": "Long ago."}], 0, id="m0"),
+    ]
+    heard.hooks(*HOOKS[:4])
+    heard.lines(*before, *TRANSCRIPT[:4])
+    assert [m["text"] or "call" for m in heard.shown()["messages"]] == [
+        "the old prompt",
+        "Long ago.",
+        "continue",
+        "call",
+        "a.txt",
+        "There is a.txt.",
+    ]
+    assert [turn["prompt"] for turn in heard.shown()["turns"]] == ["the old prompt", "continue"]
+    heard.hooks(*HOOKS[4:])
+    heard.lines(*TRANSCRIPT[4:])
+    assert heard.words() == [("user", "the old prompt"), ("assistant", "Long ago."), *WORDS]
+    assert [turn["prompt"] for turn in heard.shown()["turns"]] == ["the old prompt", "continue", "continue"]
+
+
+def test_going_back_takes_nothing_that_lies_before_though_it_came_later(tmp_path: Path) -> None:
+    """The old turns were read after the hook had told of the new one, which is the one that is taken back."""
+    heard = Heard(tmp_path / "keep", f"codex:{SID}")
+
+    def record(kind: str, **payload: Any) -> bytes:
+        return json.dumps({"timestamp": "2026-11-01T10:00:01.000Z", "type": kind, "payload": payload}).encode()
+
+    def turn(id: str, prompt: str) -> list[bytes]:
+        said = [{"type": "input_text", "text": prompt}]
+        return [
+            record("event_msg", type="task_started", turn_id=id),
+            record("response_item", type="message", role="user", content=said),
+            record("event_msg", type="user_message", message=prompt),
+            record("event_msg", type="task_complete", turn_id=id, last_agent_message=""),
+        ]
+
+    heard.hooks(("UserPromptSubmit", {"prompt": "new", "turn_id": "t2"}), ("Stop", {"turn_id": "t2"}))
+    heard.lines(record("session_meta", id=SID, cwd="/home/dev/shop"), *turn("t1", "old"), *turn("t2", "new"))
+    heard.lines(record("event_msg", type="thread_rolled_back", num_turns=1))
+    assert [(m["text"], m.get("mark")) for m in heard.shown()["messages"]] == [("old", None), ("new", "rewound")]
+
+
+def test_what_a_transcript_tells_behind_a_compaction_lies_in_the_segment_behind_it(heard: Heard) -> None:
+    """As seen: the hooks' words of the next turn are journaled before the transcript with the boundary is read."""
+    boundary = {
+        "parentUuid": None,
+        "type": "system",
+        "subtype": "compact_boundary",
+        "compactMetadata": {"trigger": "manual"},
+        "uuid": "b1",
+        "timestamp": "2026-11-01T10:00:04.500Z",
+        "sessionId": SID,
+    }
+    summary = json.loads(line("user", "b2", "In short: there is a.txt.", 4)) | {"isCompactSummary": True}
+    heard.hooks(*HOOKS[:4])
+    heard.lines(*TRANSCRIPT[:4])
+    heard.hooks(("PreCompact", {"trigger": "manual"}), ("PostCompact", {"trigger": "manual"}), *HOOKS[4:])
+    heard.lines(json.dumps(boundary).encode(), json.dumps(summary).encode(), *TRANSCRIPT[4:])
+    shown = heard.shown()
+    found = [(m["text"] or "call", m["segment"].rpartition("#")[2]) for m in shown["messages"]]
+    assert found[:4] == [(text, "1") for text in ("continue", "call", "a.txt", "There is a.txt.")]
+    assert found[4:] == [(text, "2") for text in ("In short: there is a.txt.", "continue", "Done.")]
+    assert [one["sources"] for one in shown["compactions"]] == [["transcript", "hook"]]
+
+
+def test_a_hook_and_a_transcript_that_call_a_tool_by_other_ids_tell_of_one_use(tmp_path: Path) -> None:
+    """Qwen Code 0.15: its hooks say `toolu_…`, its transcript what the model said."""
+
+    def record(kind: str, uuid: str, part: dict[str, Any], **more: Any) -> bytes:
+        message = {"role": "model" if kind == "assistant" else "user", "parts": [part]}
+        about = {"uuid": uuid, "timestamp": "2026-11-01T10:00:01.000Z", "sessionId": SID, "type": kind}
+        return json.dumps(about | {"message": message} | more).encode()
+
+    args = {"command": "ls", "is_background": False}
+    answer = {"functionResponse": {"id": "call_7", "name": "run_shell_command", "response": {"output": "Output: a.txt"}}}
+    heard = Heard(tmp_path / "keep", f"qwen:{SID}")
+    use = {"tool_name": "run_shell_command", "tool_input": args, "tool_use_id": "toolu_1794_x"}
+    heard.hooks(
+        ("UserPromptSubmit", {"prompt": "look"}),
+        ("PostToolUse", use | {"tool_response": {"llmContent": "Output: a.txt", "returnDisplay": "a.txt"}}),
+        ("UserPromptSubmit", {"prompt": ""}),
+        ("Stop", {"last_assistant_message": "There."}),
+    )
+    heard.lines(
+        record("user", "u1", {"text": "look"}),
+        record("assistant", "u2", {"functionCall": {"id": "call_7", "name": "run_shell_command", "args": args}}),
+        record("tool_result", "u3", answer, toolCallResult={"callId": "call_7", "status": "success"}),
+        record("assistant", "u4", {"text": "There."}),
+    )
+    shown = heard.shown()["messages"]
+    assert [(m["role"], m["text"]) for m in shown] == [
+        ("user", "look"),
+        ("assistant", ""),
+        ("tool", "Output: a.txt"),
+        ("assistant", "There."),
+    ]
+    assert {m["tool"]["id"] for m in shown if m.get("tool")} == {"call_7"}
+
+
 def test_a_session_that_ended_stays_so_when_its_turns_are_only_read_late(heard: Heard) -> None:
     """A client that was ended by a signal: its last hook and its transcript come together."""
     heard.hooks(*HOOKS[:2])

@@ -18,7 +18,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 8
+VERSION = 9
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -205,8 +205,8 @@ class SqliteStore:
     def _take_back(self, session: int, batch: Batch) -> None:
         for taken in batch.taken:
             self._db.execute(
-                "UPDATE messages SET mark = ? WHERE session = ? AND mark = ? AND (seq, n) >= (?, ?)"
-                + (" AND (seq, n) < (?, ?)" if taken.end else ""),
+                "UPDATE messages SET mark = ? WHERE session = ? AND mark = ? AND (base_seq, base_n, seq, n) >= (?, ?, ?, ?)"
+                + (" AND (base_seq, base_n, seq, n) < (?, ?, ?, ?)" if taken.end else ""),
                 (taken.after, session, taken.before, *taken.start, *(taken.end or ())),
             )
         for place in batch.removed:

@@ -3,6 +3,7 @@
 One session may be heard on several channels: its transcript, its hooks, the tap. Each message counts once. Two messages of
 different channels are one when they have the same key, or the same role and the same words (each is paired once with each
 channel, so "continue" said twice stays two); the stronger channel's form is the one that is shown, in the place of the first.
+The order of a transcript is the truth: what it tells behind other messages lies behind them, whoever told of it before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dreamkeep.session import turns as t
 from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
-from dreamkeep.session.messages import Message, Taken
+from dreamkeep.session.messages import Message, Order, Taken
 from dreamkeep.session.records import records
 from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
@@ -34,8 +35,8 @@ _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
 _OWN_AGENT = "python"
 _CONNECTIONS = 8
-#: Agents whose tools have one id in their protocol and another in their store.
-_UNLIKE_IDS = frozenset(("hermes",))
+#: Agents whose tools have one id in their protocol or hooks and another in their store.
+_UNLIKE_IDS = frozenset(("hermes", "qwen"))
 _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 #: Before a record's id, so that it is no message's key.
@@ -301,6 +302,8 @@ class Fold:
             changes.keys[nth] = (message.seq, message.n)
         if said.role == f.ASSISTANT and bit == FILE:
             self._state["answer"] = said.key
+        if bit == FILE:
+            self._state["told"] = list(message.place)
         if mark == f.PARTIAL:
             self._state["partial"] = said.key
         return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
@@ -401,9 +404,25 @@ class Fold:
             other = other._replace(role=said.role, text=said.text, at=said.at or other.at, tool=tool, mark=mark)
         elif said.tool:
             other = other._replace(tool={**said.tool, **(other.tool or {})})
+        if bit == FILE:
+            other = self._in_order(other)
         self._changes.put(other._replace(heard=other.heard | _also(bit)), said.key, twin if stronger else _twin_of(other))
         # What this channel says next, and nobody has said before, belongs behind this message: not to the end.
         self._state.setdefault("anchors", {})[str(bit)] = list(other.place)
+
+    def _in_order(self, other: Message) -> Message:
+        """A transcript's messages lie as it has them: one that a hook told of before the transcript was read goes behind
+        what the transcript tells before it (a session that was there before its hooks, what an agent says to begin with)."""
+        if other.place < self._told():
+            self._n += 1
+            other = other._replace(base=(self._seq, self._n))
+        self._state["told"] = list(other.place)
+        return other
+
+    def _told(self) -> tuple[int, int]:
+        """The place of what the transcript told last."""
+        seq, n = self._state.get("told", (0, 0))
+        return seq, n
 
     def _heard(self, channel: str) -> int:
         bit = _BITS.get(channel, FILE)
@@ -428,10 +447,12 @@ class Fold:
         bit = self._heard(channel)
         turn = self._changes.turn(began.turn)
         name = began.turn
-        if turn is None and self._state["channels"] != bit and began.prompt.strip():
-            said = self._changes.twin(_words(f.USER, began.prompt), bit)
-            if said is not None and said.turn:
-                turn, name = self._changes.turn(said.turn), said.turn
+        elsewhere = self._state["channels"] != bit and began.prompt.strip()
+        said = self._changes.twin(_words(f.USER, began.prompt), bit) if elsewhere else None
+        if turn is None and said is not None and said.turn:
+            turn, name = self._changes.turn(said.turn), said.turn
+        if turn is not None and said is not None and said.turn == name and bit == FILE and (turn.seq, turn.n) < self._told():
+            turn = turn._replace(seq=self._seq, n=self._n + 1)  # as its prompt, which comes next
         owners = self._state.get("owners")
         owner = owners[-1][1] if owners and bit == ACP else ""
         fresh = turn is None
@@ -472,11 +493,11 @@ class Fold:
         place = self._place_of(rewound.key)
         if place is None and rewound.turns > 0:
             last = self._changes.last_turns(min(rewound.turns, 1000))
-            place = (last[0].seq, last[0].n) if last else None
+            place = (last[0].seq, last[0].n, 0, 0) if last else None
         if place is None and rewound.all:
-            place = (0, 0)
+            place = (0, 0, 0, 0)
         if place is not None:
-            self._changes.take(Taken(place, (place[0], place[1] + 1) if rewound.only else None))
+            self._changes.take(Taken(place, (*place[:3], place[3] + 1) if rewound.only else None))
         return summary
 
     def _restored(self, summary: Summary, channel: str, restored: f.Restored) -> Summary:
@@ -485,10 +506,10 @@ class Fold:
             self._changes.take(Taken(place, back=False))
         return summary
 
-    def _place_of(self, key: str) -> tuple[int, int] | None:
+    def _place_of(self, key: str) -> Order | None:
         """Of the message, or of the first thing that the record said."""
         found = (self._changes.message(name) for name in (key, _RECORD + key)) if key else ()
-        return min((message[:2] for message in found if message), default=None)
+        return min((message.order for message in found if message), default=None)
 
     # -- segments, lineage, and what else there is to know
 
@@ -498,6 +519,10 @@ class Fold:
         if isinstance(signal, f.Signal) and signal.turn:
             signal = signal._replace(turn=self._turn_of(channel, signal.turn) or "")
         self._segments.step(self._here(), signal, self._at)
+        if _BITS.get(channel, FILE) == FILE and self._segments.is_cut(self._here()):
+            # What the transcript tells from here on lies behind the boundary, also what others told of before it was read.
+            self._state.get("anchors", {}).pop(str(FILE), None)
+            self._state["told"] = list(self._here())
         return summary
 
     def _edged(self, summary: Summary, channel: str, edge: f.Edge) -> Summary:

@@ -10,6 +10,8 @@ from dreamkeep.session.facts import REWOUND
 
 USER = "user"
 
+Order = tuple[int, int, int, int]
+
 
 class Message(NamedTuple):
     """`n` is 0 where the frame holds one message, else its number in the frame, from 1: seq 7, or seq 7.1, 7.2, …
@@ -34,12 +36,17 @@ class Message(NamedTuple):
     def place(self) -> tuple[int, int]:
         return self.base or (self.seq, self.n)
 
+    @property
+    def order(self) -> Order:
+        """Where it is shown: of several at one place, in the order in which they came."""
+        return *self.place, self.seq, self.n
+
 
 class Taken(NamedTuple):
     """A stretch of messages that the user took back, or (`back` False) got back; without `end`: all from `start` on."""
 
-    start: tuple[int, int]
-    end: tuple[int, int] | None = None
+    start: Order
+    end: Order | None = None
     back: bool = True
 
     @property
@@ -52,7 +59,7 @@ class Taken(NamedTuple):
         return REWOUND if self.back else ""
 
     def applied(self, message: Message) -> Message:
-        inside = message[:2] >= self.start and (self.end is None or message[:2] < self.end)
+        inside = message.order >= self.start and (self.end is None or message.order < self.end)
         return message._replace(mark=self.after) if inside and message.mark == self.before else message
 
 

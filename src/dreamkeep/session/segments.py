@@ -161,6 +161,10 @@ class Folding:
         low = self._spoken if is_log else self._began
         return Moment(self._place, low, None if is_log else self._place, self._since, self._turn, self._owner, at)
 
+    def is_cut(self, place: Place) -> bool:
+        """Whether a boundary lies just before what is said at that place."""
+        return any(cut.place == place and cut.precision != HISTORIC for cut in self._cuts(""))
+
     # -- the view
 
     def view(
