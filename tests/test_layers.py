@@ -41,6 +41,8 @@ OS_EXCEPTIONS = {
     "surfaces/cli/show.py": {"time"},  # how often to look while following
     "capture/hook.py": {"fcntl", "time"},  # stands by itself: loads nothing of ours
     "capture/tap.py": {"fcntl", "subprocess", "time"},  # pipes and the agent's process are its work; disk goes through the host
+    "capture/tap_signals.py": {"subprocess", "time"},  # a part of tap.py
+    "capture/tap_guard.py": {"time"},  # a process of its own; loads nothing of ours
     "surfaces/cli/text.py": {"time"},  # a progress line's own pace
 }
 
@@ -124,8 +126,8 @@ def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "os"
     }
     harmless = {"os.path", "os.fspath", "os.PathLike", "os.environ", "os.pathsep", "os.uname", "os.devnull"}
-    if name == "capture/tap.py":
-        return  # pipes and signals are its work
+    if name in ("capture/tap.py", "capture/tap_signals.py", "capture/tap_guard.py"):
+        return  # pipes and signals are their work
     cli = {"os.dup2", "os.open", "os.O_WRONLY"} if name == "surfaces/cli/__init__.py" else set()
     assert touched <= harmless | cli, touched
 

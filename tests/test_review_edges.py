@@ -142,7 +142,6 @@ def test_a_child_that_goes_on_talking_does_not_keep_the_tap_after_the_agents_end
     assert time.monotonic() - begun < 6
 
 
-@pytest.mark.xfail(strict=False, reason="the group's signal reaches the agent, and is forwarded to it once more")
 def test_a_signal_to_the_whole_group_reaches_the_agent_once(root: Path) -> None:
     """Clients end an agent by its process group; for many agents a second SIGTERM means: at once, without saving."""
     counting = (
@@ -159,22 +158,27 @@ def test_a_signal_to_the_whole_group_reaches_the_agent_once(root: Path) -> None:
         assert tapped.stdout.read() == b"1\n"
 
 
-@pytest.mark.xfail(strict=True, reason="the agent only loses its pipes, and one that does not look at them stays for ever")
 def test_killing_the_tap_ends_the_agent_as_killing_the_agent_would(root: Path) -> None:
     words = [*DREAMKEEP, "--keep", str(root), "tap", "--", "sh", "-c", "echo $$; exec sleep 20"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as tapped:
         assert tapped.stdout is not None
         agent = int(tapped.stdout.readline())
         tapped.kill()
-    time.sleep(0.5)
-    with pytest.raises(ProcessLookupError):
-        os.kill(agent, signal.SIGKILL)
+    until = time.monotonic() + 10
+    while running(agent) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not running(agent)
+
+
+def running(process: int) -> bool:
+    """A dead one that nobody has buried yet does not count."""
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, check=False)
+    return found.stdout.strip()[:1] not in (b"", b"Z")
 
 
 _REFUSES = "import sys, json\nfor l in sys.stdin: print(json.dumps({'jsonrpc':'2.0','id':json.loads(l)['id'],'error':{'code':-32002,'message':'no'}}), flush=True)"  # noqa: E501
 
 
-@pytest.mark.xfail(strict=True, reason="whoever is named in a request is taken for a session")
 def test_a_session_that_the_agent_does_not_have_is_no_session(root: Path) -> None:
     """Clients try to load what they remember; what the agent answers with an error never was there."""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "session/load", "params": {"sessionId": "gone", "cwd": "/w", "mcpServers": []}}

@@ -21,7 +21,7 @@ from acp.schema import AgentMessageChunk, Implementation
 
 from dreamkeep import Keep
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import Chunk, Frame, Queue, Splitter
+from dreamkeep.capture.tap_copy import Chunk, Frame, Held, Job, Queue, Splitter
 from dreamkeep.capture.tap_route import Router, agent_named
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost
@@ -261,6 +261,76 @@ def test_an_update_before_the_answer_to_new_knows_the_folder() -> None:
     routed(router, "c", id=2, method="session/new", params={"cwd": "/w"})
     assert routed(router, "a", method="session/update", params={"sessionId": "s"}) == "s"
     assert router.sessions["s"].cwd == "/w"
+
+
+def test_a_session_is_met_when_the_agent_says_so_and_not_before() -> None:
+    router = Router(None, ["x"])
+    routed(router, "c", id=1, method="session/load", params={"sessionId": "loaded", "cwd": "/l"})
+    routed(router, "c", id=2, method="session/resume", params={"sessionId": "told", "cwd": "/t"})
+    routed(router, "c", id=3, method="session/prompt", params={"sessionId": "prompted"})
+    routed(router, "c", id=4, method="session/load", params={"sessionId": "gone"})
+    routed(router, "c", id=5, method="session/prompt", params={"sessionId": "gone"})
+    routed(router, "c", id=6, method="session/delete", params={"sessionId": "deleted"})
+    routed(router, "c", method="session/cancel", params={"sessionId": "nobody"})
+    names = ["loaded", "told", "prompted", "gone", "deleted", "nobody"]
+    assert not router.sessions and [name for name in names if router.refused(name)] == ["nobody"]
+    assert routed(router, "a", method="session/update", params={"sessionId": "told"}) == "told"
+    assert routed(router, "a", id=1, result=None) == "loaded"
+    assert routed(router, "a", id=3, result={"stopReason": "end_turn"}) == "prompted"
+    assert routed(router, "a", id=4, error={"code": -32002}) == "gone"
+    assert not router.refused("gone")  # another question is open
+    assert routed(router, "a", id=5, error={"code": -32002}) == "gone"
+    assert routed(router, "a", id=6, result={}) == "deleted"
+    assert list(router.sessions) == ["told", "loaded", "prompted"]
+    assert [name for name in names if router.refused(name)] == ["gone", "deleted", "nobody"]
+    assert (router.sessions["loaded"].cwd, router.sessions["loaded"].loaded) == ("/l", True)
+    assert (router.sessions["prompted"].loaded, router.prompted) == (False, {"prompted"})
+
+
+def test_lines_of_nobody_go_where_they_went_before_a_prompt_was_refused() -> None:
+    router = Router(None, ["x"])
+    routed(router, "c", id=1, method="session/new", params={"cwd": "/w"})
+    routed(router, "a", id=1, result={"sessionId": "here"})
+    routed(router, "c", id=2, method="session/prompt", params={"sessionId": "here"})
+    routed(router, "c", id=3, method="session/prompt", params={"sessionId": "gone"})
+    assert router.route("e", b"looking for it") == "gone"
+    routed(router, "a", id=3, error={"code": -32002})
+    assert router.route("e", b"still at work") == "here"
+
+
+def frames(*lines: tuple[str, dict[str, Any]]) -> list[Frame]:
+    return [Frame(n, side, 0, json.dumps(message).encode()) for n, (side, message) in enumerate(lines, 1)]
+
+
+def kept(jobs: list[Job]) -> list[tuple[str, list[int]]]:
+    return [(job.session, [frame.n for frame in job.frames]) for job in jobs]
+
+
+def load(number: int, session: str) -> tuple[str, dict[str, Any]]:
+    return "c", {"id": number, "method": "session/load", "params": {"sessionId": session}}
+
+
+def test_frames_wait_for_the_agents_word_and_then_go_all_to_one_place_in_their_order() -> None:
+    held = Held(Router(None, ["x"]))
+    first, second, other, yes, no, later = frames(
+        load(1, "here"),
+        load(2, "gone"),
+        ("a", {"method": "_vendor/news"}),
+        ("a", {"id": 1, "result": {}}),
+        ("a", {"id": 2, "error": {"code": 1}}),
+        load(3, "never"),
+    )
+    assert kept(held.jobs([first, second])) == []
+    assert kept(held.jobs([other, yes])) == [("", [3]), ("here", [1, 4])]
+    assert kept(held.jobs([no, later])) == [("", [2, 5])]
+    assert kept(held.rest()) == [("", [6])]
+
+
+def test_what_waits_for_the_agents_word_is_bounded() -> None:
+    held = Held(Router(None, ["x"]), most=200)
+    long, yes = frames(load(1, "s" * 300), ("a", {"id": 1, "result": {}}))
+    assert kept(held.jobs([long])) == [("", [1])]
+    assert kept(held.jobs([yes])) == [("s" * 300, [2])]
 
 
 @pytest.mark.parametrize(
@@ -538,6 +608,32 @@ def test_a_session_id_that_can_be_no_name_is_kept_in_the_keeps_own_journal(root:
         tapped.stdin.write(line + b"\n")
         tapped.end()
     assert [kept.line for kept in journaled(root, "")] == [line, line]
+
+
+REFUSES = (
+    "import sys, json\nfor line in sys.stdin:"
+    " print(json.dumps({'id': json.loads(line)['id'], 'error': {'code': -32002, 'message': 'no'}}), flush=True)"
+)
+
+
+def test_what_the_agent_refused_is_all_kept_and_begins_no_session(root: str) -> None:
+    with Tapped(root, sys.executable, "-c", REFUSES) as tapped:
+        tapped.ask("session/load", sessionId="gone", cwd="/w", mcpServers=[])
+        tapped.prompt("gone too", "say hello")
+        tapped.end()
+    assert folders(root) == [KEEP]
+    assert [one.side for one in journaled(root, "")] == ["c", "a", "c", "a"]
+    assert b"say hello" in exact(root)["c"]
+
+
+def test_of_a_deleted_session_nothing_is_kept_that_the_agent_refused(root: str) -> None:
+    with Keep.open(root) as keep:
+        keep.session("gone", agent="acp").record("old", ("assistant", "words"))
+        keep.delete("acp:gone")
+    with Tapped(root, sys.executable, "-c", REFUSES) as tapped:
+        tapped.prompt("gone", "say a secret")
+        tapped.end()
+    assert not any(b"a secret" in path.read_bytes() for path in Path(root).rglob("*") if path.is_file())
 
 
 # -- disks that stall, fail and refuse

@@ -127,7 +127,9 @@ def real_sessions(file: Path) -> tuple[str, str, list[list[Record]]]:
         n += 1
         native = router.route(side, json.dumps(message).encode())
         if native:
-            session, cwd = f"{router.agent}:{native}", router.sessions[native].cwd
+            about = router.about(native)
+            assert about
+            session, cwd = f"{router.agent}:{native}", about.cwd
             if not found[-1]:
                 found[-1].append(opened(router.agent, native, conn))
             found[-1].append(Record("acp", message, "", SIDES[side], f"{conn}#{n}", AT))

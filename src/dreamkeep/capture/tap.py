@@ -4,8 +4,9 @@
     client stdout ◄── pump ◄── agent stdout     own direction, as a pipe would; ends of streams are passed on; nothing waits for
     our stderr ◄── pump ◄── agent stderr        a line, a parser or a disk
 
-What a direct connection would show is shown: signals go to the agent, its exit code comes back (128 + N for signal N), the client
-gets a broken pipe when the agent reads no more. Switched off, the tap *becomes* the agent (exec) and is not there at all.
+What a direct connection would show is shown: signals go to the agent (tap_signals.py), its exit code comes back (128 + N for
+signal N), the client gets a broken pipe when the agent reads no more, and when the tap is killed, so is the agent (tap_guard.py).
+Switched off, the tap *becomes* the agent (exec) and is not there at all.
 
 Unlike elsewhere, pipes and processes are handled here and not by the host: this file is itself a door, and holds no rules.
 """
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dreamkeep.capture.python import Owners
 from dreamkeep.capture.tap_copy import ROOM, Copier, Ending, Queue
 from dreamkeep.capture.tap_route import AGENT, CLIENT, STDERR, Router
+from dreamkeep.capture.tap_signals import Guard, Signals
 from dreamkeep.config import switched_off
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Ids
@@ -50,9 +52,6 @@ _JOURNAL_S = 10.0
 #: Threads change places this often, so that the copy's work never holds up a byte for long.
 _SWITCH_S = 0.000_5
 _NOT_FOUND, _NOT_STARTED = 127, 126
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: What a terminal sends to all of its foreground processes: the agent has it already.
-_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 
 def run(
@@ -267,11 +266,14 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
             connection = Connection(command, environment, copier.queue)
         except OSError as problem:
             return _not_started(command, problem)
-        signals.forward_to(connection.process)
+        guard = _guard(connection.process.pid)
+        signals.forward_to(connection.process, guard)
         connection.start()
         copier.start()
         code = connection.process.wait()
         signals.restore()  # nobody is left to decide about them
+        if guard:
+            guard.end()
         connection.drain()
         connection.silence()
         if not copier.finish(_ending(code), wait_s=_JOURNAL_S):
@@ -282,6 +284,14 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
         sys.setswitchinterval(switch)
 
 
+def _guard(agent: int) -> Guard | None:
+    try:
+        return Guard(agent)
+    except OSError as problem:
+        _say(f"dreamkeep tap: no guard ({problem}): the agent may get a signal twice, and outlive a tap that is killed.")
+        return None
+
+
 def _ending(code: int) -> Ending:
     if code >= 0:
         return Ending(code, None, f"the agent ended with exit code {code}")
@@ -290,43 +300,3 @@ def _ending(code: int) -> Ending:
     except ValueError:
         name = f"signal {-code}"
     return Ending(None, -code, f"the agent was killed by {name}")
-
-
-class Signals:
-    """What we are sent goes to the agent; it decides, and we end when it does."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-        self._before: dict[int, object] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in _FORWARDED:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # what is ignored (nohup) the agent inherits as ignored
-                    self._before[number] = signal.signal(number, self._forward)
-
-    def forward_to(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        for number in self._early:
-            process.send_signal(number)
-
-    def _forward(self, number: int, frame: object) -> None:
-        if number in _FROM_TERMINAL and _in_foreground():
-            return
-        if self._process is None:
-            self._early.append(number)
-        else:
-            self._process.send_signal(number)
-
-    def restore(self) -> None:
-        while self._before:
-            number, handler = self._before.popitem()
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal gave us
-
-
-def _in_foreground() -> bool:
-    for handle in (0, 1, 2):
-        try:
-            return os.tcgetpgrp(handle) == os.getpgrp()
-        except OSError:
-            continue  # no terminal
-    return False

@@ -8,6 +8,9 @@ A frame is [n, side, when it was received (ns)] and perhaps one word: "part" (it
 "open" (the stream ended without a line feed), "lost" with a number of bytes that found no room here; its line is empty. All
 other lines ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
 
+What belongs to a session of which only the client has spoken waits until the agent knows of it, too; if it does not, that goes to
+the keep's own journal: a session that the agent does not have begins no journal.
+
 When the journal can't be written, the bytes wait in the queue; what does not fit is counted; it is tried again until it works.
 """
 
@@ -28,6 +31,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import session_id
 from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.session.raw import pack
 from dreamkeep.session.summary import ACTIVE, ENDED
 
@@ -36,6 +40,8 @@ ROOM = 64 << 20
 #: A longer line is kept in pieces.
 LONGEST_LINE = 8 << 20
 _BATCH = 4 << 20
+#: So much may wait for an agent's first word on a session.
+_HELD = 8 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: How often it is tried again when the agent has ended and somebody waits for us.
 _LAST_TRIES = 3
@@ -187,10 +193,45 @@ _UNKNOWN_END = Ending(None, None, "unknown")
 
 
 class Job(NamedTuple):
-    """Frames for one journal."""
+    """Frames for one journal. `refused`: the session they name, which the agent does not have."""
 
     session: str
     frames: list[Frame]
+    refused: str = ""
+
+
+class Held:
+    """Frames of sessions that the agent may not have. `release` says where they go."""
+
+    def __init__(self, router: Router, most: int = _HELD) -> None:
+        self._router = router
+        self._most = most
+        self._size = 0
+        self._frames: dict[str, list[Frame]] = {}
+
+    def jobs(self, frames: Sequence[Frame]) -> list[Job]:
+        """What can be written now, each in the order of receipt."""
+        jobs: dict[tuple[str, str], Job] = {}
+        for frame in frames:
+            named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
+            self._frames.setdefault(named, []).append(frame)
+            self._size += len(frame.line)
+            if self._router.met(named) or self._router.refused(named) or self._size > self._most:
+                self._release(jobs, named)
+        return list(jobs.values())
+
+    def rest(self) -> list[Job]:
+        """Nobody will say any more."""
+        jobs: dict[tuple[str, str], Job] = {}
+        for named in list(self._frames):
+            self._release(jobs, named)
+        return list(jobs.values())
+
+    def _release(self, jobs: dict[tuple[str, str], Job], named: str) -> None:
+        where = (named, "") if self._router.met(named) else ("", named)
+        frames = self._frames.pop(named)
+        self._size -= sum(len(frame.line) for frame in frames)
+        jobs.setdefault(where, Job(where[0], [], where[1])).frames.extend(frames)
 
 
 class Copier:
@@ -224,6 +265,7 @@ class Copier:
         self.conn = ids.new()
         self.queue = Queue(host.now, room)
         self._splitter = Splitter()
+        self._held = Held(router)
         #: Journals that know of this connection: native id → full id. None: nothing may be written there.
         self._opened: dict[str, str | None] = {}
         self._said = False
@@ -250,12 +292,15 @@ class Copier:
             frames = [frame for chunk in chunks for frame in self._splitter.split(chunk)]
             self._insist(partial(self._keep, frames), len(frames))
             self.queue.done(chunks)
+        self._write(self._held.rest())
         for session in {session for session in self._opened.values() if session is not None}:
             self._insist(partial(self._save_end, session), 0)
 
     def _keep(self, frames: Sequence[Frame]) -> None:
-        jobs = self._jobs(frames)
-        if not self._is_off():
+        self._write(self._held.jobs(frames))
+
+    def _write(self, jobs: Sequence[Job]) -> None:
+        if jobs and not self._is_off():
             for job in jobs:
                 self._insist(partial(self._save, job), len(job.frames))
 
@@ -264,13 +309,6 @@ class Copier:
             return self._host.stat(f"{self._root}/OFF") is not None
         except OSError:
             return False  # it will be told by the first write
-
-    def _jobs(self, frames: Sequence[Frame]) -> list[Job]:
-        jobs: dict[str, Job] = {}
-        for frame in frames:
-            session = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
-            jobs.setdefault(session, Job(session, [])).frames.append(frame)
-        return list(jobs.values())
 
     # -- trouble
 
@@ -310,7 +348,7 @@ class Copier:
 
     def _save(self, job: Job) -> None:
         session = self._id_of(job.session)
-        if session is None:
+        if session is None or (job.refused and not self._may_be_kept(job.refused)):
             return
         try:
             events = [self._opening(session, job)] if session and job.session not in self._opened else []
@@ -323,6 +361,11 @@ class Copier:
             session = None  # for good: nothing brings it back
         self._opened[job.session] = session
         self._trouble.clear()
+
+    def _may_be_kept(self, native: str) -> bool:
+        """Also what is said of a session that is not there may be a secret of one that is excluded, or was deleted."""
+        session = self._id_of(native)
+        return session == "" or (session is not None and not Tombstones(self._host, self._root).has(session))
 
     def _packed(self, job: Job) -> Mapping[str, Any]:
         about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
@@ -362,7 +405,7 @@ class Copier:
         return [Event(self._ids.new(), Kind.SESSION_RESUMED, rfc3339(self._host.now()), {"captured": 1}, {"state": ACTIVE})]
 
     def _folder(self, native: str) -> tuple[str, str]:
-        met = self._router.sessions.get(native)
+        met = self._router.about(native)
         cwd = met.cwd if met and met.cwd.isprintable() else ""
         return cwd, self._project(cwd) if os.path.isabs(cwd) else ""
 

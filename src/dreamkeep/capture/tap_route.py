@@ -3,6 +3,9 @@
     params.sessionId ──► that session           response ──► the session of its request
     result of session/new ──► the new session   nothing of it ──► "", the keep's own journal
 
+Clients ask for sessions that they remember and the agent does not have. So a session is *met* only when the agent says so: by a
+result, or by naming it itself. Until then it is only *named*; whoever keeps the frames waits with them (`met`, `refused`).
+
 Lines that can't be read, and stderr, go where somebody was asked last. A line in pieces can't be parsed, only searched.
 """
 
@@ -48,18 +51,31 @@ class Router:
         self._by_command = agent_named(*command[:_WORDS_OF_COMMAND])
         self._introduced: str | None = None
         self.version = ""
+        #: Those the agent knows of, and those that so far only the client speaks of.
         self.sessions: dict[str, Session] = {}
+        self._named: dict[str, Session] = {}
         self._asked: dict[str, dict[Any, Asked]] = {CLIENT: {}, AGENT: {}}
         #: Sessions that were prompted; whoever looks takes them out.
         self.prompted: set[str] = set()
-        #: The session that was asked for something last.
+        #: The session that was asked for something last, and the one before it that is known to be there.
         self._busy = ""
+        self._was_busy = ""
         #: Where the pieces of a frame that is too long for one go.
         self._going_on: dict[str, str] = {}
 
     @property
     def agent(self) -> str:
         return self._given or self._introduced or self._by_command
+
+    def met(self, session: str) -> bool:
+        return session in self.sessions or not session
+
+    def refused(self, session: str) -> bool:
+        """Only the client spoke of it, and the agent has nothing more to say to that."""
+        return not self.met(session) and not any(asked.session == session for asked in self._asked[CLIENT].values())
+
+    def about(self, session: str) -> Session | None:
+        return self.sessions.get(session) or self._named.get(session)
 
     def route(self, side: str, line: bytes, *, unended: bool = False) -> str:
         """The native id of its session; "" for none. `unended`: the rest of the line comes later."""
@@ -77,7 +93,7 @@ class Router:
     def _logged(self, line: bytes) -> str:
         # One stream for all sessions of an agent: a line that names one of them is that one's.
         for found in _LOGGED_SESSION.finditer(line[:_SEARCHED]):
-            if (name := found[1].decode("utf-8", "replace")) in self.sessions:
+            if self.about(name := found[1].decode("utf-8", "replace")):
                 return name
         return self._busy
 
@@ -97,8 +113,8 @@ class Router:
         found = {"session": _SESSION_ID.search(head), "method": _METHOD.search(head), "id": _ID.search(head)}
         session, method, rpc_id = (match[1].decode("utf-8", "replace") if match else "" for match in found.values())
         if not method:
-            return session if session in self.sessions else self._busy
-        params = {"sessionId": session} if session in self.sessions else {}
+            return session if self.about(session) else self._busy
+        params = {"sessionId": session} if self.about(session) else {}
         return (
             self._message(side, {"method": method, "params": params, "id": json.loads(rpc_id or "null", strict=False)})
             or self._busy
@@ -115,9 +131,12 @@ class Router:
             asked[_id(message["id"])] = Asked(method, session, cwd)
             while len(asked) > _MOST_ASKED:
                 del asked[next(iter(asked))]
-        if session:
-            self._meet(session, cwd, loaded=side == CLIENT and method in ("session/load", "session/resume"))
+        if session and side == AGENT:
+            self._meet(session, cwd)
+        elif session and session not in self.sessions:
+            self._name(session, cwd, loaded=method in ("session/load", "session/resume"))
         if session and method == "session/prompt":
+            self._was_busy = self._busy if self.met(self._busy) else self._was_busy
             self._busy = session
             self.prompted.add(session)
         return session
@@ -133,7 +152,20 @@ class Router:
         made = _text(result.get("sessionId"))
         if made and asked.method in ("session/new", "session/fork"):
             self._meet(made, asked.cwd, parent=asked.session)
+        if asked.session and side == AGENT:
+            # A result for a session that goes is no reason to begin one here.
+            there = "result" in message and not message.get("error") and asked.method != "session/delete"
+            self._told(asked.session, there=there)
         return asked.session or made
+
+    def _told(self, session: str, *, there: bool) -> None:
+        """The agent has answered a request that names a session."""
+        if there:
+            self._meet(session, "")
+        elif self.refused(session):
+            self.prompted.discard(session)
+            if self._busy == session:
+                self._busy = self._was_busy
 
     def _introduce(self, info: object) -> None:
         if isinstance(info, dict) and _text(info.get("name")) and not self.sessions:
@@ -141,14 +173,21 @@ class Router:
             self._introduced = agent_named(info["name"])
             self.version = _text(info.get("version"))[:100]
 
-    def _meet(self, session: str, cwd: str, *, loaded: bool = False, parent: str = "") -> None:
+    def _name(self, session: str, cwd: str, *, loaded: bool) -> None:
+        known = self._named.pop(session, None) or Session(session)
+        self._named[session] = known._replace(cwd=known.cwd or cwd, loaded=known.loaded or loaded)
+        while len(self._named) > _MOST_ASKED:
+            del self._named[next(iter(self._named))]
+
+    def _meet(self, session: str, cwd: str, *, parent: str = "") -> None:
         if not self.sessions:
             self._given = self.agent  # from here on it stands
         known = self.sessions.get(session)
         if known is None:
             # Some agents talk of a new session before they answer the request that made it.
             waiting = [asked.cwd for asked in self._asked[CLIENT].values() if asked.method == "session/new"]
-            self.sessions[session] = Session(session, cwd or (waiting[-1] if waiting else ""), loaded, parent)
+            named = self._named.pop(session, None) or Session(session, cwd or (waiting[-1] if waiting else ""))
+            self.sessions[session] = named._replace(cwd=named.cwd or cwd, parent=parent)
         elif parent and not known.parent:
             self.sessions[session] = known._replace(parent=parent)
         if not self._busy:
