@@ -20,10 +20,10 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.session.facts import Fact, Record
+from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import reader_for
 from dreamkeep.session.raw import pack, unpack
-from dreamkeep.session.records import loads
+from dreamkeep.session.records import loads, row_in
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
@@ -130,15 +130,17 @@ class _Session:
         found: dict[str, str] = {}
         for _, raw in bodies(Reading(self._ingest.host, folder, raw=True), (Kind.SOURCE_ROWS,)):
             if b'"source":"%b"' % self._name.encode() in raw[:200]:
-                found.update(rows.key_of(line) for line in unpack(raw))
+                for line in unpack(raw):
+                    found.update([rows.key_of(line), *((key, rows.GONE) for key in rows.gone_in(line))])
         return found
 
     def _facts(self, found: Iterable[rows.Row]) -> Iterator[Fact]:
         reader = reader_for(self._source.agent, "row", {})
         for row in found:
             data = loads(row.line)
-            if data is not None:
-                yield from reader.read(Record("row", data["row"], "", str(data["table"])))
+            record = row_in(data, "") if data is not None else None
+            if record is not None:
+                yield from reader.read(record)
 
 
 def _batches(found: Iterable[rows.Row]) -> Iterator[list[bytes]]:

@@ -16,6 +16,11 @@ blobs as {"$blob": base64}, text that is no UTF-8 as {"$text": base64}, infiniti
 
     {"table":"messages","row":{"id":1,"role":"user",…}}
 
+Behind the row may stand what other rows say of it and no column does ("beside"); the row itself stays exact:
+
+    {"table":"session","row":{…},"beside":{"gone":["message/msg_7"]}}    rows that we have and that are there no more, once each
+    {"table":"sessions","row":{…},"beside":{"parent_end_reason":"branched"}}
+
 A row's version is a hash of its *glimpse*: all short values, and the length of long ones. SQLite tells the length of a value
 without reading it, so rows that did not change are passed over without reading what they hold. A long text that is replaced
 by another of exactly the same length, with every other column the same, would not be seen; the agents never do that (they
@@ -59,6 +64,13 @@ class Row(NamedTuple):
     line: bytes
 
 
+#: The version of a row that is there no more.
+GONE = "gone"
+
+#: (table, primary key), and what stands beside that row, if anything does.
+Place = tuple[str, object] | tuple[str, object, Mapping[str, object]]
+
+
 class Fingerprint(NamedTuple):
     """`mark` changes when the session's rows do. `empty`: nothing was ever said in it and no worktree belongs to it."""
 
@@ -72,8 +84,8 @@ class Keeper(Protocol):
     def fingerprints(self, base: Base) -> dict[str, Fingerprint]:
         """Every session (the root of a chain) with its fingerprint."""
 
-    def places(self, base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
-        """(table, primary key) of the rows of a session, in the order in which a reader wants them.
+    def places(self, base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
+        """The rows of a session, in the order in which a reader wants them.
 
         Rows in `known` that can't have changed may be left out."""
 
@@ -115,6 +127,12 @@ def key_of(line: bytes) -> tuple[str, str]:
     held = json.loads(line)
     table, row = str(held["table"]), held["row"]
     return f"{table}/{row.get(pk(table))}", _version([_glimpsed(value) for value in row.values()])
+
+
+def gone_in(line: bytes) -> list[str]:
+    """The keys of rows that were there no more when this line was made. Pure."""
+    beside = json.loads(line).get("beside") if b'"beside"' in line else None
+    return [str(key) for key in beside.get("gone", ())] if beside else []
 
 
 def pk(table: str) -> str:
@@ -313,11 +331,11 @@ class Base:
             return _version(_triples(values))
         return None
 
-    def line(self, table: str, key: object) -> bytes:
+    def line(self, table: str, key: object, beside: Mapping[str, object] | None = None) -> bytes:
         for values in self.ask(f"{self._select(table, full=True)} WHERE {quoted(pk(table))} = ?", key):
             pairs = zip(values[::2], values[1::2], strict=True)
             held = {name: _shown(_value(*pair)) for name, pair in zip(self.columns(table), pairs, strict=True)}
-            return _as_json({"table": table, "row": held}).encode()
+            return _as_json({"table": table, "row": held} | ({"beside": beside} if beside else {})).encode()
         raise AssertionError("it was there a moment ago, in the same transaction")
 
     def _select(self, table: str, *, full: bool) -> str:
@@ -339,12 +357,13 @@ def quoted(name: str) -> str:
 # -- rows
 
 
-def _changed(base: Base, places: Iterable[tuple[str, object]], known: Mapping[str, str]) -> Iterator[Row]:
-    for table, key in places:
+def _changed(base: Base, places: Iterable[Place], known: Mapping[str, str]) -> Iterator[Row]:
+    for place in places:
+        table, key = place[:2]
         name = f"{table}/{key}"
         version = base.version(table, key)
         if version is not None and known.get(name) != version:
-            yield Row(name, version, base.line(table, key))
+            yield Row(name, version, base.line(table, key, place[2] if len(place) > 2 else None))
 
 
 def _chunks(found: Iterable[Row]) -> Iterator[list[Row]]:

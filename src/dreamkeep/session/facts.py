@@ -32,6 +32,10 @@ PARTIAL = "partial"  # the agent was stopped in the middle of saying it
 COMPACTED = "compacted"  # repeated for the model's sake by a compaction
 
 
+#: Not a column of a row: what capture saw of it in other rows (capture/rows.py).
+BESIDE = "$beside"
+
+
 class Record(NamedTuple):
     """One raw record as a reader gets it.
 

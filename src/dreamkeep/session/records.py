@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dreamkeep.event import Event, Kind
-from dreamkeep.session.facts import Odd, Record
+from dreamkeep.session.facts import BESIDE, Odd, Record
 from dreamkeep.session.formats.common import items, table, text, when
 from dreamkeep.session.raw import contents
 
@@ -96,11 +96,15 @@ def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> byte
 def _rows(event: Event) -> Iterator[tuple[str, Found]]:
     for content in contents(event.body):
         line = content if isinstance(content, Mapping) else {}
-        row = line.get("row")
-        if isinstance(row, Mapping):
-            yield "row", Record("row", row, "", text(line.get("table")), "main", event.at)
-        else:
-            yield "row", Odd("row", "a row that can't be read is kept raw only")
+        yield "row", row_in(line, event.at) or Odd("row", "a row that can't be read is kept raw only")
+
+
+def row_in(line: Mapping[str, Any], at: str) -> Record | None:
+    """The row, and under `BESIDE` what stands beside it."""
+    row, beside = line.get("row"), line.get("beside")
+    if not isinstance(row, Mapping):
+        return None
+    return Record("row", {**row, BESIDE: beside} if isinstance(beside, Mapping) else row, "", text(line.get("table")), "main", at)
 
 
 def _calls(event: Event) -> Iterator[tuple[str, Found]]:

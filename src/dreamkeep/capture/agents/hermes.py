@@ -2,7 +2,8 @@
 
 A session whose context is compacted by splitting goes on under a new id: the old row's `end_reason` is "compression" and the
 new row's `parent_session_id` is the old one. Such a chain is one session here, named by its root. Branches and delegates are
-sessions of their own.
+sessions of their own. A branch of an older version has no marker: only its parent's `end_reason` tells ("branched"), so that is
+noted beside its row.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dreamkeep.capture.rows import Base, Fingerprint, mark, quoted
+from dreamkeep.capture.rows import Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source
 from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
@@ -19,6 +20,7 @@ from dreamkeep.host import Host
 AGENT = "hermes"
 FILE = "state.db"
 
+_BRANCHED = "branched"
 #: How a row ended that goes on under another id.
 _GOES_ON = ("compression", "turn_boundary_rollover", "turn_boundary_rollover_recovered")
 
@@ -86,6 +88,10 @@ def _goes_on_from(all_: Mapping[str, _Session], one: _Session) -> str | None:
     return before.key
 
 
+def _is_branch(one: _Session, parent: _Session) -> bool:
+    return parent.end_reason == _BRANCHED and not one.marked and one.source not in ("tool", "subagent")
+
+
 def chains(all_: Mapping[str, _Session]) -> dict[str, list[str]]:
     """root → the sessions of its chain, in order."""
     found: dict[str, list[str]] = {}
@@ -125,13 +131,17 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
     }
 
 
-def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
     base.need("Hermes", "sessions", "messages")
-    chain = chains(_sessions(base)).get(session)
+    all_ = _sessions(base)
+    chain = chains(all_).get(session)
     if chain is None:
         raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
     for key in chain:
-        yield "sessions", key
+        parent = all_.get(all_[key].parent or "")
+        yield (
+            ("sessions", key, {"parent_end_reason": _BRANCHED}) if parent and _is_branch(all_[key], parent) else ("sessions", key)
+        )
     # By id, the order in which rows were inserted; `+` keeps SQLite from walking through the whole table for that order.
     marks = ", ".join("?" * len(chain))
     for (row,) in base.ask(f"SELECT id FROM messages WHERE session_id IN ({marks}) ORDER BY +id", *chain):

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.rows import Base, Fingerprint, mark, quoted
+from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source
 from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
@@ -90,14 +90,15 @@ def _sums(base: Base) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
     base.need("OpenCode", "session", "message", "part")
     if base.version("session", session) is None:
         raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
     if base.columns("project") and "project_id" in base.columns("session"):
         for (project,) in base.ask("SELECT project_id FROM session WHERE id = ?", session):
             yield "project", project
-    yield "session", session
+    gone = _gone(base, session, known)
+    yield ("session", session, {"gone": gone}) if gone else ("session", session)
     for (message,) in base.ask(f"SELECT id FROM message WHERE session_id = ? ORDER BY {_order(base, 'message')}", session):
         yield "message", message
         for (part,) in base.ask("SELECT id FROM part WHERE message_id = ? ORDER BY id", message):
@@ -107,6 +108,14 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple
         for (row,) in base.ask(f"SELECT id FROM session_message WHERE session_id = ? ORDER BY {order}", session):
             yield "session_message", row
     yield from _events(base, session, known)
+
+
+def _gone(base: Base, session: str, known: Mapping[str, str]) -> list[str]:
+    """What the user took back is deleted when the next prompt comes: noted beside the session's row, which changes then."""
+    tables = [table for table in ("message", "part", "session_message") if "session_id" in base.columns(table)]
+    there = {f"{table}/{key}" for table in tables for (key,) in base.ask(f"SELECT id FROM {table} WHERE session_id = ?", session)}
+    mine = (key for key, version in known.items() if version != GONE and key.partition("/")[0] in tables)
+    return sorted(key for key in mine if key not in there)
 
 
 def _events(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:

@@ -93,12 +93,21 @@ class Reader:
         for marker, kind in (("_branched_from", "fork"), ("_delegate_from", "subagent")):
             if text(config.get(marker)):
                 yield f.Edge(kind, text(config[marker]), f"model_config.{marker}", at)
-                if kind == "fork" and isinstance(row.get("started_at"), (int, float)):
-                    self.state.setdefault("copying", row["started_at"])
+                if kind == "fork":
+                    self._copies_from(row)
                 return
-        if parent:
+        noted = table(row.get(f.BESIDE)).get("parent_end_reason") == "branched"
+        if parent and (noted or self.state.get("branch")):
+            self.state["branch"] = True  # the parent may be resumed, and then has no end any more
+            yield f.Edge("fork", parent, "parent_session_id, and that session ended as branched", at)
+            self._copies_from(row)
+        elif parent:
             kind = "subagent" if text(row.get("source")) in ("tool", "subagent") else "continuation"
             yield f.Edge(kind, parent, "parent_session_id", at)
+
+    def _copies_from(self, row: Mapping[str, Any]) -> None:
+        if isinstance(row.get("started_at"), (int, float)):
+            self.state.setdefault("copying", row["started_at"])
 
     def _closed(self) -> Iterator[Fact]:
         if closed := self.state.get("closed"):

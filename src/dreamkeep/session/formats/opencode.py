@@ -3,8 +3,10 @@
 A message's row comes before its parts, and either may come again in a newer version. A user's message is a prompt if one of
 its parts is the user's own (not `synthetic`); its id is the turn's id. The answers name it as `parentID`; the last one has a
 `finish` other than "tool-calls", or an `error`. A compaction is a user's message with a part "compaction", and an answer to
-it with `summary: true`, done when that has a `finish`. Newer versions write `session_message` rows instead (from their source
-only; not seen in real data). `event` rows tell the same once more, change by change: kept raw, not read.
+it with `summary: true`, done when that has a `finish`. `session.revert` names the message (or part) from which on the user took
+things back. If it is empty again, that was undone; unless the rows are gone, as they are when a prompt followed. Newer versions
+write `session_message` rows instead (from their source only; not seen in real data). `event` rows tell the same once more, change
+by change: kept raw, not read.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import items, table, text, when
 
 _MESSAGES_REMEMBERED = 32
+_GONE_REMEMBERED = 256
+_LONGEST_ID = 200
 _UNNAMED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
 #: Parts that say nothing: bookkeeping of steps, snapshots and retries.
 _SILENT = frozenset(("step-start", "step-finish", "snapshot", "patch", "agent", "retry"))
@@ -61,10 +65,38 @@ class Reader:
             yield f.Titled(title)
         if parent := text(row.get("parent_id")):
             yield f.Edge("subagent", parent, "session.parent_id", when(row.get("time_created")))
-        reverted = text(table(_parsed(row.get("revert"))).get("messageID"))
-        if reverted and reverted != self.state.get("reverted"):
-            yield f.Rewound(when(row.get("time_updated")), reverted)
-        self.state["reverted"] = reverted
+        yield from self._gone(row)
+        yield from self._reverted(row)
+
+    def _gone(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        """Rows that were deleted: what was in them was taken back, whether we saw that before or not."""
+        keys = [text(key) for key in items(table(row.get(f.BESIDE)).get("gone")) if len(text(key)) <= _LONGEST_ID]
+        for kind, _, key in (one.partition("/") for one in keys):
+            if self._is_reverted("", key) if kind == "part" else self._is_reverted(key, ""):
+                self.state["deleted"] = True
+            names = [key, f"{key}/result"] if kind == "part" else [key]
+            self.state["gone"] = [*self.state.get("gone", ()), *names][-_GONE_REMEMBERED:]
+            yield from (f.Rewound(None, name, only=True) for name in names)
+
+    def _reverted(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        at, told = when(row.get("time_updated")), table(_parsed(row.get("revert")))
+        now = [text(told.get(name))[:_LONGEST_ID] for name in ("messageID", "partID")]
+        before = self.state.get("reverted") or ["", ""]
+        if now == before:
+            return
+        self.state["reverted"] = now
+        if any(before) and not self.state.pop("deleted", False):
+            yield f.Restored(at, before[1] or before[0])
+            yield from (f.Rewound(None, name, only=True) for name in self.state.get("gone", ()))
+        if any(now):
+            yield f.Rewound(at, now[1] or now[0])
+
+    def _is_reverted(self, message: str, part: str) -> bool:
+        """Ids are made in the order of time. `message` "": it is not known whose part it is."""
+        from_message, from_part = self.state.get("reverted") or ("", "")
+        if message and message != from_message:
+            return bool(from_message) and message > from_message
+        return part >= from_part if from_part else bool(message)
 
     # -- messages
 
@@ -103,7 +135,7 @@ class Reader:
         # Of an old message only a tool's part changes (its output is dropped from the context): the assistant's.
         role, turn, summary = known or ("assistant", "", False)
         key, at = text(row.get("id")), when(row.get("time_created"))
-        mark = f.REWOUND if self.state.get("reverted") and message >= self.state["reverted"] else ""
+        mark = f.REWOUND if self._is_reverted(message, key) else ""
         if kind == "tool":
             yield from _tool(data, key, at, turn, mark)
         elif kind == "compaction":
