@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -28,6 +27,7 @@ from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.session.raw import pack
+from dreamkeep.session.records import loads
 
 #: So many bytes of frames share a sync.
 _APPEND = 2 << 20
@@ -55,6 +55,15 @@ class Outcome(NamedTuple):
     problem: str | None = None
 
 
+class Well(NamedTuple):
+    """Of what was just read: how many lines are no records (None: can't be told), whether something captured is no longer there,
+    and whether it is all of the source."""
+
+    odd: int | None = 0
+    took_away: bool = False
+    whole: bool = False
+
+
 class Overtaken(Exception):
     """Another ingest was quicker; look again."""
 
@@ -74,6 +83,7 @@ class Ingest:
         self.again = again
         self._openings = Openings(host, root, journals, ids, self._excluded)
         self._forks = Forks(host)
+        self._well = Well()
 
     # -- all of them
 
@@ -192,11 +202,12 @@ class Ingest:
                     )
                 self._remember(source, at, "", "empty")
                 return Outcome(source.agent, source.path, "", state="empty")
+            self._well = Well()
             outcome = self.take_whole(source._replace(session=native), content, step)
         finally:
             content.close()
         if outcome.state != "failed":
-            self._remember(source, at, native, outcome.state)
+            self._remember(source, at, native, outcome.state, self._well)
         return outcome
 
     def take_whole(self, source: Source, content: Content, step: Callable[[int], None] = lambda offset: None) -> Outcome:
@@ -211,6 +222,17 @@ class Ingest:
             except Overtaken:
                 continue
         return done._replace(state="failed", problem="others keep writing the same; try again")
+
+    def take_again(self, source: Source, content: Content) -> None:
+        """What the journal lost of a source, from its file: a new generation, in which lines that can still be read are named."""
+        session, name = session_id(source.agent, source.session), self.name_of(source)
+        text = self._journals.writer(session).carried(f"src:{name}")
+        word = Word.parse(text)
+        if word is None:
+            raise Overtaken
+        run = _Run(self, source, session, name, content, word, text, ())
+        run.rewritten("mended", lambda offset: None)
+        run.flush()
 
     def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
         name = self.name_of(source)
@@ -234,6 +256,7 @@ class Ingest:
         run = _Run(self, source, session, name, content, word, text, opening)
         state = self._read(run, done.state, copied, step)
         run.flush()
+        self._well = run.well
         return done._replace(new_bytes=run.new_bytes, new_events=run.new_events, state=state)
 
     def _read(self, run: _Run, state: str, copied: int, step: Callable[[int], None]) -> str:
@@ -295,9 +318,7 @@ class Ingest:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
     def name_of(self, source: Source) -> str:
-        """Short, safe, and different for each file, however it is spelled: the key of a source in its session's journal."""
-        path = self._host.real_path(os.path.abspath(source.path)).encode("utf-8", "surrogateescape")
-        return f"{source.role}-{sha256(path).hexdigest()[:10]}"
+        return rejoin.name_of(self._host, source.role, source.path)
 
     def about(self, source: Source) -> dict[str, Any]:
         path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -346,15 +367,13 @@ class Ingest:
             )
             self._journals.append_if(session, [event], {f"src:{name}": str(word)})
 
-    def _remember(self, source: Source, at: Stat | None, native: str, state: str) -> None:
+    def _remember(self, source: Source, at: Stat | None, native: str, state: str, well: Well | None = None) -> None:
         # What is left out by intent may be wanted later: it is looked at each time.
         look = Look.of(at) if at and state not in ("deleted", "excluded", "waiting") else None
         native = native or source.session
         journal = os.path.basename(folder_of(f"{source.agent}:{native}")) if native and state not in ("empty", "deleted") else ""
-        self._cache.put(
-            source.path,
-            Seen(source.agent, native, look, self._beside(source), _lasting(state), None, journal, source.role),
-        )
+        seen = Seen(source.agent, native, look, self._beside(source), _lasting(state), None, journal, source.role)
+        self._cache.put(source.path, _known_well(seen, self._cache.get(source.path), state, well))
 
     def _beside(self, source: Source) -> Look | None:
         if source.form != ROWS:
@@ -365,6 +384,17 @@ class Ingest:
     @staticmethod
     def _named(source: Source) -> str:
         return f"{source.agent}:{source.session}" if source.session else ""
+
+
+def _known_well(seen: Seen, before: Seen | None, state: str, well: Well | None) -> Seen:
+    """With what an audit may rely on without looking: only what is known of all of a source, from its beginning on."""
+    if well is None:
+        return seen
+    if state == "new":
+        return seen._replace(rewritten=False, odd=well.odd)
+    known = before or Seen("", "", None)
+    odd = None if known.odd is None or well.odd is None else known.odd + well.odd
+    return seen._replace(rewritten=well.took_away or known.rewritten, odd=well.odd if well.whole else odd)
 
 
 def _lasting(state: str) -> str:
@@ -403,6 +433,7 @@ class _Run:
         self._waiting_bytes = 0
         self.new_bytes = 0
         self.new_events = 0
+        self.well = Well()
 
     def grown(self, step: Callable[[int], None], copied: int = 0) -> None:
         """What was appended since. The first `copied` bytes are another session's."""
@@ -430,6 +461,7 @@ class _Run:
             "now": self.content.size,
         }
         self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        self.well = Well(odd=None, took_away=True)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
         for cut in cuts(self.content, 0, False):
             self._delta(cut, old, places)
@@ -466,7 +498,14 @@ class _Run:
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
-        ops, new = document.packed(document.delta([document.mark(piece) for piece in old], pieces))
+        found = document.delta([document.mark(piece) for piece in old], pieces)
+        # What lies beside a transcript is of any form, and no loss when it changes.
+        self.well = (
+            Well(whole=True)
+            if self.source.role in BESIDE
+            else Well(int(not _is_document(data)), document.takes_away(old, found), whole=True)
+        )
+        ops, new = document.packed(found)
         generation = word.generation + 1 if word.offset else word.generation
         done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
         body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
@@ -517,9 +556,25 @@ class _Run:
             crc = crc if cut.more or not cut.lines else crc32(b"\n", crc)
         offset = word.offset + size
         packed: Verbatim = pack(body, cut.lines, as_text)
+        self._count_odd(cut, packed.texts)
         more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))
         self.word = word_at(self.content, word.generation, offset, more, crc)
         self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
+
+    def _count_odd(self, cut: Cut, texts: Sequence[int]) -> None:
+        """Of the lines that are no strict JSON (`texts`); before `word` moves on, so that where a line began can be found."""
+        ended = len(cut.lines) - cut.more
+        odd = sum(1 for n in texts if n < ended and not (n == 0 and cut.joins) and not is_record(cut.lines[n]))
+        unsure = cut.more
+        if cut.joins and ended:
+            start = max(0, self.word.offset - BLOCK)
+            _, found, begun = self.content.read(self.word.offset - start, start).rpartition(b"\n")
+            odd += not is_record(begun + cut.lines[0])
+            unsure |= bool(start) and not found
+        if unsure or self.well.odd is None:
+            self.well = self.well._replace(odd=None)
+        elif self.source.form != TEXT:
+            self.well = self.well._replace(odd=self.well.odd + odd)
 
     def _add(self, event: Event, size: int) -> None:
         self._waiting.append(event)
@@ -534,6 +589,16 @@ class _Run:
         self.new_events += len(self._waiting)
         self._expect = str(self.word)
         self._waiting, self._waiting_bytes = [], 0
+
+
+def is_record(line: bytes) -> bool:
+    """Whether a line is what a transcript is made of: a JSON object, or nothing at all."""
+    return not line.strip() or (b"\0" not in line and loads(line) is not None)
+
+
+def _is_document(data: bytes) -> bool:
+    found = loads(data)
+    return found is not None and isinstance(found.get("messages", []), list)
 
 
 def iter_blocks(content: Content) -> Iterator[bytes]:

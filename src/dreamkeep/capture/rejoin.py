@@ -6,15 +6,24 @@ by `ops` what they took over from the one before: `[first, count]` copies lines,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
+from dreamkeep.capture.content import Word
 from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
 
-_REWRITTEN = frozenset(("shrank", "rewritten", "replaced"))
+_REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
+
+
+def name_of(host: Host, role: str, path: str) -> str:
+    """Short, safe, and different for each file, however it is spelled: the key of a source in its session's journal."""
+    real = host.real_path(os.path.abspath(path)).encode("utf-8", "surrogateescape")
+    return f"{role}-{sha256(real).hexdigest()[:10]}"
 
 
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
@@ -66,6 +75,18 @@ def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[
         now += _applied(body, found, before)
     if at:
         yield at, now
+
+
+def words(host: Host, folder: str, name: str) -> dict[int, Word]:
+    """What was journaled with the last frame of each generation: how long it is, and its checksum."""
+    keys = {f"src:{one}" for one in _former_names(host, folder, name)}
+    found: dict[int, Word] = {}
+    for frame in Reading(host, folder, heads=True):
+        for key in keys & (frame.get("carry") or {}).keys() if frame["kind"] != Kind.PART_OPENED else ():
+            word = Word.parse(frame["carry"][key])
+            if word is not None:
+                found[word.generation] = word
+    return found
 
 
 def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:

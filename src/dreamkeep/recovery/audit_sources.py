@@ -1,0 +1,277 @@
+"""Every captured source against its file: what shrank, was blanked, changed, vanished, can't be read, or holds no records.
+
+What a source looked like when it was captured is in `state/sources.json`: a file that still looks so, that was never rewritten
+and whose lines all are records costs a stat. One that looks other is compared with the checksum in its journal (one pass over the
+file); only where that differs, where nothing is remembered, or when asked (`deep`), its lines are compared with the journal's.
+So it does not matter whether an ingest has seen a loss already. A source that only grew is no fault; nor is one that moved.
+
+Documents that are rewritten as a habit are compared by their messages. Hermes WebUI's folder is `audit_webui.py`'s work.
+Of journals that `state/sources.json` does not name (it was lost, an ingest failed) the sources are looked up in the journal.
+
+`Fault.about` of each class here: `path`, `name` (its key in the journal, "" for a database), and for `source_shrank` and
+`source_changed` `gone` (how many lines or messages). The id stays the same as long as the same is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dreamkeep.capture import find, rejoin, rows
+from dreamkeep.capture.content import Content, Word, goes_on, untouched
+from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.capture.seen import NAME, Cache, Look, Seen
+from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.host import Host, Stat
+from dreamkeep.journal import parts
+from dreamkeep.journal.places import SESSIONS, folder_of
+from dreamkeep.journal.settle import read_head, survey
+from dreamkeep.recovery import captured
+from dreamkeep.recovery.faults import Fault, fault
+
+#: Sources whose going is no loss of a session: agents clear them away as a habit.
+_MAIN = frozenset(("main", "subagent"))
+#: How long a line that is not ended may still be being written.
+_WRITING_NS = 60_000_000_000
+_HEAD = 1 << 16
+#: What reading foreign bytes may raise besides errors of the system and our own.
+_STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
+
+
+def audit_sources(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> Iterator[Fault]:
+    yield from _Audit(host, root, home, environment, deep).all()
+
+
+class _Audit:
+    def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> None:
+        self._host = host
+        self._root = root
+        self._home = home
+        self._environment = environment
+        self._deep = deep
+        self._cache = Cache(host, root)
+        self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
+        self._elsewhere: dict[str, list[Source]] = {}
+
+    def all(self) -> Iterator[Fault]:
+        named: set[tuple[str, str]] = set()
+        for path in sorted(self._cache.paths()):
+            seen = self._cache.get(path)
+            if seen is None:
+                continue
+            named.update((seen.agent, name) for name in _journals(seen))
+            if seen.state not in _LEFT_OUT:
+                yield from self._isolated(path, seen)
+        yield from self._unnamed(named)
+
+    def _isolated(self, path: str, seen: Seen) -> Iterator[Fault]:
+        """What goes wrong with one source is a fault of that one."""
+        if seen.agent not in AGENTS or (
+            seen.agent == "hermes-webui" and seen.role in ("main", "backup") and path.startswith(self._webui)
+        ):
+            return
+        session = f"{seen.agent}:{seen.session}" if seen.session else ""
+        try:
+            yield from self._one(path, seen, session)
+        except _STRANGE as problem:
+            cls = "store_unreadable" if seen.rows is not None else "source_unreadable"
+            why = getattr(problem, "what", "") or getattr(problem, "strerror", "") or f"{type(problem).__name__}: {problem}"
+            yield fault(cls, path, f"it can't be read: {why}", session=session, path=path, name="")
+
+    def _one(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
+        at = self._host.stat(path)
+        if seen.rows is not None:
+            yield from self._database(path, seen, at)
+        elif self._host.stat(f"{self._root}/{folder_of(session)}") is None:
+            return  # deleted, or lost: the journals' own audit tells
+        elif at is None:
+            yield from self._vanished(path, seen, session)
+        elif at.is_folder:
+            yield fault("source_unreadable", path, "a folder is where the transcript was", session=session, path=path, name="")
+        elif self._deep or seen.look != Look.of(at) or seen.rewritten is not False or seen.odd != 0:
+            yield from self._closer(path, seen, session, at)
+
+    # -- files
+
+    def _closer(self, path: str, seen: Seen, session: str, at: Stat) -> Iterator[Fault]:
+        name = rejoin.name_of(self._host, seen.role, path)
+        word = captured.word_of(self._host, self._root, session, name)
+        if word is None:
+            return  # nothing was captured from here, or it has moved
+        form = _form(seen.agent, path)
+        content = captured.opened(self._host, path)
+        try:
+            same = content.size >= word.offset and untouched(content, word)
+            about = {"session": session, "path": path, "name": name}
+            if form == DOCUMENT:
+                if self._deep or seen.rewritten is not False or not same or content.size != word.offset:
+                    yield from self._document(content, about)
+                return
+            lost = list(self._lost(content, word, about)) if self._deep or seen.rewritten is not False or not same else []
+            yield from lost
+            if not lost and form == LINES and (seen.role in _MAIN or seen.role == "turns"):
+                known = same and seen.odd == 0 and not self._deep
+                settled = self._host.now() - at.mtime_ns > _WRITING_NS
+                yield from self._malformed(content, word.offset if known and not word.open else 0, settled, about)
+        finally:
+            content.close()
+
+    def _lost(self, content: Content, word: Word, about: Mapping[str, Any]) -> Iterator[Fault]:
+        path, session = about["path"], about["session"]
+        if word.offset > captured.LARGEST:
+            if content.size < word.offset or not untouched(content, word):
+                cls = "source_shrank" if content.size < word.offset else "source_changed"
+                what = f"{word.offset} bytes were captured, and they are not there as they were"
+                yield fault(cls, path, what, key=f"{word.crc:08x}", gone=-1, **about)
+            return
+        folder = f"{self._root}/{folder_of(session)}"
+        found = captured.compare(self._host, folder, about["name"], content)
+        if not found.gone:
+            return
+        many = f"{len(found.gone)} of {found.lines} captured lines"
+        if found.nuls:
+            now = b"".join(iter_blocks(content))
+            fits = captured.unblanked(self._host, folder, about["name"], now) is not None
+            unsafe = (
+                "" if fits else "More than blanking happened to it: `dreamkeep restore SESSION --to AGENT` gives back what was."
+            )
+            yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, **about)
+        elif content.size < found.captured:
+            what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"
+            yield fault("source_shrank", path, what, key=found.key, gone=len(found.gone), **about)
+        else:
+            what = f"{many} are not there any more, and others are"
+            yield fault("source_changed", path, what, key=found.key, gone=len(found.gone), **about)
+
+    def _malformed(self, content: Content, start: int, settled: bool, about: Mapping[str, Any]) -> Iterator[Fault]:
+        count, key = captured.malformed(content, start, settled=settled)
+        if count:
+            yield fault("source_malformed", about["path"], f"{count} lines are no records (torn, or NULs)", key=key, **about)
+
+    def _document(self, content: Content, about: Mapping[str, Any]) -> Iterator[Fault]:
+        now = captured.messages_in(b"".join(iter_blocks(content)))
+        if now is None:
+            what = "it is no JSON object with messages any more; what was captured of it is safe"
+            yield fault("source_unreadable", about["path"], what, **about)
+            return
+        lost: dict[str, None] = {}
+        folder = f"{self._root}/{folder_of(about['session'])}"
+        for _, held in rejoin.generations(self._host, folder, about["name"]):
+            before = captured.messages_in(b"".join(held)) or []
+            lost.update(dict.fromkeys(captured.lost_messages(now, before)))
+        if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now):
+            what = f"{len(lost)} messages that were captured are gone or empty"
+            yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), gone=len(lost), **about)
+
+    def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
+        name = rejoin.name_of(self._host, seen.role, path)
+        word = captured.word_of(self._host, self._root, session, name)
+        if word is None or not word.offset or seen.role not in _MAIN or self._has_moved(path, seen, word):
+            return
+        key = f"{word.generation} {word.offset} {word.crc}"
+        what = f"it is gone; {word.offset} bytes of it are kept here"
+        yield fault("source_vanished", path, what, session=session, key=key, path=path, name=name)
+
+    def _has_moved(self, path: str, seen: Seen, word: Word) -> bool:
+        """Archived, compressed: the next ingest will see that it is the same."""
+        if seen.agent not in self._elsewhere:
+            found = find.everywhere(self._host, self._home, self._environment, [seen.agent])
+            self._elsewhere[seen.agent] = [one for one in found if isinstance(one, Source) and one.form != ROWS]
+        stem = os.path.basename(path).partition(".")[0]
+        for other in self._elsewhere[seen.agent]:
+            if other.path == path or not (os.path.basename(other.path).startswith(stem) or other.session == seen.session):
+                continue
+            content = captured.opened(self._host, other.path)
+            try:
+                if goes_on(content, word):
+                    return True
+            finally:
+                content.close()
+        return False
+
+    # -- databases
+
+    def _database(self, path: str, seen: Seen, at: Stat | None) -> Iterator[Fault]:
+        if _form(seen.agent, path) != ROWS:
+            return  # lines of many sessions: names and the like
+        if at is None:
+            if seen.rows:
+                what = f"the database is gone; {len(seen.rows)} sessions of it are kept here"
+                yield fault("source_vanished", path, what, key=" ".join(sorted(seen.rows)), path=path, name="")
+            return
+        beside = self._host.stat(f"{path}-wal")
+        looks = (Look.of(at), Look.of(beside) if beside else None)
+        if self._deep or looks != (seen.look, seen.beside):
+            rest = set(rows.sessions(self._host, seen.agent, path))
+        else:
+            rest = set(seen.rows or ())
+        for session in self._captured_from(path, seen, rest):
+            what = "its rows are gone from the database; what was captured is kept here"
+            yield fault("source_vanished", f"{path}#{session.partition(':')[2]}", what, session=session, path=path, name="")
+
+    def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
+        """Sessions whose journal says that they came from this database, and that are not in it."""
+        there = {os.path.basename(folder_of(f"{seen.agent}:{native}")) for native in rest}
+        key = f"src:{rejoin.name_of(self._host, seen.role, path)}"
+        for name in self._journal_names(seen.agent):
+            folder = f"{self._root}/{SESSIONS}/{seen.agent}/{name}"
+            if name not in there and key in survey(self._host, folder).carry:
+                session = self._session_of(folder)
+                if session:
+                    yield session
+
+    # -- journals that nothing is remembered of
+
+    def _unnamed(self, named: set[tuple[str, str]]) -> Iterator[Fault]:
+        lost = self._host.stat(f"{self._root}/{NAME}") is None
+        for agent in AGENTS:
+            for name in self._journal_names(agent):
+                if (agent, name) in named:
+                    continue
+                folder = f"{self._root}/{SESSIONS}/{agent}/{name}"
+                try:
+                    if lost or self._deep or self._tells_of_sources(folder):
+                        yield from self._by_journal(agent, folder)
+                except _STRANGE:
+                    continue  # a journal that can't be read is the journals' audit's to tell
+
+    def _by_journal(self, agent: str, folder: str) -> Iterator[Fault]:
+        session = self._session_of(folder)
+        for about in rejoin.sources(self._host, folder).values():
+            path, role = str(about.get("path", "")), str(about.get("role", "main"))
+            known = self._cache.get(path)
+            # A path that was no UTF-8 can't be asked for by what the journal has of it.
+            if not path or "\ufffd" in path or about.get("form") == ROWS or not session or (known and known.session):
+                continue
+            yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
+
+    def _tells_of_sources(self, folder: str) -> bool:
+        numbers = parts.numbers(self._host, folder)
+        if not numbers:
+            return False
+        with parts.stream(self._host, folder, numbers[0]) as source:
+            return b'"kind":"source.opened"' in source.read(_HEAD)
+
+    def _session_of(self, folder: str) -> str:
+        for part in parts.numbers(self._host, folder):
+            head = read_head(self._host, folder, part)
+            if head is not None:
+                return str(head["body"].get("journal", ""))
+        return ""
+
+    def _journal_names(self, agent: str) -> list[str]:
+        folder = f"{self._root}/{SESSIONS}/{agent}"
+        return sorted(self._host.names(folder)) if self._host.stat(folder) is not None else []
+
+
+def _journals(seen: Seen) -> list[str]:
+    natives = [*(seen.rows or ()), *([seen.session] if seen.session else [])]
+    return [os.path.basename(folder_of(f"{seen.agent}:{native}")) for native in natives]
+
+
+def _form(agent: str, path: str) -> str:
+    claimed = discovery(agent).claims(path)
+    return claimed.form if claimed else LINES

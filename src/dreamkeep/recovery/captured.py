@@ -1,0 +1,175 @@
+"""A captured source beside its file: what the journal holds of it that the file has not. Reads both; decides nothing.
+
+Captured is every line of every generation, except those with NULs (a power cut wrote them, nobody said them) and beginnings of
+lines that were read while they were being written. Lines are compared as a set of digests: order and repetition lose no word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from dreamkeep.capture import rejoin
+from dreamkeep.capture.content import BLOCK, Content, File, Unpacked, Word
+from dreamkeep.capture.ingest import is_record
+from dreamkeep.host import Host
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.settle import survey
+from dreamkeep.session.records import loads
+
+#: Above this the lines of a source are not compared one by one: it would need too much memory.
+LARGEST = 256 << 20
+#: A line that is longer is compared piece by piece.
+_LONGEST = 64 << 20
+
+
+class Compared(NamedTuple):
+    """`gone`: digests of what was captured and is not in the file; `captured`: bytes of the longest generation."""
+
+    gone: frozenset[bytes]
+    lines: int
+    captured: int
+    nuls: int
+
+    @property
+    def key(self) -> str:
+        """The same as long as the same is missing, however the file goes on."""
+        return blake2b(b"".join(sorted(self.gone)), digest_size=8).hexdigest()
+
+
+def word_of(host: Host, root: str, session: str, name: str) -> Word | None:
+    """How far a source was captured; only the last part of the journal is read."""
+    return Word.parse(survey(host, f"{root}/{folder_of(session)}").carry.get(f"src:{name}"))
+
+
+def opened(host: Host, path: str) -> Content:
+    return Unpacked(host, path) if path.endswith(".zst") else File(host, path)
+
+
+def lines_of(content: Content, start: int = 0) -> Iterator[bytes]:
+    """Without their line feeds; the last one also when it is not ended, then as `Unended`."""
+    rest = b""
+    at = start
+    while at < content.size and (block := content.read(min(BLOCK, content.size - at), at)):
+        at += len(block)
+        *found, rest = (rest + block).split(b"\n")
+        yield from found
+        if len(rest) > _LONGEST:
+            yield rest
+            rest = b""
+    if rest:
+        yield Unended(rest)
+
+
+class Unended(bytes):
+    """A line without its line feed."""
+
+
+def compare(host: Host, folder: str, name: str, content: Content) -> Compared:
+    wanted: dict[bytes, int] = {}
+    longest = 0
+    last: list[bytes] = []
+    for _, held in rejoin.generations(host, folder, name):
+        longest = max(longest, sum(map(len, held)))
+        wanted.update((_digest(line.removesuffix(b"\n")), len(line)) for line in held if _counts(line))
+        last = held
+    # The newest generation may end in the middle of a line: that line is there if one begins so.
+    loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
+    count = len(wanted) + bool(loose)
+    nuls = 0
+    for line in lines_of(content):
+        nuls += line.count(b"\0")
+        wanted.pop(_digest(line), None)
+        if loose and line.startswith(loose):
+            loose = b""
+    gone = frozenset(wanted) | ({_digest(loose)} if loose else set())
+    return Compared(frozenset(gone), count, longest, nuls)
+
+
+def _counts(line: bytes) -> bool:
+    return line.endswith(b"\n") and b"\0" not in line and bool(line.strip())
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=12).digest()
+
+
+def malformed(content: Content, start: int = 0, *, settled: bool = True) -> tuple[int, str]:
+    """How many lines are no records, and what tells these from others. `settled`: nobody is writing the last line any more."""
+    count = 0
+    seen = blake2b(digest_size=8)
+    for line in lines_of(content, start):
+        if is_record(line) or (isinstance(line, Unended) and not settled and not line.count(0)):
+            continue
+        count += 1
+        seen.update(_digest(line))
+    return count, seen.hexdigest()
+
+
+def without_blanks(now: bytes, before: bytes) -> bytes | None:
+    """What was blanked, filled in again from what was captured; None when more than blanking happened to it. Pure.
+
+    What follows behind the captured bytes stays as it is.
+    """
+    if b"\0" not in now or b"\0" in before:
+        return None
+    common = min(len(now), len(before))
+    for start, end in _runs(now, common):
+        if not now[start:end].strip(b"\0") or now[start:end] == before[start:end]:
+            continue
+        return None
+    return before + now[common:]
+
+
+def _runs(now: bytes, end: int) -> Iterator[tuple[int, int]]:
+    """Stretches of NULs and of everything else, in turn."""
+    at = 0
+    while at < end:
+        if now[at] == 0:
+            stop = at + 1
+            while stop < end and now[stop] == 0:
+                stop += 1
+        else:
+            found = now.find(b"\0", at, end)
+            stop = end if found < 0 else found
+        yield at, stop
+        at = stop
+
+
+def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
+    """By the newest generation that fits."""
+    best: bytes | None = None
+    for _, held in rejoin.generations(host, folder, name):
+        best = without_blanks(now, b"".join(held)) or best
+    return best
+
+
+# -- documents
+
+
+def messages_in(data: bytes) -> list[Mapping[str, Any]] | None:
+    """Of a document that is one JSON object; None when it is none."""
+    found = loads(data)
+    held = found.get("messages") if found is not None else None
+    if not isinstance(held, list):
+        return None if found is None or held is not None else []
+    return [one for one in held if isinstance(one, dict)]
+
+
+def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[str]:
+    """Keys of messages that are there no more, or empty now. A message with an id may be written again in a newer form. Pure."""
+    there = {_key(one): one for one in now}
+    return [key for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))]
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    native = message.get("id")
+    if isinstance(native, str) and native:
+        return native
+    return blake2b(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _said(message: Mapping[str, Any]) -> bool:
+    return any(message.get(name) for name in ("content", "toolCalls", "tool_calls", "parts", "thoughts"))

@@ -1,0 +1,51 @@
+"""Repairs of captured transcripts: only blanked bytes are filled in again, from the journal. What else was done may be meant.
+
+The bytes that are not NUL must be the captured ones, byte for byte, in their places; whatever the agent wrote behind them stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from dreamkeep.capture.content import File
+from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.journal.places import folder_of
+from dreamkeep.recovery import captured
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+
+_OTHER = "more than blanking happened to it, or the agent has written it again: `dreamkeep restore` gives back what was"
+
+
+def restore(mending: Mending, fault: Fault) -> Done:
+    seen = mending.host.stat(fault.about["path"])
+    if seen is None:
+        return left("it is gone")
+    now = _bytes(mending, fault)
+    if b"\0" not in now:
+        return MENDED  # by somebody else, or by us before a crash
+    whole = _whole(mending, fault, now)
+    if whole is None:
+        return left(_OTHER)
+    return mending.ledger.replace(fault.about["path"], whole, seen=seen, session=fault.session)
+
+
+def can_restore(looking: Looking, fault: Fault) -> str:
+    return "" if _whole(looking, fault, _bytes(looking, fault)) is not None else _OTHER
+
+
+def _whole(looking: Looking, fault: Fault, now: bytes) -> bytes | None:
+    return captured.unblanked(looking.host, f"{looking.root}/{folder_of(fault.session)}", fault.about["name"], now)
+
+
+def _bytes(looking: Looking, fault: Fault) -> bytes:
+    content = File(looking.host, fault.about["path"])
+    try:
+        return b"".join(iter_blocks(content))
+    finally:
+        content.close()
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = MappingProxyType({"restore": restore})
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = MappingProxyType({"restore": can_restore})

@@ -1,0 +1,337 @@
+"""Captured transcripts against their files: what happened to one is told as that, before and after an ingest saw it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.host import RealHost
+from dreamkeep.recovery.audit_sources import audit_sources
+from dreamkeep.recovery.captured import without_blanks
+from dreamkeep.recovery.faults import Fault
+from tests.agents import hermes
+from tests.test_ingest import CountingHost, home_with, record
+
+SID = "5f0c2d1e-0000-4000-8000-0000000000{:02d}"
+LINES = b"".join(record(n) for n in range(1, 9))
+
+
+def ingest(root: str, home: Path) -> None:
+    with Keep.open(root) as keep:
+        assert not [one.problem for one in keep.ingest(home=home) if one.problem]
+
+
+def audit(root: str, home: Path, *, deep: bool = False, host: Any = None) -> list[Fault]:
+    return list(audit_sources(host or RealHost(), root, str(home), {}, deep))
+
+
+def classes(found: list[Fault]) -> list[str]:
+    return [one.cls for one in found]
+
+
+def tree(*roots: str | Path) -> dict[str, Any]:
+    """Every name below, with its bytes and times."""
+    found: dict[str, Any] = {}
+    for root in roots:
+        for folder, _, names in os.walk(root):
+            for name in [".", *names]:
+                path = os.path.join(folder, name)
+                data = b"" if os.path.isdir(path) or os.path.islink(path) else Path(path).read_bytes()
+                found[path] = (hashlib.sha256(data).hexdigest(), os.lstat(path).st_mtime_ns)
+    return found
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]))
+
+
+def _torn(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+def _emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _blanked(file: Path) -> None:
+    whole = file.read_bytes()
+    third = len(whole) // 3
+    file.write_bytes(whole[:third] + bytes(third) + whole[2 * third :])
+
+
+def _blanked_and_gone_on(file: Path) -> None:
+    _blanked(file)
+    file.write_bytes(file.read_bytes() + record(9))
+
+
+def _edited(file: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"question 3", b"QUESTION 3"))
+
+
+def _replaced(file: Path) -> None:
+    other = file.with_suffix(".new")
+    other.write_bytes(file.read_bytes().replace(b"answer 4", b"something longer than it was before"))
+    os.replace(other, file)
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+def _malformed(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + b'{"type":"user","mess\n[1]\n' + record(9))
+
+
+def _nuls_between(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + bytes(30) + b"\n" + record(9))
+
+
+HARM: dict[str, list[Callable[[Path], None]]] = {
+    "source_shrank": [_cut, _torn, _emptied],
+    "source_blanked": [_blanked, _blanked_and_gone_on],
+    "source_changed": [_edited, _replaced],
+    "source_vanished": [Path.unlink],
+    "source_unreadable": [_folder, _loop],
+    "source_malformed": [_malformed, _nuls_between],
+}
+_TICKS = count()
+EACH = [(cls, act) for cls, acts in HARM.items() for act in acts]
+
+
+def old(file: Path) -> None:
+    """Nobody has written to it for a while."""
+    if file.is_file():
+        when = 1_700_000_000 + next(_TICKS)
+        os.utime(file, (when, when))
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize(("cls", "act"), EACH, ids=[f"{cls}-{act.__name__}" for cls, act in EACH])
+def test_what_happened_to_a_transcript_is_told_as_that_before_and_after_an_ingest_saw_it(
+    tmp_path: Path, root: str, cls: str, act: Callable[[Path], None], seen: bool, deep: bool
+) -> None:
+    """W2 W4 B3 T11: a shrink leaves a trace; the same count with other bytes is a fault; unreadable is a fault."""
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    old(file)
+    ingest(root, home)
+    assert audit(root, home, deep=deep) == []
+    act(file)
+    old(file)
+    if seen:
+        with Keep.open(root) as keep:
+            list(keep.ingest(home=home))
+            list(keep.ingest(home=home))
+    before = tree(root, home)
+    [found] = audit(root, home, deep=deep)
+    assert (found.cls, found.where, found.session) == (cls, str(file), f"claude:{file.stem}")
+    assert found.next
+    assert tree(root, home) == before
+
+
+def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_goes_on(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    _cut(file)
+    [first] = audit(root, home)
+    ingest(root, home)
+    [second] = audit(root, home)
+    file.write_bytes(file.read_bytes() + record(20))
+    [third] = audit(root, home)
+    ingest(root, home)
+    [fourth] = audit(root, home)
+    assert {one.id for one in (first, second, third, fourth)} == {first.id}
+    file.write_bytes(b"".join(LINES.splitlines(keepends=True)[:2]))
+    [more] = audit(root, home)
+    assert more.id != first.id, "other lines are missing now: what was accepted is not this"
+
+
+def test_a_transcript_that_grew_is_no_fault_and_nor_is_one_that_moved_or_got_its_lines_back(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    file.write_bytes(LINES + record(9) + record(10)[:30])
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    ingest(root, home)
+    assert audit(root, home) == [], "a line that is being written is no fault"
+    file.write_bytes(LINES + record(9) + record(10))
+    assert audit(root, home) == []
+    ingest(root, home)
+    _cut(file)
+    ingest(root, home)
+    file.write_bytes(LINES + record(9) + record(10))
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    ingest(root, home)
+    assert audit(root, home) == []
+
+
+def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_path: Path, root: str) -> None:
+    """T5 T11: torn tail + next append."""
+    home, file = home_with(tmp_path, LINES + record(9)[:50])
+    ingest(root, home)
+    file.write_bytes(LINES + record(9)[:50] + record(10))
+    ingest(root, home)
+    assert classes(audit(root, home)) == ["source_malformed"]
+
+
+def test_an_archived_rollout_has_not_vanished(tmp_path: Path, root: str) -> None:
+    native = "0198a1b2-0000-7000-8000-000000000001"
+    home = tmp_path / "home"
+    file = home / f".codex/sessions/2026/11/01/rollout-2026-11-01T10-00-00-{native}.jsonl"
+    file.parent.mkdir(parents=True)
+    meta = {"id": native, "timestamp": "2026-11-01T10:00:00Z", "cwd": "/home/dev", "originator": "codex_cli", "cli_version": "1"}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    lines = [{"type": "session_meta", "payload": meta}, {"type": "response_item", "payload": said}]
+    file.write_text("".join(json.dumps({"timestamp": "2026-11-01T10:00:00Z", **line}) + "\n" for line in lines))
+    ingest(root, home)
+    archived = home / ".codex/archived_sessions" / file.name
+    archived.parent.mkdir()
+    shutil.move(file, archived)
+    assert audit(root, home) == []
+    ingest(root, home)
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    archived.unlink()
+    assert classes(audit(root, home)) == ["source_vanished"]
+
+
+class _WatchedHost(CountingHost):
+    def open_stream(self, path: str) -> BinaryIO:
+        self.opened.append(path)
+        return super().open_stream(path)
+
+
+def test_a_clean_audit_opens_no_transcript_and_no_journal(tmp_path: Path, root: str) -> None:
+    """B5: work is proportional to change."""
+    for n in range(5):
+        sid = SID.format(n)
+        home, _ = home_with(tmp_path, b"".join(record(i, uuid=f"{sid}-{i}", sessionId=sid) for i in range(1, 9)), sid)
+    ingest(root, home)
+    host = _WatchedHost()
+    assert audit(root, home, host=host) == []
+    assert set(host.opened) == {f"{root}/state/sources.json"}
+    assert classes(audit(root, home, deep=True, host=host)) == []
+    assert len(set(host.opened)) > 10
+
+
+def test_without_its_memory_the_audit_finds_the_same(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES)
+    home_with(tmp_path, record(1, "quite another"), SID.format(2))
+    ingest(root, home)
+    _edited(file)
+    [found] = audit(root, home)
+    Path(root, "state/sources.json").unlink()
+    assert [one.id for one in audit(root, home)] == [found.id]
+
+
+def test_one_poisoned_transcript_of_every_kind_among_a_hundred_good_ones(tmp_path: Path, root: str) -> None:
+    """B2: one bad file stops nothing, and hides none of the others."""
+    home = tmp_path / "home"
+    files = {}
+    for n in range(100 + len(EACH)):
+        sid = f"5f0c2d1e-0000-4000-8000-{n:012d}"
+        _, files[sid] = home_with(tmp_path, b"".join(record(i, uuid=f"{sid}-{i}", sessionId=sid) for i in range(1, 9)), sid)
+    ingest(root, home)
+    bad = {}
+    for (cls, act), sid in zip(EACH, files, strict=False):
+        act(files[sid])
+        old(files[sid])
+        bad[str(files[sid])] = cls
+    assert {one.where: one.cls for one in audit(root, home)} == bad
+    assert {one.where: one.cls for one in audit(root, home, deep=True)} == bad
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=home))
+    assert {one.where: one.cls for one in audit(root, home)} == bad
+
+
+def _gemini(messages: list[dict[str, Any]]) -> str:
+    return json.dumps({"sessionId": "abc", "projectHash": "f" * 8, "messages": messages}, indent=2)
+
+
+def _words(n: int, text: str) -> dict[str, Any]:
+    return {"id": f"m{n}", "timestamp": "2026-11-01T10:00:00Z", "type": "user" if n % 2 else "gemini", "content": text}
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_document_that_is_rewritten_as_a_habit_is_a_fault_only_when_it_lost_messages(
+    tmp_path: Path, root: str, seen: bool
+) -> None:
+    """W4: fifty contents blanked are a loss, though the count is right."""
+    home = tmp_path / "home"
+    file = home / ".gemini/tmp/shop/chats/session-2026-11-01T10-00-abcdef01.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(_gemini([_words(1, "one"), _words(2, "tw")]))
+    ingest(root, home)
+    file.write_text(_gemini([_words(1, "one"), _words(2, "two, whole"), _words(3, "three")]))
+    if seen:
+        ingest(root, home)
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    ingest(root, home)
+    file.write_text(_gemini([_words(1, ""), _words(2, ""), _words(3, "")]))
+    if seen:
+        ingest(root, home)
+    [found] = audit(root, home)
+    assert (found.cls, found.about["gone"]) == ("source_shrank", 3)
+    file.write_text(_gemini([_words(9, "<state_snapshot> all of it </state_snapshot>")]))
+    assert audit(root, home) == [], "a compression is meant"
+    file.write_text(_gemini([_words(1, "one")])[:-20])
+    assert classes(audit(root, home)) == ["source_unreadable"]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_sessions_that_are_gone_from_a_database_are_told_one_by_one(tmp_path: Path, root: str, seen: bool) -> None:
+    """B8: the database is read through SQLite, and its folder stays as it was."""
+    home = tmp_path / "home"
+    hermes.write(home)
+    ingest(root, home)
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    db = hermes.Hermes(home / ".hermes/state.db")
+    for table, column in (("messages", "session_id"), ("sessions", "id")):
+        db.db.execute(f"DELETE FROM {table} WHERE {column} = ?", (hermes.HELPER,))
+    db.close()
+    if seen:
+        ingest(root, home)
+    before = tree(root, home)
+    [found] = audit(root, home)
+    assert (found.cls, found.session) == ("source_vanished", f"hermes:{hermes.HELPER}")
+    assert tree(root, home) == before
+    (home / ".hermes/state.db").write_bytes(b"this is no database " * 100)
+    assert classes(audit(root, home)) == ["store_unreadable"]
+    (home / ".hermes/state.db").unlink()
+    assert classes(audit(root, home)) == ["source_vanished"]
+
+
+def test_a_session_that_was_deleted_here_is_not_missed(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    with Keep.open(root) as keep:
+        keep.delete(f"claude:{file.stem}")
+    _cut(file)
+    assert audit(root, home) == []
+    ingest(root, home)
+    file.unlink()
+    assert audit(root, home) == audit(root, home, deep=True) == []
+
+
+def test_only_what_is_nothing_but_blanked_is_filled_in_again() -> None:
+    whole = b"abc\ndef\nghi\n"
+    assert without_blanks(b"abc\n\0\0\0\0ghi\n", whole) == whole
+    assert without_blanks(b"abc\n\0\0\0\0ghi\nnew\n", whole) == whole + b"new\n"
+    assert without_blanks(b"abc\n\0\0\0", whole) == whole
+    assert without_blanks(b"abX\n\0\0\0\0ghi\n", whole) is None
+    assert without_blanks(b"abc\n\0\0\0\0gh", b"abc\n") == b"abc\n\0\0\0\0gh", "what was never captured stays as it is"
+    assert without_blanks(whole, whole) is None
