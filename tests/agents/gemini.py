@@ -219,7 +219,7 @@ EXPECTED: dict[str, Any] = {
         {
             "id": f"gemini:{OLD}",
             "title": "Pins of the display",
-            "cwd": "",
+            "cwd": FOLDER,
             "turns": [
                 {"prompt": "Which pins does the display use?", "state": "completed"},
                 {"prompt": "And the buzzer?", "state": "open"},
@@ -236,7 +236,7 @@ EXPECTED: dict[str, Any] = {
         {
             "id": f"gemini:{SUBAGENT}",
             "title": "Find where the pressure is read.",
-            "cwd": "",
+            "cwd": FOLDER,
             "turns": [{"prompt": "Find where the pressure is read.", "state": "completed"}],
             "roles": _roles(user=1, assistant=2, tool=1),
             "tool_calls": [{"name": "glob", "error": False}],
