@@ -270,6 +270,19 @@ def test_what_comes_between_chunks_of_one_message_id_does_not_cut_it() -> None:
     assert [one.text for one in messages(found)] == ["?", "a warning", "b"]
 
 
+@pytest.mark.parametrize("kind", ["available_commands_update", "current_mode_update", "config_option_update"])
+def test_news_of_commands_and_modes_does_not_cut_an_answer_without_an_id(kind: str) -> None:
+    """As seen: Qwen Code tells of its commands a second after a session began, whatever is being said."""
+    said = [
+        prompt(3, "go"),
+        chunk("One "),
+        update(kind, availableCommands=[]),
+        chunk("answer."),
+        answer(3, stopReason="end_turn"),
+    ]
+    assert [one.text for one in messages(read(records(said))) if one.role == "assistant"] == ["One answer."]
+
+
 def test_a_very_long_answer_goes_on_in_another_message_and_the_state_stays_small() -> None:
     reader = acp.Reader({})
     piece = "x" * 10_000

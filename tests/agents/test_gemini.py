@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from dreamkeep.capture.agents import gemini as discovery
 from dreamkeep.capture.document import split
 from dreamkeep.capture.sources import DOCUMENT
@@ -73,6 +75,23 @@ def test_an_older_document_is_read_from_its_pieces(tmp_path: Path) -> None:
     expected = _expected(gemini.OLD)
     assert {name: fold(facts)[name] for name in _ESSENTIAL} == {name: expected[name] for name in _ESSENTIAL}
     assert f.Titled("Pins of the display") in facts
+
+
+@pytest.mark.parametrize("words", ["System: Potential loop detected. Details: Repeating content.", "Please continue."])
+def test_what_the_client_says_in_the_users_name_is_no_prompt_though_it_shows_one(words: str) -> None:
+    """As Gemini CLI 0.61 writes it: the prompt stands alone, its own words carry the prompt as `displayContent`."""
+    shown = [{"text": "count to ten"}]
+    lines = [
+        _message("u1", "user", shown, 1),
+        _message("u2", "user", [{"text": words}], 2, displayContent=shown),
+        _message("g1", "gemini", "Ten.", 3),
+    ]
+    found = read(Reader, lines)
+    assert [one.prompt for one in found if isinstance(one, f.Began)] == ["count to ten"]
+    assert [one.turn for one in found if isinstance(one, f.Settled)] == ["u1"]
+    assert f.Said(f.SYSTEM, words, "u2", "2026-03-02T10:00:02.000000Z", mark=f.META) in found
+    typed = _message("u3", "user", [{"text": "Please continue."}], 4, displayContent=[{"text": "Please continue."}])
+    assert [one.prompt for one in read(Reader, [*lines, typed]) if isinstance(one, f.Began)][-1] == "Please continue."
 
 
 def test_masked_tool_output_in_a_list_leaves_the_output_as_it_was() -> None:

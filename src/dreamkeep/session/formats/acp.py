@@ -37,9 +37,9 @@ _ROLES = {"agent_message_chunk": f.ASSISTANT, "agent_thought_chunk": f.REASONING
 _PHASES = {"in_progress": "started", "completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 _STATES = {"cancelled": "cancelled", "refusal": "failed"}
 #: Updates that say nothing of what we keep in messages, turns and segments.
-_PLAIN_UPDATES = frozenset(
-    ("plan", "plan_update", "plan_removed", "current_mode_update", "available_commands_update", "config_option_update")
-)
+_PLAIN_UPDATES = frozenset(("plan", "plan_update", "plan_removed"))
+#: Those that come whenever something around the talk has changed: also in the middle of an answer (seen with Qwen Code).
+_AT_ANY_TIME = frozenset(("current_mode_update", "available_commands_update", "config_option_update"))
 _REQUESTS = frozenset(("session/prompt", "session/load", "session/resume", "session/new", "session/close"))
 _PLAIN_METHODS = _REQUESTS | {
     *("initialize", "authenticate", "logout", "$/cancel_request", "elicitation/create", "elicitation/complete"),
@@ -240,6 +240,8 @@ class Reader:
             return [*(self._close() if ends or not self._has_id() else []), *self._tool(kind, update)]
         if kind == "compaction_summary_chunk":
             return self._summary_chunk(update)
+        if kind in _AT_ANY_TIME:
+            return []
         # Where chunks have no message id, anything else between them is the only sign that one message ended.
         found = [] if self._has_id() else self._close()
         if kind == "compaction_update":

@@ -59,6 +59,7 @@ _SNAPSHOT = "<state_snapshot>"
 _ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 #: What the client itself says in the user's name to make the model go on.
 _NUDGES = frozenset(("Please continue.", "System: Please continue."))
+_LOOP = "System: Potential loop detected."
 _CANCELLED = "Request cancelled."
 _HEADER = frozenset(
     ("sessionId", "projectHash", "startTime", "lastUpdated", "kind", "messages", "summary", "directories", "memoryScratchpad")
@@ -291,10 +292,17 @@ class Reader:
                 yield Said(SYSTEM, said, native, at, mark=META)
         elif said.startswith(_CONTEXT):
             yield from self._context(native, said, at)
-        elif said in _NUDGES and "displayContent" not in message:
+        elif self._is_nudge(message, said):
             yield Said(SYSTEM, said, native, at, mark=META)
         elif said:
             yield from self._prompt(message, said, native, at)
+
+    def _is_nudge(self, message: Mapping[str, Any], said: str) -> bool:
+        """The client's own words, for which it shows the turn's prompt; the same words typed by a user show themselves."""
+        shown = _displayed(message)
+        if said not in _NUDGES and not said.startswith(_LOOP):
+            return False
+        return not shown or (shown != said and _hash(USER, shown) == self.state.get("shown"))
 
     def _prompt(self, message: Mapping[str, Any], said: str, native: str, at: str | None) -> Iterator[Fact]:
         self._remember("texts", _hash(USER, said), native)
@@ -302,8 +310,8 @@ class Reader:
             yield Settled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
         self.state.update(turn=native, settled=False, reopened=False)
         prompt, hooks = apart(said, "hook_context")
-        shown, _ = apart("\n".join(words(parts(message.get("displayContent")))), "hook_context")
-        prompt = shown or prompt
+        prompt = _displayed(message) or prompt
+        self.state["shown"] = _hash(USER, prompt)
         if prompt:
             yield Began(native, prompt, at, native)
             yield Said(USER, prompt, native, at, native)
@@ -365,6 +373,11 @@ class Reader:
 def _spoken(message: Mapping[str, Any]) -> str:
     """A user's parts were separate things to say; a model's are stretches of one answer."""
     return ("" if message.get("type") == "gemini" else "\n").join(words(parts(message.get("content")))).strip()
+
+
+def _displayed(message: Mapping[str, Any]) -> str:
+    """What the client shows as the user's words, where that differs from what it sends."""
+    return apart("\n".join(words(parts(message.get("displayContent")))), "hook_context")[0]
 
 
 def _hash(role: str, said: str) -> str:
