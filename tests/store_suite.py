@@ -69,6 +69,33 @@ class StoreSuite:
         assert store.faults() == [("python:a", gone), ("python:a", gone._replace(offset=20, mended=True))]
         assert store.counts().faults == 1
 
+    def test_an_owned_turn_is_told_from_one_that_nobody_owns(self, store: Store) -> None:
+        mine, free = Turn("t1", 2, "started", "p", owner="me"), Turn("t2", 3, "started", "p")
+        done = Turn("t3", 4, "completed", "p", owner="me")
+        with store.writing():
+            store.put(Batch(place("python:a"), empty("python:a"), [mine, free, done], [], []))
+        assert store.unsettled() == [("python:a", mine), ("python:a", free)]
+        assert store.unsettled(owned=True) == [("python:a", mine)]
+
+    def test_a_session_in_which_something_is_in_progress_is_known(self, store: Store) -> None:
+        for name, state in (("python:a", '{"x": "in_progress"}'), ("python:b", "{}")):
+            with store.writing():
+                store.put(Batch(place(name), empty(name), [], [], [], state))
+        assert store.compacting() == ["python:a"]
+        with store.writing():
+            store.put(Batch(place("python:a"), empty("python:a"), [], [], [], "{}"))
+        assert store.compacting() == []
+
+    def test_a_store_that_lacks_nothing_says_so_whatever_was_done_to_it(self, store: Store) -> None:
+        filled(store, "python:a", "one", "two")
+        filled(store, "python:a", "one, changed", "two", "three")
+        filled(store, "python:b", "x")
+        with store.writing():
+            store.put(Batch(place("python:a"), empty("python:a"), [], [], [], removed={(2, 0), (9, 9)}))
+            store.put_place(Place("journal/keep", "", Position(), MARK), [])
+            store.forget(place("python:b").name)
+        assert store.incomplete(rows=True) == [] and len(store.messages("python:a")) == 2
+
     def test_a_failed_batch_leaves_nothing(self, store: Store) -> None:
         with pytest.raises(ZeroDivisionError), store.writing():
             store.put(Batch(place("python:a"), empty("python:a"), [], [], []))

@@ -33,6 +33,16 @@ class TestInAFile(StoreSuite):
         assert not any(b"xylophon" in p.read_bytes() for p in tmp_path.iterdir())
         assert [h.session for h in store.search("stays")] == ["python:b"]
 
+    @pytest.mark.parametrize("table", ["places", "sessions", "messages", "words"])
+    def test_rows_that_somebody_took_out_are_missed(self, store: Store, tmp_path: Path, table: str) -> None:
+        """W4"""
+        filled(store, "python:a", "one", "two")
+        db = apsw.Connection(str(tmp_path / "index.sqlite"))
+        db.execute(f"DELETE FROM {table} WHERE {'rowid = 1' if table != 'places' else '1'}")
+        db.close()
+        assert store.incomplete(rows=True) == (["python:a"] if table != "words" else [""])
+        assert bool(store.incomplete(rows=False)) == (table in ("places", "sessions"))
+
     def test_one_sqlite_and_a_current_one(self) -> None:
         """X2: older ones have a bug by which a WAL reset corrupts the file."""
         assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)

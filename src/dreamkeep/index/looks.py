@@ -1,11 +1,11 @@
 """What the index remembers of a journal's files, so that others can tell whether they are still what was indexed.
 
-`looks`: name, size, time and inode of every part file that the Mark does not tell of (all but the last; a second form of a part).
+`looks`: name, size, time and inode of every file that the Mark does not tell of (finished parts, a second form, leftovers).
 `sums`:  for each part the crc32 of its uncompressed bytes, up to where it was read: one fast pass over a file proves it unharmed.
 
     000001.jsonl.zst:70121:1763260000000000000:8123 000002.jsonl:…        1:4194532:9ae0daaf 2:81723:5be1c0aa
 
-Both are plain text, because most are only ever compared; "" in the commonest case (one part), and where nobody knows.
+Both are plain text, because most are only ever compared; no looks in the commonest case (one part), no sums where nobody knows.
 """
 
 from __future__ import annotations
@@ -45,18 +45,16 @@ def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
 
 
 def looks(host: Host, folder: str) -> str:
-    """How the part files look that the mark says nothing of."""
-    names = sorted(name for name in host.names(folder) if parts.number(name) is not None)
-    if len(names) < 2:
-        return ""
-    last = max(parts.number(name) or 0 for name in names)
-    hot = parts.name(last) if parts.name(last) in names else f"{parts.name(last)}.zst"
+    """How the files look that the mark says nothing of: all but the lock and a plain last part. Leftovers are among them."""
+    names = [name for name in sorted(host.names(folder)) if name != parts.LOCK]
+    hot = parts.name(max((parts.number(name) or 0 for name in names), default=0))
     return " ".join(filter(None, (_look(host, folder, name) for name in names if name != hot)))
 
 
 def _look(host: Host, folder: str, name: str) -> str:
     at = host.stat(f"{folder}/{name}")
-    return f"{name}:{at.size}:{at.mtime_ns}:{at.inode}" if at else ""
+    # A name with a blank in it is none of ours; nobody needs to know how it looked.
+    return f"{name}:{at.size}:{at.mtime_ns}:{at.inode}" if at and " " not in name and ":" not in name else ""
 
 
 def unchanged(host: Host, folder: str, place: Place) -> bool:
@@ -70,9 +68,15 @@ def names_in(looked: str) -> list[str]:
     return [one.partition(":")[0] for one in looked.split()]
 
 
+def frozen_last(place: Place) -> bool:
+    """Whether the last part is there in its compressed form only."""
+    name = f"{parts.name(place.mark.part)}.zst:"
+    return any(one.startswith(name) and one.endswith(f":{place.mark.part_inode}") for one in place.looks.split())
+
+
 def changed_parts(host: Host, folder: str, place: Place) -> list[int]:
     """The finished parts that were read and do not look as they did; one that is gone is among them."""
-    found = {}
+    found: dict[int, None] = {}
     for one in place.looks.split():
         name = one.partition(":")[0]
         part = parts.number(name)

@@ -6,16 +6,21 @@ the file from under somebody else's connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from dreamkeep.errors import from_os
-from dreamkeep.host import Host, lock, make_folders
-from dreamkeep.index.sqlite import SqliteStore, Unusable
+from dreamkeep.errors import Busy, DreamkeepError, Failed, NotDurable, from_os
+from dreamkeep.host import Host, Stat, lock, make_folders
+from dreamkeep.index.sqlite import OtherVersion, SqliteStore, Unusable
+
+T = TypeVar("T")
 
 FILE = "index.sqlite"
 LOCK = "state/index.lock"
 _FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm")
+_PEEKS = 6
+_PEEK_WAIT_S = 2.0
 
 
 @contextmanager
@@ -77,6 +82,56 @@ def problem(host: Host, root: str) -> str:
             store.close()
     except Unusable as found:
         return found.what
+
+
+def peek(host: Host, root: str, ask: Callable[[SqliteStore], T]) -> T | None:
+    """Ask the index as it lies there, and write nothing at all: no lock file, no -wal, no -shm. It may be behind the journal.
+
+    None when there is none (or one of another version). `ask` may be called several times: what it found while another process
+    moved the files is not believed. Unusable when the file is damaged, Busy when it never comes to rest.
+    """
+    if host.stat(f"{root}/{FILE}") is None:
+        return None
+    handle = -1
+    try:
+        if host.stat(f"{root}/{LOCK}") is not None:
+            handle = host.open_read(f"{root}/{LOCK}")
+            lock(host, handle, where=f"{root}/{LOCK}", wait_s=_PEEK_WAIT_S, shared=True)
+        return _peek(host, f"{root}/{FILE}", ask)
+    except OtherVersion:
+        return None
+    finally:
+        if handle >= 0:
+            host.close(handle)
+
+
+def _peek(host: Host, path: str, ask: Callable[[SqliteStore], T]) -> T:
+    last: DreamkeepError = Busy("the index keeps changing while it is read", where=path, next="Try again.")
+    for n in range(_PEEKS):
+        before = _files(host, path)
+        try:
+            store = SqliteStore.peek(path, wal=before[1] is not None, shm=before[2] is not None)
+            try:
+                with store.reading():
+                    found = ask(store)
+            finally:
+                store.close()
+            if before[1] is not None or _files(host, path) == before:
+                return found
+        except OtherVersion:
+            raise
+        except (Busy, NotDurable, Failed) as problem:
+            last = problem
+        except Unusable as problem:
+            if _files(host, path) == before:
+                raise
+            last = problem  # without a lock, damage may be what a writer is just doing
+        host.sleep(0.01 * 2**n)
+    raise last
+
+
+def _files(host: Host, path: str) -> tuple[Stat | None, ...]:
+    return tuple(host.stat(f"{path}{end}") for end in ("", "-wal", "-shm"))
 
 
 def discard(host: Host, root: str, *, wait_s: float) -> None:

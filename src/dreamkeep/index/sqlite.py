@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
@@ -13,6 +15,7 @@ from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, 
 from dreamkeep.event import disarm, encode_body
 from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place
 from dreamkeep.journal.reader import Fault, Position, Span
+from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
@@ -26,12 +29,15 @@ CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offs
     sums TEXT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
     title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT,
-    segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{}');
+    segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{}', busy INT NOT NULL DEFAULT 0,
+    held INT NOT NULL DEFAULT 0);
+CREATE INDEX sessions_busy ON sessions(id) WHERE busy;
 CREATE INDEX sessions_by_native_id ON sessions(native_id);
 CREATE INDEX sessions_by_time ON sessions(last_at, id);
 CREATE TABLE turns(session INT NOT NULL, id TEXT NOT NULL, seq INT, state TEXT, prompt TEXT, submitted_at TEXT, started_at TEXT,
     settled_at TEXT, reason TEXT, owner TEXT, n INT, PRIMARY KEY(session, id)) WITHOUT ROWID;
 CREATE INDEX turns_unsettled ON turns(session) WHERE state IN ('submitted', 'started');
+CREATE INDEX turns_owned ON turns(session) WHERE state IN ('submitted', 'started') AND owner != '';
 CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT NULL, n INT NOT NULL, role TEXT, text,
     at TEXT, turn TEXT, tool TEXT, mark TEXT, heard INT, twin TEXT, base_seq INT, base_n INT,
     UNIQUE(session, seq, n));
@@ -50,11 +56,16 @@ _SUMMARY = (
     " segments, compactions, lineage"
 )
 _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m.base_seq, m.base_n"
+_OWNED = " AND t.owner != ''"
 _TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
 
 class Unusable(DreamkeepError):
     """The file is no index of ours, damaged, or of another version: to be rebuilt, never to be believed."""
+
+
+class OtherVersion(Unusable):
+    """Made by an older or newer dreamkeep, or not made yet: no damage."""
 
 
 @contextmanager
@@ -96,6 +107,32 @@ class SqliteStore:
             self._db.close()
             raise
 
+    @classmethod
+    def peek(cls, path: str, *, wal: bool, shm: bool) -> SqliteStore:
+        """To look at only: nothing is written, also no -wal and -shm beside the file. `wal`, `shm`: which of them are there now.
+
+        Without a -wal no lock protects us (`immutable`): the caller looks afterwards whether something moved. A -wal without
+        its -shm was left by somebody who died: its index is made in our own memory, for making a -shm would leave that behind.
+        """
+        where = f"file:{quote(os.path.realpath(path))}?mode=ro" + ("&readonly_shm=1" if shm else "" if wal else "&immutable=1")
+        store = cls.__new__(cls)
+        store.path = path
+        with _translated(path):
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            store._db = apsw.Connection(where, flags=flags, vfs="unix-none" if wal and not shm else None)
+        try:
+            with _translated(path):
+                store._db.set_busy_timeout(300)
+                store._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                store._db.execute("PRAGMA query_only=1")
+                if wal and not shm:
+                    store._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+                store._check_version()
+        except BaseException:
+            store._db.close()
+            raise
+        return store
+
     @staticmethod
     def create(path: str) -> None:
         """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same."""
@@ -118,7 +155,7 @@ class SqliteStore:
     def _check_version(self) -> None:
         found = self._db.pragma("user_version")
         if found != VERSION:
-            raise Unusable(f"the index has version {found}, this program writes {VERSION}", where=self.path)
+            raise OtherVersion(f"the index has version {found}, this program writes {VERSION}", where=self.path)
         self._db.execute("PRAGMA synchronous=NORMAL")
 
     def check(self) -> str:
@@ -184,10 +221,12 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                 ((no, *map(_stored, t)) for t in batch.turns),
             )
-            self._db.execute("UPDATE sessions SET fold = ? WHERE no = ?", (batch.state, no))
-            self._take_back(no, batch)
+            busy = IN_PROGRESS in batch.state  # or some words in it; who asks looks into the state anyway
+            self._db.execute("UPDATE sessions SET fold = ?, busy = ? WHERE no = ?", (batch.state, busy, no))
+            more = -self._take_back(no, batch)
             for m in batch.messages:
-                self._put_message(no, m, batch.twins.get(m[:2]))
+                more += self._put_message(no, m, batch.twins.get(m[:2]))
+            self._db.execute("UPDATE sessions SET held = held + ? WHERE no = ?", (more, no))
             self._db.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?,?,?,?)", ((no, _stored(key), *at) for key, at in batch.keys.items())
             )
@@ -202,7 +241,9 @@ class SqliteStore:
         sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
         return int(next(self._db.execute(sql, values))[0])
 
-    def _take_back(self, session: int, batch: Batch) -> None:
+    def _take_back(self, session: int, batch: Batch) -> int:
+        """How many rows are gone."""
+        removed = 0
         for taken in batch.taken:
             self._db.execute(
                 "UPDATE messages SET mark = ? WHERE session = ? AND mark = ? AND (base_seq, base_n, seq, n) >= (?, ?, ?, ?)"
@@ -214,15 +255,19 @@ class SqliteStore:
                 "DELETE FROM messages WHERE session = ? AND seq = ? AND n = ? RETURNING no", (session, *place)
             ).fetchone()
             if gone:
+                removed += 1
                 self._db.execute("DELETE FROM words WHERE rowid = ?", gone)
+        return removed
 
-    def _put_message(self, session: int, m: Message, twin: str | None) -> None:
+    def _put_message(self, session: int, m: Message, twin: str | None) -> bool:
+        """Whether it is one more."""
         values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin, *m.place)
         added = self._db.execute(
             "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool, mark, heard, twin, base_seq, base_n)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
             (session, m.seq, m.n, *values),
         ).fetchone()
+        new = bool(added)
         if not added:
             added = self._db.execute(
                 "UPDATE messages SET role=?, text=?, at=?, turn=?, tool=?, mark=?, heard=?, twin=coalesce(?, twin),"
@@ -232,6 +277,7 @@ class SqliteStore:
             assert added is not None, "it was there a moment ago"
             self._db.execute("DELETE FROM words WHERE rowid = ?", added)
         self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
+        return new
 
     def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
@@ -359,13 +405,30 @@ class SqliteStore:
         )
         return _message(rows[0]) if rows else None
 
-    def unsettled(self) -> list[tuple[str, Turn]]:
+    def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
             f"SELECT s.id, {columns} FROM turns t JOIN sessions s ON s.no = t.session"
-            " WHERE t.state IN ('submitted', 'started') ORDER BY s.id, t.seq, t.n"
+            f" WHERE t.state IN ('submitted', 'started'){_OWNED if owned else ''} ORDER BY s.id, t.seq, t.n"
         )
         return [(row[0], _turn(row[1:])) for row in rows]
+
+    def compacting(self) -> list[str]:
+        return [row[0] for row in self._rows("SELECT id FROM sessions WHERE busy ORDER BY id")]
+
+    def incomplete(self, *, rows: bool) -> list[str]:
+        found = self._rows(
+            "SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM places)"
+            " UNION SELECT session FROM places WHERE session != '' AND session NOT IN (SELECT id FROM sessions)"
+        )
+        if rows:
+            found += self._rows(
+                "SELECT s.id FROM sessions s LEFT JOIN (SELECT session, count(*) AS held FROM messages GROUP BY session) m"
+                " ON m.session = s.no WHERE s.held != coalesce(m.held, 0)"
+            )
+            [(unlike,)] = self._rows("SELECT (SELECT count(*) FROM messages) != (SELECT count(*) FROM words_docsize)")
+            found += [("",)] if unlike and not found else []
+        return sorted({str(row[0]) for row in found})
 
     def messages(self, session: str) -> list[Message]:
         rows = self._rows(

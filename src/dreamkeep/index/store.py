@@ -137,8 +137,14 @@ class Store(Protocol):
     def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         """The first message behind `after` that has this twin, and was not heard on channel `not_heard`."""
 
-    def unsettled(self) -> list[tuple[str, Turn]]:
-        """Turns that nobody has settled, with their sessions."""
+    def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
+        """Turns that nobody has settled, with their sessions; `owned`: only those that somebody once called his."""
+
+    def compacting(self) -> list[str]:
+        """Sessions in which a compaction began and did not end; perhaps some others, too: their state tells."""
+
+    def incomplete(self, *, rows: bool) -> list[str]:
+        """Sessions of which something is missing in the store itself; `rows`: count them all, too. "" where it is nobody's."""
 
     def messages(self, session: str) -> list[Message]: ...
 
