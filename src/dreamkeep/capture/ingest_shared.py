@@ -61,7 +61,7 @@ def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
             yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
             continue
         outcome = _isolated(ingest, source._replace(session=native), content)
-        if outcome.state in ("failed", "waiting", "excluded", "deleted"):
+        if outcome.state in ("failed", "waiting", "excluded", "deleted", "paused"):
             look = None  # whoever comes later must find its lines here: the file is looked at each time
         else:
             marks[native] = mark

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from dreamkeep.capture.content import Word
+from dreamkeep.capture.sources import BESIDE
 from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
@@ -38,10 +39,11 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
 
 
 def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Every line, payload and frame of a session in the order of capture, with its line feed where it had one."""
+    """Every line, payload and frame of a session in the order of capture, with its line feed where it had one. Not what lies
+    beside its transcripts, which may be anything."""
     for frame, raw in bodies(Reading(host, folder, raw=True), RAW):
         body = frame["body"] if "chunked" not in frame else _about(raw)
-        if "sizes" not in body:
+        if "sizes" not in body or body.get("role") in BESIDE:
             continue
         found = unpack(raw)
         for n, line in enumerate(found, 1):

@@ -278,8 +278,7 @@ class Fold:
         half = self._other_half(said, known, bit, twin)
         if half is not None:
             previewed = bool(said.file if bit != TEXT else known and not known.heard & TEXT)
-            self._whole(half, said, mark, bit, turn, previewed)
-            return summary
+            return self._whole(summary, half, said, mark, bit, turn, previewed)
         if known is not None:
             self._part_of(said.record, known[:2])
             return self._said_again(summary, known, said, mark, bit, twin)
@@ -337,7 +336,9 @@ class Fold:
         found = found or (self._changes.twin(twin, bit) if said.tool else None)
         return found if found and found.heard & TEXT and found.heard & ~TEXT < bit else None
 
-    def _whole(self, half: Message, said: f.Said, mark: str, bit: int, turn: str | None, previewed: bool) -> None:
+    def _whole(
+        self, summary: Summary, half: Message, said: f.Said, mark: str, bit: int, turn: str | None, previewed: bool
+    ) -> Summary:
         """One message: the file gives the words, the transcript all that there is to know of them. (A transcript that does not
         say that it shows a preview may have the same words as the file, or more.)"""
         tool = {**(half.tool or {}), **(said.tool or {})} or None
@@ -345,8 +346,18 @@ class Fold:
         whole = half._replace(text=written if previewed or len(written) > len(told) else told, tool=tool)
         if bit != TEXT:
             whole = whole._replace(role=said.role, at=said.at or half.at, turn=turn or half.turn, mark=mark)
-        self._changes.put(whole._replace(heard=half.heard | bit), said.key, _twin_of(whole))
-        self._begins(said.file, half[:2])
+        whole = whole._replace(heard=half.heard | bit)
+        other = self._other(said, bit, _twin(said)) if bit != TEXT and mark != f.COPIED else None
+        if other is not None and other[:2] != half[:2]:
+            # Another channel told it, too, and only now it is known that it is this.
+            self._changes.remove(half)
+            turn = whole.turn or other.turn
+            whole = whole._replace(seq=other.seq, n=other.n, base=other.base, turn=turn, heard=whole.heard | other.heard)
+            self._changes.keys[f.WHOLE + said.file] = whole[:2]
+            summary = summary._replace(messages=summary.messages - 1)
+        self._changes.put(whole, said.key, _twin_of(whole))
+        self._begins(said.file, whole[:2])
+        return summary
 
     def _said_again(self, summary: Summary, known: Message, said: f.Said, mark: str, bit: int, twin: str) -> Summary:
         """A newer version of a message; and one that was partial, and now is whole, may turn out to be known from elsewhere."""
