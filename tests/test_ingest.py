@@ -304,6 +304,32 @@ def test_what_is_excluded_is_not_captured(pattern: str, tmp_path: Path) -> None:
         assert [one.state for one in ingest(keep, home)] == ["new"]
 
 
+def test_a_fork_of_a_compacted_session_counts_what_the_compaction_left_once(tmp_path: Path) -> None:
+    """As Claude Code 2.1.197 does it: from the boundary on, and what was kept behind it, with the same uuids."""
+    kept = record(2, "kept by the compaction")
+    about = {
+        "parentUuid": None,
+        "logicalParentUuid": "u2",
+        "content": "Conversation compacted",
+        "compactMetadata": {"trigger": "manual"},
+    }
+    boundary = record(3, "", type="system", subtype="compact_boundary", uuid="b1", **about)
+    summary = record(4, "In short.", isCompactSummary=True, uuid="b2", parentUuid="b1")
+    after = record(5, "after it", parentUuid="b2")
+    home, _ = home_with(tmp_path, b"".join([record(1, "squeezed out"), kept, boundary, summary, after]))
+    fork = "0a000000-0000-4000-8000-00000000000f"  # sorts before its parent
+    copied = b"".join(line.replace(SID.encode(), fork.encode()) for line in (boundary, summary, kept, after))
+    own = record(7, "the fork goes its own way", timestamp="2026-11-02T10:00:00.000Z", uuid="f1", parentUuid="u5")
+    home_with(tmp_path, copied + own.replace(SID.encode(), fork.encode()), fork)
+    with Keep.open(tmp_path / "keep") as keep:
+        ingest(keep, home)
+        shown = keep.show(fork)
+        assert shown["session"]["lineage"] == [{"kind": "fork", "session": f"claude:{SID}"}]
+        assert [m["text"] for m in shown["messages"] if m.get("mark") != "copied"] == ["the fork goes its own way"]
+        assert shown["session"]["compactions"] == 0, "it counts where it was copied from"
+        assert keep.show(SID)["session"]["compactions"] == 1
+
+
 def test_a_fork_counts_its_copied_records_once_and_names_its_parent(tmp_path: Path) -> None:
     """S28: the same uuids in another file, whichever of the two is read first."""
     shared = [record(n) for n in range(1, 5)]

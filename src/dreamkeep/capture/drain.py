@@ -213,7 +213,9 @@ class _Run:
         what = hooks.meaning(entry.event)
         if said is None:
             return Call(entry, "", len(payload), what)
-        return Call(entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said))
+        return Call(
+            entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said)
+        )
 
     def _take(self, session: str, calls: list[Call]) -> None:
         try:
@@ -225,7 +227,7 @@ class _Run:
                 self._drop(calls if session else out)
                 calls = [] if session else [call for call in calls if not self._excluded(call)]
             if session and calls and self._is_ghost(session, calls):
-                session = self._ghost(session, calls)
+                session = self._instead(session)
             for batch in _batches(calls):
                 if spool.whose_is(session) not in self._stuck:
                     self._batch(session, batch)
@@ -286,12 +288,12 @@ class _Run:
             and not any(self._there(path) for call in calls for path in call.transcripts)
         )
 
-    def _ghost(self, session: str, calls: Sequence[Call]) -> str:
-        """Which session gets the calls instead: none, but the keep's own journal knows of them. A deleted one stays deleted."""
-        if Tombstones(self._host, self._root).has(session):
-            return session
-        self.problem(session, f"{calls[0].entry.event} came without a session, and is kept in the keep's own journal")
-        return ""
+    def _instead(self, session: str) -> str:
+        """Which session gets a ghost's calls: none, but the keep's own journal knows of them. A deleted one stays deleted.
+
+        It is an everyday thing, so nothing is said of it: `doctor` would ask people to look.
+        """
+        return session if Tombstones(self._host, self._root).has(session) else ""
 
     def _there(self, path: str) -> bool:
         try:

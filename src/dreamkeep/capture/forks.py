@@ -2,12 +2,17 @@
 
 So files that begin with the same uuid are compared: as far as their records are the same, the later one is a copy. Which is the
 later one is told by the first record that they don't share: the original went on earlier, or not at all.
+
+Of a compacted session only what its last compaction left is copied. No session begins with a compaction, so a file that does is
+the copy; its parent is the one that holds that record further in. What the compaction kept stands behind the boundary in the copy
+and before it in the original: so as far as its records are anywhere in the parent, they are copied.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from dreamkeep.capture.content import Content, cuts
@@ -19,6 +24,7 @@ from dreamkeep.session.formats.claude import chain_ids
 _HEAD = 1 << 16
 #: Compared at most with so many.
 _TWINS = 64
+_BOUNDARY = b'"compact_boundary"'
 
 
 class Fork(NamedTuple):
@@ -48,10 +54,36 @@ class Forks:
         if source.agent != "claude" or source.role != "main" or source.form != LINES:
             return None
         path = os.path.abspath(source.path)
+        if fork := self._of_compacted(path, content):
+            return fork
         first = next((step.uuid for step in _chain_of(content.read(_HEAD, 0))), "")
         twins = [other for other in self._folder(os.path.dirname(path)).get(first, []) if other != path] if first else []
         found = [fork for other in twins[:_TWINS] if (fork := self._compared(source, content, other))]
         return max(found, key=lambda fork: fork.size, default=None)
+
+    def _of_compacted(self, path: str, content: Content) -> Fork | None:
+        boundary = next((step.uuid for step in _chain_of(content.read(_HEAD, 0), begins=_BOUNDARY)), "")
+        if not boundary:
+            return None
+        firsts = self._folder(os.path.dirname(path))
+        others = [other for first, paths in firsts.items() if first != boundary for other in paths if other != path]
+        for other in others:
+            there = self._uuids(other)
+            if boundary in there:
+                return Fork(
+                    f"claude:{_native(other)}", _copied(content, there), "its records begin with a compaction of that session"
+                )
+        return None
+
+    def _uuids(self, path: str) -> frozenset[str]:
+        try:
+            file = OpenFile(self._host, path)
+        except OSError:
+            return frozenset()
+        try:
+            return frozenset(step.uuid for step in _chain(file))
+        finally:
+            file.close()
 
     def _folder(self, folder: str) -> dict[str, list[str]]:
         if folder not in self._known:
@@ -83,7 +115,7 @@ class Forks:
             size, mine_next, theirs_next = _shared(_chain(content), _chain(theirs))
         finally:
             theirs.close()
-        native = os.path.basename(other).removesuffix(".jsonl")
+        native = _native(other)
         if not size:
             return None
         younger = (content.mtime_ns, source.session) > (theirs.mtime_ns, native)
@@ -91,6 +123,15 @@ class Forks:
         is_copy = mine_next > theirs_next or (younger and not mine_next and not theirs_next)
         evidence = "its records begin with the same uuids"
         return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
+
+
+def _native(path: str) -> str:
+    return os.path.basename(path).removesuffix(".jsonl")
+
+
+def _copied(mine: Content, there: frozenset[str]) -> int:
+    """Bytes of ours, from the beginning, whose records are all there, too."""
+    return max((step.end for step in takewhile(lambda step: step.uuid in there, _chain(mine))), default=0)
 
 
 def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str]:
@@ -111,9 +152,14 @@ def _chain(content: Content) -> Iterator[Step]:
             yield from _step(line, at)
 
 
-def _chain_of(head: bytes) -> Iterator[Step]:
+def _chain_of(head: bytes, begins: bytes = b"") -> Iterator[Step]:
+    """`begins`: only if that stands in the first record of the chain."""
     for line in head.split(b"\n")[:-1]:
-        yield from _step(line, 0)
+        for step in _step(line, 0):
+            if begins not in line:
+                return
+            begins = b""
+            yield step
 
 
 def _step(line: bytes, end: int) -> Iterator[Step]:
