@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 from zlib import crc32
@@ -34,6 +35,7 @@ NOTES = "undo.json"
 SHARED = "shared"
 _BLOCK = 1 << 20
 _WAIT_S = 60.0
+_TRIES = 3
 _MARK = 15  # hexadecimal digits of chance in an id
 _CHANGED = "it changed while it was looked at: run the repair again"
 
@@ -60,16 +62,19 @@ class Ledger:
         self.folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
         self._handle = -1
         self._count = 0
+        self._copied: dict[str, int] = {}
         self.fault = ""
 
     @property
     def used(self) -> bool:
         return self._count > 0
 
-    def close(self, *, finished: bool = False) -> None:
-        """`finished`: nothing was left half-way, so nobody needs to look for it."""
-        if finished and self._handle >= 0:
+    def finish(self) -> None:
+        """Nothing was left half-way, so nobody needs to look for it."""
+        if self.used:
             self.note({"finished": True})
+
+    def close(self) -> None:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             self._host.close(handle)
@@ -127,16 +132,36 @@ class Ledger:
 
     def about_to_change(self, paths: Sequence[str]) -> Callable[[], None]:
         """For files that somebody else rewrites (SQLite, a cache): call the answer when that is done; it notes how they are."""
-        notes = []
-        for path in paths:
-            kept = self._kept(path, None, "") if self._host.stat(path) is not None else None
-            notes.append((self.note({"file": path, "before": kept[0] if kept else None, "after": "later"}), path))
+        notes = [(self.keep_copy(path), path) for path in paths]
 
         def done() -> None:
             for n, path in notes:
-                self.note({"settled": n, "after": file_digest(self._host, path)})
+                if n:
+                    self.note({"settled": n, "after": file_digest(self._host, path)})
 
         return done
+
+    def keep_copy(self, path: str, *, session: str = "") -> int:
+        """Of a file that somebody else will change or remove; how it is then must be noted later. The note's number."""
+        for _ in range(_TRIES):
+            kept = self._kept(path, None, session)
+            if kept or self._host.stat(path) is None:
+                before = kept[0] if kept else None
+                self._copied[path] = self.note({"file": path, "before": before, "after": "later", "session": session})
+                return self._copied[path]
+        return 0  # in use, and a view: what comes of it is not taken back
+
+    def gone(self, paths: Sequence[str]) -> None:
+        """Files that were kept are not there any more, and nobody else has them."""
+        for path in paths:
+            if self._host.stat(path) is None and self._copied.get(path):
+                self.note({"settled": self._copied[path], "after": None})
+
+    @contextmanager
+    def removed_by_others(self, path: str, *, session: str = "") -> Iterator[None]:
+        self.keep_copy(path, session=session)
+        yield
+        self.gone([path])
 
     def set_mode(self, path: str, mode: int) -> Done:
         found = self._host.stat(path)

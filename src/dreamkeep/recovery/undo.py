@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dreamkeep.errors import NotFound, from_os
-from dreamkeep.host import Host, lock, read_file, write_all
+from dreamkeep.host import Host, lock, make_folders, read_file, write_all
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.reader import Tail
@@ -52,22 +52,24 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     found = notes(host, root, undo_id)
     void = {note["void"] for note in found if "void" in note}
     later = {note["settled"]: note["after"] for note in found if "settled" in note}
+    back = _Undo(host, root, undo_id)
+    files: dict[str, list[Note]] = {}
     steps = []
+    for note in found:
+        if "file" in note and note["n"] not in void:
+            files.setdefault(note["file"], []).append({**note, "after": later.get(note["n"], note["after"])})
     for note in reversed(found):
-        if note["n"] in void:
-            continue
-        where = note.get("file") or note.get("mode") or note.get("journal")
-        if where is None and "final" not in note:
-            continue
-        reason = _undone(_Undo(host, root, undo_id), {**note, "after": later.get(note["n"], note.get("after"))})
-        steps.append(Step(where or note["final"], note.get("fault", ""), reason, note.get("session", "")))
+        where = note.get("file") or note.get("mode") or note.get("journal") or note.get("final")
+        if where is None or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
+            continue  # a file that was changed several times goes back in one step
+        steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
     return steps
 
 
-def _undone(back: _Undo, note: Note) -> str:
+def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
     try:
         if "file" in note:
-            back.file(note)
+            back.file(note["file"], changes)
         elif "mode" in note:
             back.mode(note)
         elif "journal" in note:
@@ -90,17 +92,19 @@ class _Undo:
 
     # -- files
 
-    def file(self, note: Note) -> None:
-        host, path, before = self._host, note["file"], note["before"]
-        if (temp := note.get("temp")) and host.stat(temp) is not None:
-            host.remove(temp)
+    def file(self, path: str, changes: list[Note]) -> None:
+        """To what it was before the first of these changes, if it is now as one of them left it."""
+        host, before = self._host, changes[0]["before"]
+        for temp in (note["temp"] for note in changes if "temp" in note):
+            if host.stat(temp) is not None:
+                host.remove(temp)
         now = file_digest(host, path)
         if _same(now, before):
             return
-        if note["after"] == "later":
-            raise Refusal("the repair did not finish, so what it left there is not known")
-        if not _same(now, note["after"]):
-            raise Refusal("it was changed since the repair")
+        known = [state for note in changes for state in (note["before"], note["after"])]
+        if not any(state != "later" and _same(now, state) for state in known):
+            unknown = "the repair did not finish, so what it left there is not known"
+            raise Refusal(unknown if "later" in known else "it was changed since the repair")
         if before is None:
             host.remove(path)
         else:
@@ -109,6 +113,7 @@ class _Undo:
 
     def _give_back(self, path: str, before: Note, *, appeared: bool) -> None:
         host, data = self._host, self._kept(before)
+        make_folders(host, os.path.dirname(path))
         temp = f"{path}.{host.random(8).hex()}.tmp"
         staged(host, temp, data, None)
         if host.stat(temp) and before["mode"] != 0o600:

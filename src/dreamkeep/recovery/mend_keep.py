@@ -1,0 +1,288 @@
+"""The repairs of the keep itself: its journals, views and book-keeping, by the names in `faults.py`. The rules: `mending.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from dreamkeep.capture import rejoin, spool
+from dreamkeep.capture.drain import drain, named_session
+from dreamkeep.capture.find import Trouble, named
+from dreamkeep.capture.ingest import Ingest
+from dreamkeep.capture.seen import NAME as SOURCES
+from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
+from dreamkeep.held import is_held
+from dreamkeep.host import Host, lock, read_file
+from dreamkeep.index import open as index
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame, body_of, parse
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.settle import survey
+from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.recovery.delete import Deleting
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.recapture import mended, recapture, why_not
+from dreamkeep.session.raw import unpack
+from dreamkeep.session.turns import INTERRUPTED, SETTLED
+
+_INDEX_WAIT_S = 10.0
+_FINAL = "its session was deleted, as somebody wanted: that is not taken back"
+_NAMELESS = "which session this journal holds can't be told"
+
+# -- journals
+
+
+def session_of(fault: Fault) -> str | None:
+    """Whose journal it is ("": the keep's own); None when that can't be told."""
+    session = str(fault.about.get("session", ""))
+    name = folder_of(session) if session else KEEP
+    return session if fault.about.get("journal", name) == name else None
+
+
+def settle(mending: Mending, fault: Fault) -> Done:
+    """As the next append would: the bytes are set aside, then cut; a line feed that is missing is added."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    writer = mending.journals.writer(session)
+    writer.append([])
+    if survey(mending.host, writer.folder).tail is not None:
+        place = {"kind": "tail", "part": fault.about["part"], "at": fault.about["at"], "size": 0}
+        mending.journals.say(session, Kind.JOURNAL_MENDED, {"faults": [place], "how": "noted"})
+    return MENDED
+
+
+def note(mending: Mending, fault: Fault) -> Done:
+    """Nothing is lost by it: a frame says that it was seen."""
+    if session_of(fault) is None:
+        return left(_NAMELESS)
+    mended(mending, fault, "noted")
+    return MENDED
+
+
+def _take_again(mending: Mending, fault: Fault) -> Done:
+    return recapture(mending, fault) if session_of(fault) is not None else left(_NAMELESS)
+
+
+def readd(mending: Mending, fault: Fault) -> Done:
+    """What was written under a seq that was taken already, appended again under its own id, and that it was seen to, in one."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    folder = mending.journals.writer(session).folder
+    broken: list[int] = []
+    frames = list(_frames_at(mending.host, folder, fault))
+    hidden = [event for _, event in events(frames, broken)]
+    if broken:
+        return left("it is one piece of several, and the others are not there")
+    if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] == Kind.SOURCE_READ):
+        return left("lines of a transcript that stand elsewhere: `dreamkeep ingest --again` reads it again")
+    known = {frame["id"] for frame in Reading(mending.host, folder)}
+    carried = mending.journals.writer(session).all_carried()
+    lost = [event for event in hidden if event.id not in known and event.kind != Kind.SOURCE_READ]
+    again = [_without_old_words(event, carried) for event in lost]
+    said = Event(mending.ids.new(), Kind.JOURNAL_MENDED, _now(mending), {"faults": [dict(fault.about["mend"])], "how": "readded"})
+    mending.journals.append(session, [*again, said])
+    return MENDED
+
+
+def _frames_at(host: Host, folder: str, fault: Fault) -> Iterator[Frame]:
+    about = fault.about
+    with parts.stream(host, folder, about["part"], about["at"]) as source:
+        for line in source.read(about["size"]).split(b"\n"):
+            if frame := parse(line):
+                yield {**frame, "raw": line}
+
+
+def _is_here(host: Host, folder: str, frame: Frame) -> bool:
+    """Whether the lines of a captured stretch are among those that are read."""
+    if "chunked" in frame:
+        return False
+    own = unpack(body_of(frame["raw"], frame))
+    here = {line.rstrip(b"\n") for line in rejoin.lines(host, folder, str(frame["body"]["source"]))}
+    return here.issuperset(own)
+
+
+def _without_old_words(event: Event, carried: Carry) -> Event:
+    """What was said since counts: a word or cursor that stands already must not go back."""
+    fresh = {key: value for key, value in (event.carry or {}).items() if key not in carried}
+    return event._replace(carry=fresh or None)
+
+
+def finish_compress(mending: Mending, fault: Fault) -> Done:
+    """The plain form goes, once the other is proven equal."""
+    session = session_of(fault)
+    if session is None:
+        return left(_NAMELESS)
+    folder = f"{mending.root}/{fault.about['journal']}"
+    part = int(fault.about["part"])
+    path = f"{folder}/{parts.name(part)}"
+    mending.ledger.journal(session)
+    with mending.ledger.removed_by_others(path, session=session):
+        last = part >= parts.numbers(mending.host, folder)[-1]
+        parts.compress(mending.host, folder, part, last=last)
+    if mending.host.stat(path) is None:
+        return MENDED
+    return left("its two forms could not be shown to be equal, or somebody writes to it now")
+
+
+# -- views and caches
+
+
+def rebuild(mending: Mending, fault: Fault) -> Done:
+    """The index is a view: a new one is made from the journals."""
+    paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
+    handle = mending.host.open_lock(f"{mending.root}/{index.LOCK}")
+    try:
+        lock(mending.host, handle, where=f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S)
+        done = mending.ledger.about_to_change(paths)
+        for path in paths:
+            if mending.host.stat(path) is not None:
+                mending.host.remove(path)
+    finally:
+        mending.host.close(handle)
+    mending.rebuild()
+    done()
+    return MENDED
+
+
+def drain_spool(mending: Mending, fault: Fault) -> Done:
+    """As a drainer does it, and the transcripts that hooks named are read, too."""
+    host, root = mending.host, mending.root
+    calls = _spooled(host, root)
+    for path, session in calls:
+        mending.ledger.keep_copy(path, session=session)
+    done = mending.ledger.about_to_change([f"{root}/{SOURCES}"])
+    ingest = Ingest(host, root, mending.journals, mending.ids, exclude=mending.exclude)
+
+    def read_source(agent: str, path: str) -> None:
+        found = [one for one in named(host, path, [agent]) if not isinstance(one, Trouble)] if path else []
+        for _ in ingest.run(found):
+            pass  # what can't be read now is read by the next ingest
+
+    drained = drain(host, root, mending.journals, mending.ids, exclude=mending.exclude, read_source=read_source)
+    done()
+    left_over = {os.path.basename(path) for path, _ in _spooled(host, root)}
+    mending.ledger.gone([path for path, _ in calls if os.path.basename(path) not in left_over])
+    if drained.busy:
+        return left("somebody is draining the spool just now")
+    return left("; ".join(drained.problems)) if left_over else MENDED
+
+
+def _spooled(host: Host, root: str) -> list[tuple[str, str]]:
+    """(path, session) of every call that waits, in a batch or not."""
+    folder = f"{root}/{spool.SPOOL}"
+    found = [f"{folder}/{entry.name}" for entry in spool.entries(spool.names(host, root))]
+    for batch in filter(spool.is_batch, spool.names(host, root)):
+        found += [f"{folder}/{batch}/{entry.name}" for entry in spool.entries(host.names(f"{folder}/{batch}"))]
+    return [(path, _whose(host, path)) for path in found]
+
+
+def _whose(host: Host, path: str) -> str:
+    entry = spool.entry(os.path.basename(path))
+    return named_session(entry.agent, read_file(host, path)) if entry else ""
+
+
+def set_aside(mending: Mending, fault: Fault) -> Done:
+    """Out of the way; the ledger has its bytes."""
+    path = str(fault.about["path"])
+    found = mending.host.stat(path)
+    if found is None:
+        return MENDED
+    if not path.startswith(f"{mending.root}/"):
+        return left("it is not in the keep")
+    if not found.is_folder:
+        return mending.ledger.remove(path, session=fault.session)
+    for name in mending.host.names(path):
+        done = set_aside(mending, fault._replace(about={"path": f"{path}/{name}"}))
+        if not done.mended:
+            return done
+    mending.host.remove_folder(path)
+    return MENDED
+
+
+def sweep(mending: Mending, fault: Fault) -> Done:
+    """A lock file that nobody holds."""
+    path = str(fault.about["path"])
+    if is_held(mending.host, path):
+        return left("somebody holds it now")
+    return mending.ledger.remove(path)
+
+
+def close_mode(mending: Mending, fault: Fault) -> Done:
+    return mending.ledger.set_mode(str(fault.about["path"]), int(fault.about["wanted"]))
+
+
+# -- sessions
+
+
+def finish_delete(mending: Mending, fault: Fault) -> Done:
+    """As its user wanted. Nothing of it is kept in the ledger, so this alone can't be undone."""
+    session, intent = str(fault.about["session"]), str(fault.about.get("path", ""))
+    if not session:
+        return mending.ledger.remove(intent)
+    mending.ledger.note({"final": fault.where, "why": _FINAL})
+    # Not through the noted journals: the ledger must not keep a word of it.
+    journals = Journals(mending.host, mending.root, Ids(mending.host.now, mending.host.random))
+    deleting = Deleting(mending.host, mending.root, journals, mending.forget)
+    if intent:
+        deleting.finish_all()
+    elif Tombstones(mending.host, mending.root).has(session):
+        deleting.delete(session)
+    there = (f"{mending.root}/{folder_of(session)}", intent)
+    if any(mending.host.stat(path) is not None for path in there if path):
+        return left("somebody is deleting just now")
+    return MENDED
+
+
+def settle_turn(mending: Mending, fault: Fault) -> Done:
+    """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
+    session, turn = str(fault.about["session"]), str(fault.about["turn"])
+    if mending.alive(str(fault.about["owner"])):
+        return left("its owner lives")
+    if not _is_settled(mending.host, f"{mending.root}/{folder_of(session)}", turn):
+        body = {"turn": turn, "state": INTERRUPTED, "reason": "its owner is gone", "recovered": True}
+        mending.journals.say(session, Kind.TURN_SETTLED, body)
+    return MENDED
+
+
+def _is_settled(host: Host, folder: str, turn: str) -> bool:
+    return any(
+        event.kind == Kind.TURN_SETTLED and event.body.get("turn") == turn and event.body.get("state") in SETTLED
+        for _, event in events(Reading(host, folder))
+    )
+
+
+def close_compaction(mending: Mending, fault: Fault) -> Done:
+    session, about = str(fault.about["session"]), fault.about
+    body = {"compaction": about["compaction"], "opened_at": about.get("opened_at"), "closing": about["closing"]}
+    folder = f"{mending.root}/{folder_of(session)}"
+    if not any(event.kind == Kind.COMPACTION_CLOSED and event.body == body for _, event in events(Reading(mending.host, folder))):
+        mending.journals.say(session, Kind.COMPACTION_CLOSED, body)
+    return MENDED
+
+
+def _now(mending: Mending) -> str:
+    return rfc3339(mending.host.now())
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {
+    "settle": settle,
+    "recapture": _take_again,
+    "note": note,
+    "readd": readd,
+    "finish_compress": finish_compress,
+    "rebuild": rebuild,
+    "drain": drain_spool,
+    "set_aside": set_aside,
+    "finish_delete": finish_delete,
+    "sweep": sweep,
+    "settle_turn": settle_turn,
+    "close_compaction": close_compaction,
+    "close_mode": close_mode,
+}
+
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {"recapture": why_not}

@@ -1,0 +1,336 @@
+"""What a journal lost, taken again from the agent's own file: only where that file is proven to hold it.
+
+The proof: with every stretch of a source the journal carries a checksum of everything captured up to there. If the file's
+beginning still has that checksum, and what was lost can only have been lines of that file, nothing is missing that is not there.
+A hole in what one's own agent, hooks or the tap told is not in any file: such a fault stays.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import NamedTuple
+from zlib import crc32
+
+from dreamkeep.capture import rejoin
+from dreamkeep.capture.content import Content, File, Unpacked, Word, untouched
+from dreamkeep.capture.find import named
+from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.seen import Cache, Look, Seen
+from dreamkeep.capture.sources import DOCUMENT, LINES, LINES_ZST, TEXT, Source
+from dreamkeep.event import Kind
+from dreamkeep.host import Host
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.reader import HOLES, Reading, Span, events
+from dreamkeep.journal.settle import survey
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.session.summary import STATE_AFTER
+
+#: Book-keeping: nothing that anybody said.
+_BOOK = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
+_SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.CHUNK))
+_LIFE = frozenset((*STATE_AFTER, Kind.SESSION_PLACED, Kind.LINEAGE_FOUND))
+_FORMS = (LINES, LINES_ZST, TEXT, DOCUMENT)
+_KIND = re.compile(rb'\{"id":"[^"\\]{1,80}","kind":"([a-z.]{1,40})"')
+_WORD = re.compile(rb'"src:([a-z]+-[0-9a-f]{10})":"([0-9a-z -]+)"')
+#: As capture does it: comparing needs the old lines in memory.
+_LARGEST = 256 << 20
+_LONGEST_BAD = 64 << 20
+
+
+class Unsafe(Exception):
+    """Why nothing is taken again."""
+
+
+class Again(NamedTuple):
+    """A source to be read again. `behind`: only its end is missing here, so that it simply goes on."""
+
+    source: Source
+    behind: bool
+
+
+class Heard(NamedTuple):
+    """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one."""
+
+    kinds: frozenset[str]
+    state: str
+    generations: dict[str, list[tuple[int, int]]]
+    mended_at: int
+    holes: list[tuple[str, int, int, int, tuple[Span, ...]]]
+    broken: list[int]
+    broken_kinds: frozenset[str]
+
+
+# -- for the plan
+
+
+def why_not(looking: Looking, fault: Fault) -> str:
+    """Why a fault can't be mended from a file; "" when it can. Writes nothing."""
+    try:
+        to_read(looking.host, looking.root, fault)
+    except Unsafe as reason:
+        return str(reason)
+    return ""
+
+
+def to_read(host: Host, root: str, fault: Fault) -> list[Again]:
+    """Which sources must be read again; none when nothing was lost, or all is here already. Unsafe where that is not proven."""
+    if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _end_is_gone(fault):
+        return []  # bytes that nobody can read, and no frame is missing
+    session = str(fault.about.get("session", ""))
+    if not session:
+        raise Unsafe("What was lost is the keep's own, which no file of an agent holds.")
+    folder = f"{root}/{folder_of(session)}"
+    heard = _heard(host, folder)
+    bad = _damaged_bytes(host, folder, fault)
+    kinds = _lost_kinds(fault, heard, bad)
+    if kinds is None:
+        bad = b""  # not all of it speaks
+    if kinds is not None and kinds <= _BOOK:
+        return []
+    _check_kinds(host, folder, kinds, heard)
+    return _Files(host, root, session, heard, bad).to_read(after=_last_lost(fault))
+
+
+def _end_is_gone(fault: Fault) -> bool:
+    """The last parts are missing: no frame tells of it, the index remembers them."""
+    return fault.about.get("known_by") == "index"
+
+
+def _heard(host: Host, folder: str) -> Heard:
+    reading = Reading(host, folder)
+    kinds: set[str] = set()
+    state, mended_at = "", 0
+    generations: dict[str, list[tuple[int, int]]] = {}
+    by_seq: dict[int, str] = {}
+
+    def listening() -> Iterator[Frame]:
+        nonlocal state, mended_at
+        for frame in reading:
+            kind, seq = frame["kind"], frame["seq"]
+            kinds.add(kind)
+            state = STATE_AFTER.get(kind, state)
+            if "chunked" in frame:
+                by_seq[seq] = kind
+            elif kind == Kind.SOURCE_CHANGED and frame["body"].get("what") == "mended":
+                mended_at = seq
+            if kind in _SOURCE:
+                for name, generation in _carried_words(frame):
+                    generations.setdefault(name, []).append((seq, generation))
+            yield frame
+
+    broken: list[int] = []
+    for _ in events(listening(), broken):
+        pass
+    holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in reading.faults if f.kind in HOLES]
+    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, frozenset(by_seq.get(seq, "") for seq in broken))
+
+
+def _carried_words(frame: Frame) -> Iterator[tuple[str, int]]:
+    for key, value in (frame.get("carry") or {}).items():
+        if key.startswith("src:") and (word := Word.parse(value)):
+            yield key[4:], word.generation
+
+
+def _damaged_bytes(host: Host, folder: str, fault: Fault) -> bytes:
+    about = fault.about
+    if about["kind"] != "damage" or about["size"] > _LONGEST_BAD:
+        return b""
+    with parts.stream(host, folder, about["part"], about["at"]) as source:
+        return source.read(about["size"])
+
+
+def _lost_kinds(fault: Fault, heard: Heard, bad: bytes) -> frozenset[str] | None:
+    """What the lost frames were, where their damaged bytes still say so; None when that can't be told."""
+    if fault.about["kind"] == "chunks":
+        return heard.broken_kinds
+    lost = sum(last - first + 1 for first, last in fault.about["missing"])
+    found = [match[1].decode() for line in bad.split(b"\n") if (match := _KIND.match(line))]
+    return frozenset(found) if found and len(found) == lost else None
+
+
+def _check_kinds(host: Host, folder: str, kinds: frozenset[str] | None, heard: Heard) -> None:
+    if kinds is not None:
+        others = kinds - _SOURCE - _BOOK
+        if others:
+            raise Unsafe(f"What was lost is no line of a transcript ({', '.join(sorted(others))}).")
+        if Kind.CHUNK in kinds and not heard.broken_kinds <= _SOURCE:
+            raise Unsafe(f"What was lost is no line of a transcript ({', '.join(sorted(heard.broken_kinds))}).")
+        return
+    others = heard.kinds - _SOURCE - _BOOK - _LIFE
+    if others:
+        raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({sorted(others)[0]}, …).")
+    if Kind.SESSION_OPENED not in heard.kinds or survey(host, folder).carry.get("state", heard.state) != heard.state:
+        raise Unsafe("Part of what was lost is how the session began or ended, which no transcript holds.")
+
+
+def _last_lost(fault: Fault) -> int:
+    if fault.about["kind"] == "chunks":
+        return int(fault.about["at"])
+    return max((last for _, last in fault.about["missing"]), default=0)
+
+
+class _Files:
+    """The files a session came from, against what its journal has of them."""
+
+    def __init__(self, host: Host, root: str, session: str, heard: Heard, bad: bytes) -> None:
+        self._host = host
+        self._heard = heard
+        #: What the damaged bytes still say of whose lines they were. Not to be relied on by itself.
+        found = [(name.decode(), Word.parse(text.decode("utf-8", "replace"))) for name, text in _WORD.findall(bad)]
+        self._lost = {name: word for name, word in found if word}
+        self._folder = f"{root}/{folder_of(session)}"
+        self._agent, _, self._native = session.partition(":")
+        self._cache = Cache(host, root)
+        self._told = rejoin.sources(host, self._folder)
+
+    def to_read(self, after: int) -> list[Again]:
+        """`after`: the last seq that was lost."""
+        carried = survey(self._host, self._folder).carry
+        words = {key[4:]: word for key, value in carried.items() if key.startswith("src:") and (word := Word.parse(value))}
+        found = [again for name, word in words.items() if (again := self._again(name, word, after))]
+        return found + [Again(source, True) for source in self._forgotten(words)]
+
+    def _again(self, name: str, word: Word, after: int) -> Again | None:
+        if word.offset > _LARGEST:
+            raise Unsafe("The transcript is too large to be compared.")
+        whole = _crc(rejoin.lines(self._host, self._folder, name)) == (word.offset, word.crc)
+        if whole and (self._heard.mended_at > after or (self._lost and name not in self._lost)):
+            return None  # taken again since; or the damaged bytes say whose they are, and they are not of this one
+        source = self._source(name)
+        self._check_generations(name, word, source.form)
+        try:
+            content = opened(self._host, source)
+        except OSError as problem:
+            raise Unsafe(f"The transcript can't be read ({problem.strerror or problem}).") from problem
+        try:
+            if not untouched(content, word) and not (source.form == DOCUMENT and whole):
+                raise Unsafe("The transcript is not what was captured any more.")
+            if not whole:
+                return Again(source, behind=False)
+            if content.size == word.offset and untouched(content, word):
+                return None
+            self._check_end(name, source, word, content)
+            return Again(source, behind=True)
+        finally:
+            content.close()
+
+    def _source(self, name: str) -> Source:
+        """The file that a source was, by what the journal says of it; else by what capture remembers."""
+        known = self._told.get(name, {})
+        path, form, role = known.get("path", ""), known.get("form", LINES), known.get("role", "main")
+        if not path:
+            path, role = next(((path, role) for path, role in self._remembered() if self._name(path, role) == name), ("", ""))
+        if not path or "\ufffd" in path:
+            raise Unsafe("From which file it came was lost, too.")
+        if form not in _FORMS:
+            raise Unsafe("It came from a file of several sessions: `dreamkeep ingest --again` brings back what that still holds.")
+        return Source(self._agent, path, form, self._native, role)
+
+    def _remembered(self) -> Iterator[tuple[str, str]]:
+        """(path, role) of files of this session that still look as they did when they were captured."""
+        for path in self._cache.paths():
+            seen = self._cache.get(path)
+            if seen and (seen.agent, seen.session) == (self._agent, self._native) and self._looks_same(path, seen):
+                yield path, seen.role
+
+    def _looks_same(self, path: str, seen: Seen | None) -> bool:
+        at = self._host.stat(path)
+        return seen is not None and at is not None and seen.look == Look.of(at)
+
+    def _name(self, path: str, role: str) -> str:
+        real = self._host.real_path(os.path.abspath(path)).encode("utf-8", "surrogateescape")
+        return f"{role}-{sha256(real).hexdigest()[:10]}"
+
+    def _forgotten(self, words: dict[str, Word]) -> Iterator[Source]:
+        """Files of which the journal knows nothing any more, not even that they were opened."""
+        for path, role in self._remembered():
+            seen = self._cache.get(path)
+            if seen and seen.state not in ("empty", "excluded", "deleted") and self._name(path, role) not in words:
+                for one in named(self._host, path, [self._agent]):
+                    if isinstance(one, Source) and one.path == path:
+                        yield one._replace(session=self._native, role=role)
+
+    def _check_generations(self, name: str, word: Word, form: str) -> None:
+        """What was lost must be of the newest generation: earlier ones are not in the file any more."""
+        told = self._heard.generations.get(name, [])
+        if form == DOCUMENT:
+            if {generation for _, generation in told} != set(range(1, word.generation + 1)):
+                raise Unsafe("What was lost is an earlier version of the file, which is not there any more.")
+            return
+        spans = [span for *_, missing in self._heard.holes for span in missing] + [Span(s, s) for s in self._heard.broken]
+        first = min((span.first for span in spans), default=0)
+        before = max((generation for seq, generation in told if seq < first), default=1)
+        if first and before < word.generation and self._heard.mended_at < first:
+            raise Unsafe("What was lost may be of a version of the file that is not there any more.")
+
+    def _check_end(self, name: str, source: Source, word: Word, content: Content) -> None:
+        """A document that is another than the journal's last: it must be what was captured, not what was written over it since.
+
+        (A file that is only appended to, and begins with what we have, holds what came after.)
+        """
+        lost = self._lost.get(name)
+        if source.form != DOCUMENT or (lost and lost.generation == word.generation + 1 and untouched(content, lost)):
+            return  # or the damaged bytes still say which checksum it had
+        if not self._looks_same(source.path, self._cache.get(source.path)):
+            raise Unsafe("The transcript was changed since it was captured, so that what was lost can't be known to be in it.")
+
+
+def _crc(lines: list[bytes]) -> tuple[int, int]:
+    crc = size = 0
+    for line in lines:
+        crc = crc32(line, crc)
+        size += len(line)
+    return size, crc
+
+
+def opened(host: Host, source: Source) -> Content:
+    return (Unpacked if source.form == LINES_ZST else File)(host, source.path)
+
+
+# -- doing it
+
+
+def recapture(mending: Mending, fault: Fault) -> Done:
+    """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
+    host, root = mending.host, mending.root
+    try:
+        again = to_read(host, root, fault)
+        _read(mending, again)
+        if again and to_read(host, root, fault):
+            return left("the file was changed while it was read: run the repair again")
+    except Unsafe as reason:
+        return left(str(reason))
+    except Overtaken:
+        return left("something is capturing the same file just now: run the repair again")
+    if fault.about.get("mend"):
+        mended(mending, fault, "recaptured" if fault.about["kind"] == "chunks" or fault.about.get("missing") else "noted")
+    else:
+        mending.forget(str(fault.about["journal"]))  # the index remembers parts that are gone
+    return MENDED
+
+
+def _read(mending: Mending, again: list[Again]) -> None:
+    host = mending.host
+    ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
+    for source, behind in again:
+        if behind:
+            for outcome in ingest.take(source, host.stat(source.path)):
+                if outcome.problem:
+                    raise Unsafe(outcome.problem)
+            continue
+        content = opened(host, source)
+        try:
+            ingest.take_again(source, content)
+        finally:
+            content.close()
+
+
+def mended(mending: Mending, fault: Fault, how: str) -> None:
+    body = {"faults": [dict(fault.about["mend"])], "how": how}
+    mending.journals.say(str(fault.about["session"]), Kind.JOURNAL_MENDED, body)

@@ -1,0 +1,257 @@
+"""Repair: a plan by default; applied, exactly the safe part of it. What is left alone is listed with its reason.
+
+    audit ─► plan ─► (look whether each can be promised) ─► apply: keep what was there, act ─► audit again
+
+Each fault is mended by itself: one that can't be is a reason in `skipped`, and the others go on. Doing it twice is doing it once,
+because every action looks at the thing as it is; so a repair that died half-way is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from dreamkeep.capture.seen import NAME as SOURCES
+from dreamkeep.capture.seen import Cache
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
+from dreamkeep.event import Ids, Kind
+from dreamkeep.host import lock, make_folders
+from dreamkeep.recovery import mend_keep, mend_sources
+from dreamkeep.recovery.faults import CLASSES, Fault
+from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
+from dreamkeep.recovery.mending import Done, Looking, Mending, left
+from dreamkeep.recovery.recapture import mended
+from dreamkeep.recovery.undo import Step as Undone
+from dreamkeep.recovery.undo import undo as take_back
+from dreamkeep.recovery.undo import which
+
+LOCK = "state/repair.lock"
+_WAIT_S = 1.0
+
+_MENDERS = (mend_keep, mend_sources)
+#: Every repair that `faults.py` names, and what does it.
+ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {name: act for one in _MENDERS for name, act in one.ACTIONS.items()}
+#: Of some it is found out before they are promised whether they can be done.
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {name: look for one in _MENDERS for name, look in one.CHECKS.items()}
+#: Mend all faults of their kind at once.
+_ONCE = frozenset(("rebuild", "drain"))
+
+
+class Report(Protocol):
+    """What an audit answers."""
+
+    @property
+    def clean(self) -> bool: ...
+
+    @property
+    def faults(self) -> Sequence[Fault]: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+class Step(NamedTuple):
+    fault: Fault
+    action: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"fault": self.fault.id, "action": self.action, "where": self.fault.where}
+
+
+@dataclass
+class Result:
+    """As the contract's JSON. `audit`: how it is afterwards (of a plan: how it is)."""
+
+    audit: Report
+    plan: list[Step] = field(default_factory=list)
+    applied: list[dict[str, str]] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    undo_id: str | None = None
+
+    def skip(self, fault: str, reason: str) -> None:
+        self.skipped.append({"fault": fault, "reason": reason})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "plan": [step.as_json() for step in self.plan],
+            "applied": self.applied,
+            "skipped": self.skipped,
+            "undo_id": self.undo_id,
+            "audit": self.audit.as_json(),
+        }
+
+
+class Repair:
+    """`audit`: looks at everything. The others: what only the app can do (see `Mending`)."""
+
+    def __init__(
+        self,
+        looking: Looking,
+        audit: Callable[[], Report],
+        *,
+        alive: Callable[[str], bool],
+        rebuild: Callable[[], None],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._looking = looking
+        self._host = looking.host
+        self._root = looking.root
+        self._audit = audit
+        self._alive = alive
+        self._rebuild = rebuild
+        self._forget = forget
+
+    def plan(self, only: Sequence[str] = ()) -> Result:
+        """Writes nothing."""
+        report = self._audit()
+        _known(report.faults, only)
+        result = Result(report)
+        for fault in report.faults:
+            reason = self._reason(fault, only)
+            if reason:
+                result.skip(fault.id, reason)
+            else:
+                result.plan.append(Step(fault, CLASSES[fault.cls].repair))
+        return result
+
+    def _reason(self, fault: Fault, only: Sequence[str]) -> str:
+        """Why a fault is not in the plan."""
+        if only and fault.id not in only:
+            return "not chosen (--only)"
+        action = CLASSES[fault.cls].repair
+        if not fault.repairable or not action:
+            return fault.next
+        check = CHECKS.get(action)
+        try:
+            reason = check(self._looking, fault) if check else ""
+        except (DreamkeepError, OSError) as problem:
+            reason = f"It can't be looked at: {problem}"
+        return f"{reason} {CLASSES[fault.cls].next.replace('{id}', fault.id)}".strip() if reason else ""
+
+    def apply(self, only: Sequence[str] = ()) -> Result:
+        result = self.plan(only)
+        if not result.plan:
+            return result
+        with self._at_work() as mending:
+            once: dict[str, Done] = {}
+            for step in result.plan:
+                done = once.get(step.action) or _isolated(mending, step)
+                if step.action in _ONCE:
+                    once[step.action] = done
+                if done.mended:
+                    result.applied.append(step.as_json())
+                else:
+                    result.skip(step.fault.id, done.why)
+            result.undo_id = mending.ledger.id if mending.ledger.used else None
+        result.audit = self._audit()
+        return result
+
+    def accept(self, ids: Sequence[str]) -> Result:
+        """These faults are known and stay as they are; they are no longer reported, until the thing changes again."""
+        report = self._audit()
+        chosen = _known(report.faults, ids)
+        result = Result(report)
+        with self._at_work() as mending:
+            for fault in chosen:
+                _accept(mending, fault)
+                result.applied.append(Step(fault, "accept").as_json())
+            result.undo_id = mending.ledger.id
+        result.audit = self._audit()
+        return result
+
+    def undo(self, text: str) -> Result:
+        undo_id = which(self._host, self._root, text)
+        with self._alone():
+            steps = take_back(self._host, self._root, undo_id)
+            self._forget_sources(steps)
+        result = Result(self._audit(), undo_id=undo_id)
+        for step in steps:
+            if step.reason:
+                result.skip(step.fault or step.where, f"{step.where}: {step.reason}")
+            else:
+                result.applied.append({"fault": step.fault, "action": "undo", "where": step.where})
+        return result
+
+    def _forget_sources(self, steps: Sequence[Undone]) -> None:
+        """Where capture's memory could not be brought back, too, it must not believe that what was taken back is here."""
+        if not any(step.reason and step.where.endswith(f"/{SOURCES}") for step in steps):
+            return
+        cache = Cache(self._host, self._root)
+        for session in {step.session for step in steps if step.session}:
+            cache.forget_session(session)
+        cache.save()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One repair at a time, by a lock that goes with its process."""
+        make_folders(self._host, f"{self._root}/state")
+        path = f"{self._root}/{LOCK}"
+        handle = self._host.open_lock(path)
+        try:
+            lock(self._host, handle, where=path, wait_s=_WAIT_S)
+            yield
+        finally:
+            self._host.close(handle)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[Mending]:
+        host, root = self._host, self._root
+        with self._alone():
+            sweep_temps(host, root)
+            undo_id = Ids(host.now, host.random).new()
+            ledger, ids = Ledger(host, root, undo_id), marked_ids(host, undo_id)
+            journals = NotedJournals(host, root, ids, ledger)
+            looking = self._looking
+            try:
+                yield Mending(
+                    host,
+                    root,
+                    looking.home,
+                    looking.environment,
+                    looking.exclude,
+                    journals,
+                    ids,
+                    ledger,
+                    self._alive,
+                    self._rebuild,
+                    self._forget,
+                )
+                ledger.finish()
+            finally:
+                journals.close()
+                ledger.close()
+
+
+def _isolated(mending: Mending, step: Step) -> Done:
+    """What one fault's repair meets hinders no other."""
+    mending.ledger.fault = step.fault.id
+    try:
+        return ACTIONS[step.action](mending, step.fault)
+    except (DreamkeepError, OSError) as problem:
+        return left(str(problem))
+    finally:
+        mending.ledger.fault = ""
+
+
+def _known(faults: Sequence[Fault], ids: Sequence[str]) -> list[Fault]:
+    found = [fault for fault in faults if fault.id in ids]
+    missing = sorted(set(ids) - {fault.id for fault in found})
+    if missing:
+        raise NotFound(f"no fault has the id {missing[0]!r}", where="repair", next="`dreamkeep audit` lists them.")
+    return found
+
+
+def _accept(mending: Mending, fault: Fault) -> None:
+    mending.ledger.fault = fault.id
+    if fault.about.get("mend") and mend_keep.session_of(fault) is not None:
+        mended(mending, fault, "accepted")
+        return
+    about = {"fault": fault.id, "class": fault.cls, "where": fault.where, "key": str(fault.about.get("key", ""))}
+    mending.journals.say("", Kind.FAULT_ACCEPTED, about)
+
+
+def checked(*, apply: bool, undo: str | None, accept: Sequence[str]) -> None:
+    """One thing at a time: which comes first would matter."""
+    if sum((apply, undo is not None, bool(accept))) > 1:
+        raise BadUsage("apply, undo and accept are three things", where="repair", next="Give one of them.")
