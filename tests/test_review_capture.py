@@ -208,6 +208,9 @@ def test_an_index_that_stops_after_every_frame_gives_the_same_answers(
         assert session["messages"] == sum(m.get("mark") != "copied" for m in shown["messages"])
         assert (session["turns"], session["segments"]) == (len(shown["turns"]), len(shown["segments"]))
         for m in shown["messages"]:
+            tool = m.get("tool") or {}
+            if "file" in tool and "id" not in tool:
+                continue  # more of a long output: with its beginning, wherever it was captured
             assert [s["id"] for s in shown["segments"] if _inside(m["seq"], s)] == [m["segment"]]
 
 

@@ -346,7 +346,7 @@ def old_helper_lines() -> list[Line]:
 
 def log_text() -> str:
     """More than one frame's worth."""
-    return "".join(f"commit {n:05} the price of a pear, as an integer, in cents, for the {n}th time\n" for n in range(4000))
+    return "".join(f"commit {n:05} " + f"the price of pear {n}, as an integer, in cents; " * 80 + "\n" for n in range(90))
 
 
 def result_files() -> dict[str, bytes]:
