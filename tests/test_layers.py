@@ -28,7 +28,7 @@ THIRD_PARTY = {
         *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
     },
     "apsw": {"index/sqlite.py", "capture/rows.py"},
-    "zstandard": {"journal/parts.py", "capture/content.py"},
+    "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
 }
@@ -36,6 +36,7 @@ THIRD_PARTY = {
 OS_MODULES = {"fcntl", "time", "subprocess", "shutil", "tempfile", "pathlib", "io", "mmap", "ctypes"}
 OS_EXCEPTIONS = {
     "journal/parts.py": {"io"},  # wraps a stream that the host opened
+    "recovery/snapshot_file.py": {"io"},  # bytes that were read already, as a stream for tarfile
     "event.py": {"time"},  # formats a given moment, asks no clock
     "journal/together.py": {"time"},  # how long a crowd lasts: no decision that anybody could see depends on it
     "surfaces/cli/show.py": {"time"},  # how often to look while following

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from dreamkeep.host import Host, RealHost, read_file
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
     from dreamkeep.capture.python import Owners, Session
+    from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Built, Progress
     from dreamkeep.index.store import Hit, Store
     from dreamkeep.journal.pool import Journals
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INDEX_WAIT_S = 10.0
+_LARGEST_PAGE = 32 << 20
 _COMPRESS_EVERY_NS = 3_600_000_000_000
+#: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
+_WORTH_COMPRESSING = 64 << 10
 
 
 class Keep:
@@ -52,6 +57,7 @@ class Keep:
         self._strays: tuple[str, ...] = ()
         self._journals_made: Journals | None = None
         self._owners_made: Owners | None = None
+        self._quota_made: Quota | None = None
 
     @classmethod
     def open(
@@ -175,6 +181,8 @@ class Keep:
         if not found and not self.exists():
             return  # nothing to keep: then no keep is made
         ingest = self._ingest(again)
+        ingest.quota = self._quota()
+        ingest.quota.begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
         yield from ingest.run(sources, progress, glanced=glance.seen)
         if not paths:
@@ -193,9 +201,11 @@ class Keep:
         from dreamkeep.capture.watch import Watching
 
         where, environment = self._home(home)
+        ingest = self._ingest()
+        ingest.quota = self._quota()
         watching = Watching(
             self._host,
-            self._ingest(),
+            ingest,
             where,
             environment,
             checked(agents),
@@ -240,7 +250,8 @@ class Keep:
     def _read_source(self, agent: str, path: str) -> None:
         """One transcript that a hook named, or (no path) wherever that agent keeps its sessions."""
         found = self.ingest(agents=[agent], paths=[path] if path else ())
-        problems = [one.problem for one in found if one.problem]
+        # What is paused is no problem of who called: it is read when there is room again.
+        problems = [one.problem for one in found if one.problem and one.state != "paused"]
         if problems:
             raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
 
@@ -374,6 +385,30 @@ class Keep:
 
         return captured(self._host, f"{self.root}/{folder_of(self.resolve(text))}")
 
+    def restore(
+        self,
+        session: str,
+        to: str,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        generation: int | None = None,
+        convert: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Write a session back for an agent: byte for byte where it came from there, else converted."""
+        from dreamkeep.recovery import restore
+
+        _positive(generation, "generation")
+        told = self._ask(lambda store: restore.story(store, _one(store.matching(session), session, "session")))
+        where, environment = self._home(home)
+        folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
+        wish = restore.Wish(to, where, home is not None, environment, generation, convert, folder, dry_run)
+        try:
+            return restore.restore(self._host, self.root, told, wish)
+        except OSError as problem:
+            raise from_os(problem, "restoring", str(problem.filename or where)) from problem
+
     def search(
         self,
         query: str,
@@ -393,7 +428,15 @@ class Keep:
         off = self.is_off()
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
-        return {**answer, "strays": len(self._strays)}
+        return {**answer, "strays": len(self._strays), "quota": self._use()}
+
+    def _use(self) -> dict[str, Any] | None:
+        """How much of its quota the keep takes; None without one: then nobody has to measure."""
+        from dreamkeep.capture.quota import Use, measure
+
+        limit = int(self.config["retention.quota_mb"] * (1 << 20))
+        use = Use(measure(self._host, self.root), limit) if limit else None
+        return {**use._asdict(), "over": use.over} if use else None
 
     def doctor(self) -> list[dict[str, Any]]:
         from dreamkeep.capture import setup, spool
@@ -402,6 +445,8 @@ class Keep:
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
+        if use := self._use():
+            found += doctor.quota(use["used"], use["limit"])
         found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=_hook_file(), keep=self.root)
@@ -409,6 +454,103 @@ class Keep:
     def _ours(self, path: str, line: str) -> bool:
         """Of what hooks could not keep: theirs of another keep is told in a file that all share."""
         return path.startswith(f"{self.root}/") or self.root in line
+
+    @staticmethod
+    def markdown(data: dict[str, Any]) -> str:
+        """What `show` gives, as a page for people."""
+        from dreamkeep.session.markdown import markdown
+
+        return markdown(data)
+
+    # -- snapshots
+
+    def export(
+        self, file: str | os.PathLike[str], *, view: bool = True, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """The whole keep as one file. `view`: with a page for people of each session."""
+        from dreamkeep.recovery import snapshot
+
+        path = os.path.abspath(os.fspath(file))
+        if not self.exists():
+            raise NotFound("there is no keep to be exported", where=self.root, next="Record or ingest something first.")
+        if not view:
+            return {"file": path, **snapshot.export(self._host, self.root, path, None, progress)._asdict()}
+        counts = self._ask(lambda store: snapshot.export(self._host, self.root, path, self._pages(store), progress))
+        return {"file": path, **counts._asdict()}
+
+    def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
+        """For a journal's folder: where a snapshot has its session's page, and that page."""
+        from dreamkeep import views
+        from dreamkeep.journal.places import SESSIONS, folder_of
+
+        sessions = {folder_of(one.id): one for one in store.sessions()}
+        now = rfc3339(self._host.now())
+
+        def page(journal: str) -> tuple[str, str] | None:
+            if journal not in sessions:
+                return None
+            one = sessions[journal]
+            name = f"{journal.removeprefix(SESSIONS)[1:]}.md"
+            if one.bytes > _LARGEST_PAGE:
+                # A page is made in memory, and a snapshot must not need more of it for a longer session.
+                return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
+            return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
+
+        return page
+
+    def verify(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Whether a snapshot is whole; what is wrong with it, if not."""
+        from dreamkeep.recovery import snapshot
+
+        path = os.path.abspath(os.fspath(file))
+        found = snapshot.verify(self._host, path, progress)
+        about = {"file": path, "ok": found.ok, "keep": found.about.get("keep", "")}
+        return {**about, **found.counts._asdict(), "problems": [one._asdict() for one in found.bad]}
+
+    def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """What a snapshot has and this keep has not; everything, where there is no keep yet."""
+        from dreamkeep.capture.regain import regain
+        from dreamkeep.recovery.snapshot_import import Importing
+
+        def again(session: str, name: str, other: str) -> str:
+            return regain(self._host, self.root, self._ingest(), session, name, other)
+
+        path = os.path.abspath(os.fspath(file))
+        done = Importing(self._host, self.root, path, self._journals, again).run(progress)
+        skipped = [{"where": where, "why": why} for where, why in done.skipped]
+        return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
+
+    def repair(
+        self,
+        *,
+        apply: bool = False,
+        undo: str | None = None,
+        accept: Sequence[str] = (),
+        only: Sequence[str] = (),
+        home: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """The plan that mends what an audit finds; or (one of these) do it, accept faults as they are, or take a repair back."""
+        from dreamkeep.recovery.audit import audit
+        from dreamkeep.recovery.mending import Looking
+        from dreamkeep.recovery.repair import Repair, checked
+
+        checked(apply=apply, undo=undo, accept=accept, only=only)
+        where, environment = self._home(home)
+        repair = Repair(
+            Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
+            lambda: audit(self._host, self.root, home=where, environment=environment),
+            alive=self._alive,
+            rebuild=lambda: self._with_index(lambda store: None),
+            forget=self._forget,
+        )
+        try:
+            if undo is not None:
+                return repair.undo(undo).as_json()
+            if accept:
+                return repair.accept(accept).as_json()
+            return (repair.apply(only) if apply else repair.plan(only)).as_json()
+        except OSError as problem:
+            raise from_os(problem, "repairing", str(problem.filename or self.root)) from problem
 
     # -- care
 
@@ -421,9 +563,9 @@ class Keep:
             self._with_index(_clear, follow=False)
         return self._with_index(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
 
-    def compress(self, *, everything: bool = False) -> int:
+    def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
-        `retention.compress_days` (or all, now). How many there were."""
+        `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
         from dreamkeep.index.build import journals
         from dreamkeep.journal import parts
 
@@ -435,7 +577,7 @@ class Keep:
                 numbers = parts.numbers(self._host, folder)
                 done += sum(parts.compress(self._host, folder, part) for part in numbers[:-1])
                 hot = self._host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
-                if hot and name != "journal/keep" and (everything or hot.mtime_ns < before):
+                if hot and name != "journal/keep" and ((everything and hot.size >= least) or hot.mtime_ns < before):
                     done += parts.compress(self._host, folder, numbers[-1], last=True)
             except OSError as problem:
                 raise from_os(problem, "compressing", folder) from problem
@@ -463,6 +605,16 @@ class Keep:
         except (DreamkeepError, OSError) as problem:
             # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
             self.warn(f"A deletion that was interrupted can't be finished: {problem}")
+
+    def _quota(self) -> Quota:
+        with self._making:
+            if self._quota_made is None:
+                from dreamkeep.capture.quota import Quota
+
+                limit = int(self.config["retention.quota_mb"] * (1 << 20))
+                press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
+                self._quota_made = Quota(self._host, self.root, limit, press)
+            return self._quota_made
 
     def _owners(self) -> Owners:
         with self._making:

@@ -238,3 +238,10 @@ def disarm(value: object) -> Any:
     if "$d" in value:
         return {disarm(key): disarm(v) for key, v in value["$d"]}
     return {key: disarm(v) for key, v in value.items()}
+
+
+def printable(text: str) -> str:
+    """No escape sequences, no bells, no moving cursor: what was captured is shown, never obeyed."""
+    return "".join(
+        c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text
+    )

@@ -15,7 +15,7 @@ from dreamkeep.host import Host, lock, read_file
 from dreamkeep.journal.erase import rewrite
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import Reading
+from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session import raw
 
 _WAIT_S = 60.0
@@ -101,15 +101,13 @@ def _without(body: bytes, frame: Frame, session: str) -> bytes | None:
 
 def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[str]:
     """Long events of which something is to be erased: then all their pieces go, by the event's id."""
-    import orjson
-
-    from dreamkeep.journal.reader import bodies
+    import json
 
     found = set()
     for frame, body in bodies(Reading(host, f"{root}/{KEEP}", raw=True), (Kind.TAP_FRAMES, Kind.HOOK_FIRED)):
         if "chunked" not in frame:
             continue
-        whole = {**frame, "body": orjson.loads(body)}
+        whole = {**frame, "body": json.loads(body)}
         of_tap = whole["body"].get("conn") in taps
         if of_tap or (frame["kind"] == Kind.HOOK_FIRED and _without(body, whole, session) is not None):
             found.add(frame["id"])

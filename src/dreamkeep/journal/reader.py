@@ -378,18 +378,18 @@ def events(frames: Iterable[Frame], broken: list[int] | None = None) -> Iterator
     """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by seq."""
     import orjson
 
-    for frame, chunked in _whole(frames, broken):
+    for frame, chunked in whole(frames, broken):
         yield frame["seq"], event_of(frame if chunked is None else {**frame, "body": orjson.loads(chunked)})
 
 
 def bodies(reading: Reading, kinds: Collection[str]) -> Iterator[tuple[Frame, bytes]]:
     """Frames of some kinds with the exact bytes of their bodies. The reading must be a raw one."""
-    for frame, chunked in _whole(reading, None):
+    for frame, chunked in whole(reading, None):
         if frame["kind"] in kinds:
             yield frame, body_of(frame["raw"], frame) if chunked is None else chunked
 
 
-def _whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[Frame, bytes | None]]:
+def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[Frame, bytes | None]]:
     """Each event's frame; with the joined bytes of its body where that was chunked."""
     pieces: list[str] = []
     of = ""

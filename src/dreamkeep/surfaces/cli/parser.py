@@ -12,6 +12,9 @@ The keep is --keep, else $DREAMKEEP_KEEP, else the user's data folder. A SESSION
 a bare native id, or the beginning of either if only one session has it."""
 
 
+_REPAIR = "Exit code 1 when faults\nremain. Every byte that it replaces is kept in the keep's folder aside/."
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Of a fixed width: argparse asks for the terminal's each time an argument is added, and loads shutil for that."""
 
@@ -54,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
     reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
     verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is.")
+    _repair(verb("repair", "say what mends the faults that an audit finds; do it with --apply", _REPAIR))
     _session(verb("end", "mark a session as finished", "Ending it twice is ending it once."))
     _session(verb("suspend", "set a session aside; nothing closes it for being stale"))
     _session(verb("resume", "take an ended or suspended session up again"))
@@ -65,6 +69,20 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _session(verb("undelete", "lift a deletion, so that the session may be captured again"))
+    _snapshot(
+        verb(
+            "snapshot",
+            "the whole keep as one file: export, verify, import",
+            "The same keep gives the same bytes. Importing adds what is\nlacking and replaces nothing. Exit code 1 when a file is not whole.",
+        )
+    )
+    _restore(
+        verb(
+            "restore",
+            "write a session back for an agent, so that the agent resumes it",
+            "Byte for byte where it came from that agent, else\nconverted, saying what was lost. Never over a file that holds something else.",
+        )
+    )
     completion = verb(
         "completion",
         "print a completion script for your shell",
@@ -74,8 +92,33 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _snapshot(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("act", choices=("export", "import", "verify"), help="write one, take one in, or check one")
+    verb.add_argument("file", metavar="FILE", help="a .tar.zst; export never writes over one")
+    verb.add_argument("--no-view", action="store_true", help="export: without a page for people of each session")
+
+
+def _repair(verb: argparse.ArgumentParser) -> None:
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument("--apply", action="store_true", help="do what is safe, keep what was there, and audit again")
+    what.add_argument("--undo", metavar="ID", help="take a repair back, where nothing changed since")
+    what.add_argument("--accept", metavar="ID", action="append", default=[], help="this fault stays as it is, and is not told again")
+    verb.add_argument("--only", metavar="ID", action="append", default=[], help="of the plan only this fault")
+    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores below this folder")
+
+
 def _session(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("session", metavar="SESSION", help="an id, a bare native id, or a unique beginning of one")
+
+
+def _restore(verb: argparse.ArgumentParser) -> None:
+    _session(verb)
+    verb.add_argument("--to", metavar="AGENT", required=True, help="for which agent: claude, codex, gemini, hermes, hermes-webui")
+    verb.add_argument("--home", metavar="DIR", help="below this home folder instead of where it was")
+    verb.add_argument("--cwd", metavar="DIR", help="converted: to go on in this folder instead of the session's own")
+    verb.add_argument("--generation", metavar="N", type=_count, help="this version of a file that was rewritten, not the richest")
+    verb.add_argument("--convert", action="store_true", help="from the messages, as a new session, though its bytes are here")
+    verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
 
 
 def _show(verb: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ def run(keep: Keep, arguments: Namespace, show: Print) -> int:
         return _raw(keep, arguments)
     if arguments.follow:
         return _follow(keep, arguments)
-    show(arguments, _asked(keep, arguments), markdown if arguments.markdown else text.session)
+    show(arguments, _asked(keep, arguments), keep.markdown if arguments.markdown else text.session)
     return 0
 
 
@@ -86,43 +86,3 @@ def _follow(keep: Keep, arguments: Namespace) -> int:
             time.sleep(_LOOK_S)
     except KeyboardInterrupt:
         return 0
-
-
-def markdown(data: dict[str, Any]) -> str:
-    """A session to be read or passed on. What agents wrote is fenced, so that it can't be taken for our own words."""
-    s = data["session"]
-    lines = [
-        f"# {_escaped(s['title'] or s['id'])}",
-        "",
-        f"{_escaped(s['id'])} · {s['turns']} turns · {s['started_at'] or ''} – {s['last_at'] or ''}",
-    ]
-    segment = turn = None
-    turns = {t["id"]: t for t in data["turns"]}
-    for m in data["messages"]:
-        if segment is not None and m["segment"] != segment:
-            lines += ["", "---", "*Here the agent's context was cut.*"]
-        segment = m["segment"]
-        if m["turn"] != turn and m["turn"] in turns:
-            turn = m["turn"]
-            lines += ["", f"## Turn · {turns[turn]['state']}"]
-        mark = f" ({m['mark']})" if m.get("mark") else ""
-        name = f" · {_escaped(str(m['tool'].get('name', 'tool')))}" if m.get("tool") else ""
-        lines += ["", f"**{_escaped(m['role'])}{name}**{mark}"]
-        if m["text"]:
-            lines += ["", *_fenced(text.clean(m["text"]))]
-        elif m.get("tool"):
-            lines += ["", *_fenced(text.json_text(m["tool"].get("input")))]
-    return "\n".join(lines)
-
-
-def _escaped(words: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_[]<>#|" else c for c in text.line(words))
-
-
-def _fenced(words: str) -> list[str]:
-    longest = run = 0
-    for c in words:
-        run = run + 1 if c == "`" else 0
-        longest = max(longest, run)
-    fence = "`" * max(3, longest + 1)
-    return [fence, words, fence]

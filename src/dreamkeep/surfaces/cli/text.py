@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+from dreamkeep.event import printable
+
 _MARKS = {"completed": "✓", "failed": "✗", "cancelled": "–", "interrupted": "!", "started": "…", "submitted": "…", "open": "?"}
 
 
@@ -34,11 +36,7 @@ def out(said: str) -> None:
     print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
-def clean(text: str) -> str:
-    """No escape sequences, no bells, no moving cursor."""
-    return "".join(
-        c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text
-    )
+clean = printable
 
 
 def line(text: str) -> str:
@@ -74,6 +72,9 @@ def status(s: dict[str, Any]) -> str:
         f"messages  {s['messages']}",
         f"journal   {size(s['bytes'])}",
     ]
+    if use := s["quota"]:
+        more = "  (see `dreamkeep doctor`)" if use["over"] else ""
+        lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""
         lines += [f"  running  {line(one['session'])}  {line(one['title'])}{compacting}"]
@@ -162,13 +163,15 @@ def _fault(f: dict[str, Any]) -> str:
 
 
 def ingested(data: dict[str, Any]) -> str:
-    lines = [outcome(one) for one in data["sources"] if one["state"] not in ("unchanged", "empty")]
+    lines = [outcome(one) for one in data["sources"] if one["state"] not in ("unchanged", "empty", "waiting", "paused")]
     totals = data["totals"]
     if not totals["sources"]:
         return "No sessions of any agent were found. Where else to look: --home DIR, or name files."
     looked = "1 source" if totals["sources"] == 1 else f"{totals['sources']} sources"
     bad = f"; {totals['failed']} with a problem" if totals["failed"] else ""
     lines.append(f"{looked}, {totals['changed']} with something new: {size(totals['new_bytes'])}{bad}")
+    if why := next((one["problem"] for one in data["sources"] if one["state"] == "paused"), ""):
+        lines.append(f"✗ {totals['paused']} of them {line(why)}")  # the same for all: said once
     return "\n".join(lines)
 
 
@@ -211,6 +214,28 @@ def doctor(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def repaired(done: dict[str, Any]) -> str:
+    faults = {fault["id"]: fault for fault in done["audit"]["faults"]}
+    steps = done["applied"] or ([] if done["undo_id"] else done["plan"])
+    would = "" if done["applied"] else "would "
+    lines = [f"{would}{step['action'].replace('_', ' ')}  {line(step['where'])}  ({step['fault']})" for step in steps]
+    for one in done["skipped"]:
+        where = f"  {line(faults[one['fault']]['where'])}" if one["fault"] in faults else ""
+        lines.append(f"left alone: {one['fault']}{where}\n    {line(one['reason'])}")
+    if done["undo_id"]:
+        lines.append(f"Take it back with: dreamkeep repair --undo {done['undo_id']}")
+    elif done["plan"] and not done["applied"]:
+        lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
+    remain = len(faults)
+    return "\n".join([*lines, "Nothing is wrong." if not remain else f"{remain} faults{'' if done['plan'] and would else ' remain'}."])
+
+
+def undone(done: dict[str, Any]) -> str:
+    lines = [f"back: {line(step['where'])}" for step in done["applied"]]
+    lines += [f"left alone: {line(one['reason'])}" for one in done["skipped"]]
+    return "\n".join(lines or ["There was nothing to take back."])
+
+
 class Progress:
     """A line on stderr that counts up; nothing for work that is over at once, and nothing moving where nobody watches."""
 
@@ -236,3 +261,36 @@ class Progress:
         elif self._always and not self._shows and now - self._last > 10 and now - self._begun > 5:
             self._last = now
             print(f"{self._what}: {size(done)} of {size(total)}", file=sys.stderr, flush=True)
+
+
+def exported(done: dict[str, Any]) -> str:
+    what = f"{done['sessions']} sessions, {done['parts']} parts of journals, {done['files']} files, {size(done['bytes'])}"
+    return f"{line(done['file'])}: {what}\ndigest {done['digest']}"
+
+
+def verified(found: dict[str, Any]) -> str:
+    if found["ok"]:
+        return f"Whole. {exported(found)}"
+    lines = [f"Not whole: {line(found['file'])}", *(f"  {line(one['where'])}: {line(one['what'])}" for one in found["problems"])]
+    return "\n".join([*lines, "`dreamkeep snapshot import` takes in what is good and leaves the rest."])
+
+
+def imported(done: dict[str, Any]) -> str:
+    said = f"{done['added']} sessions added, {done['merged']} merged, {done['unchanged']} unchanged; {done['events']} events"
+    lines = [said, *(f"  left alone: {line(one['where'])}: {line(one['why'])}" for one in done["skipped"])]
+    return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["bad"])])
+
+
+def restored(done: dict[str, Any]) -> str:
+    would = "would be " if done["dry_run"] else ""
+    lines = []
+    for file in done["files"]:
+        how = "byte for byte" if file["exact"] else "converted" if file.get("role") in (None, "main") else file["role"]
+        lines.append(f"{would}{file['action']}  {line(file['path'])}  ({size(file['bytes'])}, {how})")
+        if file.get("aside"):
+            lines.append(f"  what was there is kept: {line(file['aside'])}")
+    lines += [line(note) for note in done["notes"]]
+    lines += [f"lost: {one['count']} × {one['what']}" for one in done["lost"]]
+    if done["resume"]:
+        lines.append(f"Resume it with: {line(done['resume'])}")
+    return "\n".join(lines)

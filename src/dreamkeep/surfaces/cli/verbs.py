@@ -67,7 +67,7 @@ def _ingest(keep: Keep, arguments: Namespace) -> int:
     )
     totals = _totals(found)
     _print(arguments, {"sources": [_outcome(one) for one in found], "totals": totals}, text.ingested)
-    return 1 if totals["failed"] else 0
+    return 1 if totals["failed"] or totals["paused"] else 0
 
 
 def _outcome(one: Any) -> dict[str, Any]:
@@ -83,6 +83,7 @@ def _totals(found: list[Any]) -> dict[str, int]:
         "new_bytes": sum(one.new_bytes for one in found),
         "new_events": sum(one.new_events for one in found),
         "failed": sum(one.state == "failed" for one in found),
+        "paused": sum(one.state == "paused" for one in found),
     }
 
 
@@ -182,6 +183,29 @@ def _undelete(keep: Keep, arguments: Namespace) -> int:
     return 0
 
 
+def _restore(keep: Keep, arguments: Namespace) -> int:
+    done = keep.restore(
+        arguments.session,
+        arguments.to,
+        home=arguments.home,
+        cwd=arguments.cwd,
+        generation=arguments.generation,
+        convert=arguments.convert,
+        dry_run=arguments.dry_run,
+    )
+    _print(arguments, done, text.restored)
+    return 0
+
+
+def _repair(keep: Keep, arguments: Namespace) -> int:
+    done = keep.repair(
+        apply=arguments.apply, undo=arguments.undo, accept=arguments.accept, only=arguments.only, home=arguments.home
+    )
+    _print(arguments, done, text.undone if arguments.undo else text.repaired)
+    clean = not done["skipped"] if arguments.undo else done["audit"]["clean"]
+    return 0 if clean else 1
+
+
 def _completion(arguments: Namespace) -> int:
     import shtab
 
@@ -189,6 +213,20 @@ def _completion(arguments: Namespace) -> int:
 
     print(shtab.complete(parser(), arguments.shell))
     return 0
+
+
+def _snapshot(keep: Keep, arguments: Namespace) -> int:
+    progress = text.Progress(f"{arguments.act}ing" if arguments.act != "verify" else "verifying", always=True)
+    if arguments.act == "export":
+        _print(arguments, keep.export(arguments.file, view=not arguments.no_view, progress=progress), text.exported)
+        return 0
+    if arguments.act == "verify":
+        found = keep.verify(arguments.file, progress=progress)
+        _print(arguments, found, text.verified)
+        return 0 if found["ok"] else 1
+    done = keep.import_(arguments.file, progress=progress)
+    _print(arguments, done, text.imported)
+    return 1 if done["bad"] else 0
 
 
 _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
@@ -207,4 +245,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "resume": _lifecycle("resume"),
     "delete": _lifecycle("delete"),
     "undelete": _undelete,
+    "repair": _repair,
+    "restore": _restore,
+    "snapshot": _snapshot,
 }
