@@ -58,7 +58,7 @@ def said(root: str, session: str, *, rewritten: bool = False) -> list[Said]:
     """
     reading = Reading(RealHost(), folder(root, session))
     frames = list(reading)
-    broken: list[str] = []
+    broken: list[int] = []
     found = [Said(seq, e.id, m.text) for seq, e in events(frames, broken) for m in messages_of(seq, e)]
     assert not reading.faults, reading.faults
     assert not broken, broken

@@ -160,14 +160,19 @@ def _frozen(plain: BinaryIO) -> bytes:
 def _compress(host: Host, folder: str, part: int, path: str) -> bool:
     with stream(host, folder, part) as plain:
         publish_file(host, path + ".zst", _frozen(plain))
-        plain.seek(0)
-        with io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK) as cold:
-            if any(block != plain.read(len(block)) for block in _blocks(cold)) or plain.read(1):
-                # A leftover of something else: keep the plain part, which is the one we can vouch for.
-                return False
+    if not forms_agree(host, folder, part):
+        # A leftover of something else: keep the plain part, which is the one we can vouch for.
+        return False
     host.remove(path)
     host.sync_folder(folder)
     return True
+
+
+def forms_agree(host: Host, folder: str, part: int) -> bool:
+    """Whether a part's plain and compressed file hold the same bytes."""
+    path = f"{folder}/{name(part)}"
+    with host.open_stream(path) as plain, io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK) as cold:
+        return all(block == plain.read(len(block)) for block in _blocks(cold)) and not plain.read(1) and not is_damaged(cold)
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:

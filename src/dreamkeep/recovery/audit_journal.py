@@ -1,13 +1,13 @@
 """The journals: what is wrong with their bytes. Reads, and opens only what does not look as it did when it was indexed.
 
-`Fault.about` of each class here (what a repair may rely on). All have `journal` (folder relative to the keep) and `session` ("" for
-the keep's own, and where none can be told).
+`Fault.about` of each class here (what a repair may rely on). All have `journal` (folder relative to the keep) and `session` (""
+for the keep's own, and where none can be told).
 
     journal_tail            part, at, size, whole (only the line feed is missing)
     journal_damage          kind "damage"; part, at, size, missing [[first, last], …], times, recorded, mend
     journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
-    journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal" or "index" (the
-                            last parts are gone, and only the index remembers them: nothing to mend in the journal then, mend is None)
+    journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
+                            "index": the last parts are gone, and only the index remembers them (then mend is None)
     journal_duplicate       kind "duplicate"; the same keys
     journal_disorder        kind "disorder"; the same keys
     journal_link            kind "link"; the same keys
@@ -21,3 +21,498 @@ the keep's own, and where none can be told).
 `mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
 ({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded"}): then the fault is no longer reported.
 """
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from dreamkeep.errors import Busy
+from dreamkeep.event import Event, Kind
+from dreamkeep.host import Host, lock
+from dreamkeep.index import looks
+from dreamkeep.index.rows import Rows, Stored
+from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame
+from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
+from dreamkeep.journal.reader import Fault as Seen
+from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
+from dreamkeep.journal.settle import read_head
+from dreamkeep.recovery.each import each
+from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.session import summary as life
+from dreamkeep.session.messages import Message
+from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
+
+T = TypeVar("T")
+
+_CLASS = {
+    "damage": "journal_damage",
+    "gap": "journal_gap",
+    "suspect": "journal_gap",
+    "missing_part": "journal_missing_part",
+    "duplicate": "journal_duplicate",
+    "disorder": "journal_disorder",
+    "link": "journal_link",
+    "reused": "journal_reused",
+    "chunks": "journal_chunks",
+    "strange": "journal_strange",
+}
+_RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part", "journal_chunks"))
+_NOWHERE_ELSE = "Nothing else holds what was lost here."
+_ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
+#: More than this of one journal is not folded in memory: its open turns are seen when it is indexed.
+_FOLDED_BYTES = 64 << 20
+#: Writers hold a journal's lock for as long as a write takes.
+_WAIT_S = 2.0
+_TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
+
+
+class Open(NamedTuple):
+    """What was going on in a session when its journal was read: unsettled turns that have an owner, and its segments' state."""
+
+    session: str
+    name: str
+    mark: Mark
+    turns: list[Turn]
+    segments: dict[str, Any]
+
+
+class Read(NamedTuple):
+    """One reading of a journal. `odd`: only a reading from zero sees it whole. `unsettled`: as far as this stretch tells."""
+
+    faults: list[Seen]
+    tail: Tail | None
+    end: Position
+    last_part: int
+    odd: bool
+    turns: dict[str, Turn]
+    segments: dict[str, Any] | None
+
+
+class Journals:
+    """All journals of a keep. Iterate `keep()`, then `sessions()`; afterwards the rest is true.
+
+    `proven`: (journal, sums) that were found to hold: lives on when the same is done again because the index moved.
+    """
+
+    def __init__(self, host: Host, root: str, store: Store | None, *, deep: bool, proven: set[tuple[str, str]]) -> None:
+        self._host = host
+        self._root = root
+        self._store = store
+        self._deep = deep
+        self._proven = proven
+        self._places = store.places() if store else {}
+        self._known: dict[str, list[Seen]] = {}
+        for session, seen in store.faults() if store else ():
+            self._known.setdefault(session, []).append(seen)
+        self.dead = set(store.tombstones()) if store else set()
+        self.accepted = store.accepted() if store else set()
+        #: Of the sessions whose journals are not as they were when they were indexed.
+        self.open: list[Open] = []
+        self.reread: set[str] = set()
+        self.checked = {"journals": 0, "read": 0, "mended": 0, "busy": 0}
+        #: Journals whose frames are there and whose session was deleted.
+        self.buried: list[tuple[str, str]] = []
+        #: (path, when it was changed last) of temporary files.
+        self.leftovers: list[str] = []
+        self.unread: set[str] = set()
+
+    # -- which
+
+    def keep(self) -> Iterator[Fault]:
+        """The keep's own: who is deleted and what was accepted is told there."""
+        yield from each([KEEP], self._one, self._unreadable)
+
+    def sessions(self) -> Iterator[Fault]:
+        yield from each(self._names(), self._one, self._unreadable)
+        yield from self._strays
+        gone = sorted(set(self._places) - self._there - {KEEP})
+        yield from each(gone, self._vanished, self._unreadable)
+
+    def _names(self) -> Iterator[str]:
+        self._there: set[str] = set()
+        self._strays: list[Fault] = []
+        for agent in self._listed(SESSIONS):
+            for name in self._listed(agent):
+                self._there.add(name)
+                yield name
+
+    def _listed(self, name: str) -> list[str]:
+        try:
+            return [f"{name}/{one}" for one in sorted(self._host.names(f"{self._root}/{name}"))]
+        except FileNotFoundError:
+            return []  # nothing was recorded yet, or it is just being deleted
+        except OSError as problem:
+            self._strays.append(self._unreadable(name, problem.strerror or str(problem)))
+            self._there.update(place for place in self._places if place.startswith(f"{name}/"))
+            return []
+
+    def _unreadable(self, name: str, why: str) -> Fault:
+        self.unread.add(name)
+        place = self._places.get(name)
+        return _fault("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
+
+    def _vanished(self, name: str) -> Iterator[Fault]:
+        place = self._places[name]
+        if place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
+            return
+        what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
+        yield self._lost_end(name, place, 1, what)
+
+    # -- one
+
+    def _one(self, name: str) -> Iterator[Fault]:
+        place = self._places.get(name)
+        self.checked["journals"] += 1
+        if place and place.session and place.session in self.dead:
+            self.buried.append((place.session, name))
+        elif place and not self._deep and looks.unchanged(self._host, f"{self._root}/{name}", place):
+            yield from self._as_indexed(name, place)
+        else:
+            yield from self._looked_at(name, place)
+
+    def _as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
+        """Nothing is opened, except where something lies behind the last frame."""
+        known = self._known.get(place.session)
+        if known:
+            yield from self._told(name, place.session, known)
+        if not self._ends(place):
+            read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}", place.position))
+            yield from self._tail(name, place.session, read.tail if read else None)
+        if place.looks:
+            yield from self._files(name, place.session, looks.names_in(place.looks), place.mark.part)
+
+    def _looked_at(self, name: str, place: Place | None) -> Iterator[Fault]:
+        folder = f"{self._root}/{name}"
+        mark = looks.mark_of(self._host, folder, place.mark if place else None)
+        if mark is None:
+            yield from self._no_journal(name, place)
+            return
+        session = place.session if place else self._session_of(name)
+        if session is None:
+            yield self._unreadable(name, "no frame says which session it holds, or it belongs to another folder")
+            return
+        if session in self.dead:
+            self.buried.append((session, name))
+            return
+        yield from self._content(name, session, place, mark)
+        yield from self._files(name, session, self._host.names(folder), mark.part)
+
+    def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
+        """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
+        if place:
+            yield from self._vanished(name)
+            return
+        at = self._host.stat(f"{self._root}/{name}")
+        if at is None:
+            if name == KEEP and self._host.stat(f"{self._root}/{SESSIONS}") is not None:
+                yield self._unreadable(name, "it is not there: who was deleted, and what was accepted, nobody knows")
+            return
+        others = self._host.names(f"{self._root}/{name}") if at.is_folder else [""]
+        if any(other != parts.LOCK and not is_temp(other) for other in others):
+            yield self._unreadable(name, "this is no journal")
+
+    def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
+        start = place.position if place and self._same(name, place) else None
+        if start and place and mark == place.mark and self._ends(place):
+            # Every byte was to be read, and it was: the checksums hold.
+            yield from self._told(name, session, self._known.get(session, ()))
+            return
+        read = self._read(name, session, start)
+        if start and read.odd:
+            start, read = None, self._read(name, session, None)
+        if read.tail or any(seen.part == read.last_part for seen in read.faults):
+            read = self._sure(name, read)
+        yield from self._told(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
+        yield from self._tail(name, session, read.tail)
+        if place and not start:
+            yield from self._drifted(name, place, read)
+        self.reread.add(session)
+        if read.segments is not None:
+            self.open.append(Open(session, name, mark, self._unsettled(session, start, read), read.segments))
+
+    def _ends(self, place: Place) -> bool:
+        """Whether the last frame that was indexed is the end of the file."""
+        return (place.mark.part, place.mark.size) == (place.position.part, place.position.offset) or looks.frozen_last(place)
+
+    # -- is it what was indexed?
+
+    def _same(self, name: str, place: Place) -> bool:
+        """Whether all that was indexed is still so: by checksums, of all parts or of those that look other than they did."""
+        if not place.sums or (name, place.sums) in self._proven:
+            return bool(place.sums)
+        folder = f"{self._root}/{name}"
+        sums = looks.parse_sums(place.sums)
+        which = set(sums) if self._deep else {*looks.changed_parts(self._host, folder, place), place.position.part}
+        last = place.position.part
+        if not all(part in sums and looks.same(self._host, folder, part, sums[part], whole=part != last) for part in which):
+            return False
+        if self._deep:
+            self._proven.add((name, place.sums))
+        return True
+
+    def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
+        """The index knows of something else than what lies there."""
+        known, here = place.position, read.end
+        if known.part > read.last_part:
+            what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
+            yield self._lost_end(name, place, read.last_part + 1, what)
+        elif known.seq > here.seq:
+            what = f"the index knows frames up to {known.seq}, the journal ends at {here.seq}: an older copy, or a power cut"
+            yield self._drift(name, place, what)
+        elif not read.faults and not read.tail and place.sums and place.mark.part:
+            yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
+
+    def _lost_end(self, name: str, place: Place, part: int, what: str) -> Fault:
+        return _fault(
+            "journal_missing_part",
+            f"{self._root}/{name}/{parts.name(part)}",
+            what,
+            name,
+            place.session,
+            unsafe=self._unsafe("journal_missing_part", place.session),
+            kind="missing_part",
+            part=part,
+            at=0,
+            size=0,
+            missing=[],
+            times=1,
+            recorded=False,
+            mend=None,
+            known_by="index",
+        )
+
+    def _drift(self, name: str, place: Place, what: str) -> Fault:
+        return _fault("index_drift", f"{self._root}/{name}", what, name, place.session, path=f"{self._root}/index.sqlite")
+
+    # -- reading
+
+    def _read(self, name: str, session: str, start: Position | None) -> Read:
+        self.checked["read"] += 1
+        reading = Reading(self._host, f"{self._root}/{name}", start)
+        broken: list[int] = []
+        mended: set[Mended] = set()
+        told = False
+
+        def listening() -> Iterator[Frame]:
+            nonlocal told
+            for frame in reading:
+                if frame["kind"] in _ABOUT_FAULTS:
+                    told = True
+                    mended.update(mended_by(frame))
+                yield frame
+
+        found = events(listening(), broken)
+        rows = self._fold(session, start, found, reading) if name != KEEP else None
+        if name == KEEP:
+            self._take_keep(found, start)
+        faults = [
+            *reading.faults,
+            *(Seen("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken),
+            *(Seen("strange", 0, seq, 0, (Span(seq, seq),)) for seq in (rows.strange if rows else ())),
+        ]
+        return Read(
+            with_mended(faults, mended),
+            reading.tail,
+            reading.position,
+            reading.last_part,
+            bool(faults) or reading.looks_back or told,
+            rows.changes.turns if rows else {},
+            rows.state().get("segments") if rows else None,
+        )
+
+    def _take_keep(self, found: Iterable[tuple[int, Event]], start: Position | None) -> None:
+        if start is None:
+            self.dead, self.accepted = set(), set()
+        for _, event in found:
+            if event.kind == Kind.SESSION_DELETED:
+                self.dead.add(str(event.body["session"]))
+            elif event.kind == Kind.SESSION_UNDELETED:
+                self.dead.discard(str(event.body["session"]))
+            elif event.kind == Kind.FAULT_ACCEPTED:
+                self.accepted.add(str(event.body["fault"]))
+
+    def _fold(self, session: str, start: Position | None, found: Iterator[tuple[int, Event]], reading: Reading) -> Rows | None:
+        """As the index would do it, and put nowhere. None when it got too long for that: then only the bytes were looked at."""
+        store = self._store if start else None
+        summary = store.session(session) if store else life.empty(session)
+        rows: Rows | None = None
+        if summary is not None:
+            state = json.loads(store.state(session)) if store else {}
+            rows = Rows(summary, state, Stored(store, session, False) if store else _Nothing())
+        for seq, event in found:
+            if rows and reading.travelled > _FOLDED_BYTES:
+                rows = None
+            if rows:
+                rows.add(seq, event)
+        return rows
+
+    def _unsettled(self, session: str, start: Position | None, read: Read) -> list[Turn]:
+        known = {turn.id: turn for turn in self._store.turns(session)} if self._store and start else {}
+        return [turn for turn in {**known, **read.turns}.values() if turn.state in (SUBMITTED, STARTED) and turn.owner]
+
+    # -- under a writer's hands
+
+    def _sure(self, name: str, read: Read) -> Read:
+        """Of what is odd in the part being written only that which is still so while nobody writes."""
+        second = self._alone(name, lambda: self._last_part(f"{self._root}/{name}", None))
+        there = {seen[:3] for seen in second.faults} if second else set()
+        faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
+        return read._replace(faults=faults, tail=second.tail if second else None)
+
+    def _alone(self, name: str, act: Callable[[], T]) -> T | None:
+        """Look while no writer may write; None when one holds the lock all the time. Makes no lock file."""
+        folder = f"{self._root}/{name}"
+        try:
+            handle = self._host.open_read(f"{folder}/{parts.LOCK}")
+        except FileNotFoundError:
+            return act()
+        try:
+            lock(self._host, handle, where=folder, wait_s=_WAIT_S, shared=True)
+            return act()
+        except Busy:
+            self.checked["busy"] += 1
+            return None
+        finally:
+            self._host.close(handle)
+
+    def _last_part(self, folder: str, start: Position | None) -> Reading:
+        numbers = parts.numbers(self._host, folder)
+        head = read_head(self._host, folder, numbers[-1]) if numbers and start is None else None
+        if head:
+            start = Position(numbers[-1], 0, head["seq"] - 1, head["prev"])
+        reading = Reading(self._host, folder, start, heads=True)
+        for _ in reading:
+            pass
+        return reading
+
+    def _session_of(self, name: str) -> str | None:
+        """By what its heads say, or else any frame; None when that would lie elsewhere (a copy made by hand)."""
+        if name == KEEP:
+            return ""
+        folder = f"{self._root}/{name}"
+        for part in parts.numbers(self._host, folder):
+            head = read_head(self._host, folder, part)
+            if head:
+                return _claimed(head, name)
+        return next((session for frame in Reading(self._host, folder) if (session := _claimed(frame, name))), None)
+
+    # -- telling
+
+    def _told(self, name: str, session: str, seen: Iterable[Seen]) -> Iterator[Fault]:
+        for one in seen:
+            if one.mended:
+                self.checked["mended"] += 1
+            else:
+                yield self._as_fault(name, session, one)
+
+    def _as_fault(self, name: str, session: str, seen: Seen) -> Fault:
+        folder = f"{self._root}/{name}"
+        cls = _CLASS[seen.kind]
+        where = f"{folder}/{parts.name(seen.part)}:{seen.offset}" if seen.part else f"{folder}:{seen.offset}"
+        about: dict[str, Any] = {
+            "kind": seen.kind,
+            "part": seen.part,
+            "at": seen.offset,
+            "size": seen.size,
+            "missing": [list(span) for span in seen.missing],
+            "times": seen.times,
+            "recorded": seen.recorded,
+            "mend": {"kind": seen.kind, "part": seen.part, "at": seen.offset, "size": seen.size},
+        }
+        if not seen.part:
+            about["seq"] = seen.offset
+        if seen.kind == "missing_part":
+            about["known_by"] = "journal"
+        return _fault(cls, where, _said(seen), name, session, key=seen.kind, unsafe=self._unsafe(cls, session), **about)
+
+    def _unsafe(self, cls: str, session: str) -> str:
+        return _NOWHERE_ELSE if cls in _RECAPTURED and (not session or session.startswith("python:")) else ""
+
+    def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
+        if tail is None:
+            return
+        what = "the last frame lacks its line feed" if tail.whole else f"{tail.size} bytes of an append that did not finish"
+        where = f"{self._root}/{name}/{parts.name(tail.part)}:{tail.offset}"
+        about: dict[str, Any] = {"part": tail.part, "at": tail.offset, "size": tail.size, "whole": tail.whole}
+        yield _fault("journal_tail", where, what, name, session, **about)
+
+    def _files(self, name: str, session: str, names: list[str], last: int) -> Iterator[Fault]:
+        """Temporary files, and parts that lie there in both forms."""
+        folder = f"{self._root}/{name}"
+        self.leftovers += [f"{folder}/{one}" for one in names if is_temp(one)]
+        for one in names:
+            part = parts.number(one)
+            if part is None or not one.endswith(".zst"):
+                continue
+            if self._host.stat(f"{folder}/{parts.name(part)}") is not None:
+                yield from self._twice(name, session, part)
+
+    def _twice(self, name: str, session: str, part: int) -> Iterator[Fault]:
+        """Who compresses holds the journal's lock until the plain form is gone."""
+        folder = f"{self._root}/{name}"
+        plain = f"{folder}/{parts.name(part)}"
+
+        def compared() -> bool | None:
+            if self._host.stat(plain) is None or self._host.stat(f"{plain}.zst") is None:
+                return None
+            return parts.forms_agree(self._host, folder, part)
+
+        same = self._alone(name, compared)
+        if same:
+            yield _fault("journal_twice", f"{plain}.zst", "the part lies there plain and compressed", name, session, part=part)
+        elif same is False:
+            what = "the compressed form holds other bytes than the plain one, which is the one that is read"
+            yield _fault("journal_differs", f"{plain}.zst", what, name, session, part=part)
+
+
+class _Nothing:
+    """What is known of a session before its first frame."""
+
+    def message(self, key: str) -> Message | None:
+        return None
+
+    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
+        return None
+
+    def turn(self, turn: str) -> Turn | None:
+        return None
+
+    def last_turns(self, count: int) -> list[Turn]:
+        return []
+
+
+def is_temp(name: str) -> bool:
+    """A file that was to get another name when it was whole."""
+    return _TEMP.fullmatch(name) is not None
+
+
+def _claimed(frame: Frame, name: str) -> str | None:
+    body = frame["body"]
+    session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
+    return session if isinstance(session, str) and folder_of(session) == name else None
+
+
+def _fault(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:
+    return fault(cls, where, what, session=session, key=key, unsafe=unsafe, journal=name, **about)
+
+
+def _said(seen: Seen) -> str:
+    lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
+    said = {
+        "damage": f"{seen.size} bytes fail their checksum",
+        "gap": "frames are missing",
+        "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
+        "missing_part": "the part is not there",
+        "duplicate": f"{seen.times} frames a second time",
+        "disorder": f"{seen.times} frames lie where others should",
+        "link": "the frame does not name the one before it",
+        "reused": f"{seen.times} frames with a seq that another one has",
+        "chunks": "the pieces of this event don't add up",
+        "strange": "the body of this frame is not what its kind promises",
+    }[seen.kind]
+    return f"{said}: seq {lost}" if lost and seen.part else said

@@ -5,15 +5,292 @@
     index_unusable          path, why
     index_drift             path; journal (folder relative to the keep; "" when it is not one journal's)
     page_fence              path
-    spool_waiting           path (the spool); calls, batches. Calls count from an hour on (a hook's drainer comes when the turn ends),
-                            batches at once, neither while somebody holds `state/drain.lock`
+    spool_waiting           path (the spool); calls, batches. Calls count from an hour on (drainers come when turns end), batches
+                            at once, neither while somebody holds `state/drain.lock`
     spool_unreadable        path (of the one thing)
     hook_lost               path; lines. A file outside the keep (in the user's temp folder) is not repairable
-    tombstone_unfinished    session ("" when the intent can't be read); path (the intent, "" when there is none); journal (relative)
+    tombstone_unfinished    session ("" when the intent can't be read); path (of the intent, or ""); journal (relative)
     lease_stale             path
     turn_interrupted        session, turn (id), owner, journal (relative)
-    compaction_open         session, compaction (id), turn (id or ""), opened_at, closing ("owner_gone" or "timeout"), journal (relative)
+    compaction_open         session, compaction (id), turn (id or ""), opened_at, closing ("owner_gone", "timeout"), journal
     leftover                path (older than an hour: younger ones may be at work)
     open_to_others          path, mode (as it is), wanted (0o600 or 0o700)
     state_unreadable        path, why
 """
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dreamkeep.capture import drain, spool
+from dreamkeep.capture.python import OWNERS
+from dreamkeep.event import rfc3339
+from dreamkeep.held import is_held
+from dreamkeep.host import Host, Stat, read_file
+from dreamkeep.index import looks
+from dreamkeep.index.open import FILE
+from dreamkeep.index.store import Store
+from dreamkeep.journal.places import folder_of
+from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
+from dreamkeep.recovery.delete import INTENTS
+from dreamkeep.recovery.delete import LOCK as DELETING
+from dreamkeep.recovery.each import each
+from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.session.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
+from dreamkeep.session.pairing import Pairing
+from dreamkeep.session.turns import Turn
+
+#: What is younger may be at work.
+_OLD_NS = 3600 * 10**9
+_FENCE = re.compile(rb"^<!-- dreamkeep:(begin|end)\b[^\n]*-->[ \t\r]*$", re.MULTILINE)
+_NOT_OURS = "It lies outside the keep: read it, then take it away."
+_PAGE = "MEMORY.md"
+_MOMENT_S = 0.02
+
+
+class Keeping:
+    """Everything in a keep that is no journal. Each check is a generator of faults; `checked` counts what was looked at."""
+
+    def __init__(self, host: Host, root: str, environment: Mapping[str, str]) -> None:
+        self._host = host
+        self._root = root
+        self._environment = environment
+        self._index = f"{root}/{FILE}"
+        self._now = host.now()
+        counted = ("index", "spool", "tombstones", "leases", "turns", "compactions", "pages", "states")
+        self.checked = dict.fromkeys(counted, 0)
+
+    # -- the index
+
+    def index(self, store: Store | None, *, deep: bool) -> Iterator[Fault]:
+        if store is None:
+            return
+        self.checked["index"] = 1
+        for session in store.incomplete(rows=deep):
+            name = folder_of(session) if session else ""
+            what = f"rows of {session or 'some sessions'} are missing in it"
+            yield fault("index_drift", self._index, what, session=session, key=session, path=self._index, journal=name)
+
+    def unusable(self, why: str) -> Fault:
+        return fault("index_unusable", self._index, why, path=self._index, why=why)
+
+    # -- turns and compactions
+
+    def going_on(self, store: Store | None, journals: Journals) -> Iterator[Fault]:
+        """Of journals as they were indexed by the index, of all others by what was read just now."""
+        yield from each(self._open(store, journals), self._session, self._confusing)
+
+    def _open(self, store: Store | None, journals: Journals) -> Iterator[Open]:
+        turns: dict[str, list[Turn]] = {}
+        for session, turn in store.unsettled(owned=True) if store else ():
+            turns.setdefault(session, []).append(turn)
+        for session in sorted({*turns, *(store.compacting() if store else ())} - journals.reread - journals.dead):
+            place = store.place(folder_of(session)) if store else None
+            if store and place:
+                yield Open(session, place.name, place.mark, turns.get(session, []), _segments(store.state(session)))
+        yield from journals.open
+
+    def _confusing(self, one: Open, why: str) -> Fault:
+        what = f"what goes on in it can't be told: {why}"
+        return fault("index_drift", f"{self._root}/{one.name}", what, session=one.session, path=self._index, journal=one.name)
+
+    def _session(self, one: Open) -> Iterator[Fault]:
+        found = [*self._turns(one), *self._compactions(one)]
+        # Its owner may have ended it just before it went: what was written after we read is for the next audit.
+        if found and looks.mark_of(self._host, f"{self._root}/{one.name}", None) == one.mark:
+            yield from found
+
+    def _turns(self, one: Open) -> Iterator[Fault]:
+        for turn in one.turns:
+            self.checked["turns"] += 1
+            if not self._alive(turn.owner):
+                what = f"the turn {_short(turn.prompt)!r} was not settled, and its owner is gone"
+                about = {"turn": turn.id, "owner": turn.owner, "journal": one.name}
+                yield fault("turn_interrupted", f"{self._root}/{one.name}", what, session=one.session, key=turn.id, **about)
+
+    def _compactions(self, one: Open) -> Iterator[Fault]:
+        native = one.session.partition(":")[2]
+        for entity in Pairing(native, one.segments.get("compactions")).entities.values():
+            if entity.state != IN_PROGRESS:
+                continue
+            self.checked["compactions"] += 1
+            now = seen(entity, one.session, rfc3339(self._now), self._alive)
+            if now.closing not in (OWNER_GONE, TIMEOUT):
+                continue
+            yield fault(
+                "compaction_open",
+                f"{self._root}/{one.name}",
+                f"the compaction that began {now.opened_at or 'some time ago'} was never ended ({now.closing})",
+                session=one.session,
+                key=now.id,
+                compaction=now.id,
+                turn=now.turn or "",
+                opened_at=now.opened_at,
+                closing=now.closing,
+                journal=one.name,
+            )
+
+    def _alive(self, owner: str) -> bool:
+        return "/" not in owner and is_held(self._host, f"{self._root}/{OWNERS}/{owner}")
+
+    # -- the spool
+
+    def spool(self) -> Iterator[Fault]:
+        folder = f"{self._root}/{spool.SPOOL}"
+        names = sorted(self._names(spool.SPOOL))
+        self.checked["spool"] = len(names)
+        calls = spool.entries(names)
+        yield from each(names, self._spooled, lambda name, why: self._no_call(f"{folder}/{name}", why))
+        batches = [name for name in names if spool.is_batch(name)]
+        old = [one for one in calls if self._now - int(one.name[:20]) > _OLD_NS]
+        left = spool.left_over(names, self._now)
+        if (batches or old or left) and not is_held(self._host, f"{self._root}/{drain.LOCK}"):
+            what = f"{len(calls) + len(left)} hook calls and {len(batches)} batches of them wait, and nobody drains"
+            yield fault("spool_waiting", folder, what, path=folder, calls=len(calls) + len(left), batches=len(batches))
+
+    def _spooled(self, name: str) -> Iterator[Fault]:
+        path = f"{self._root}/{spool.SPOOL}/{name}"
+        ours = spool.is_batch(name) or spool.entry(name) or name == spool.PROBLEMS or spool.finished_name(name) != name
+        if not ours:
+            yield self._no_call(path, "no hook wrote this")
+        elif spool.is_batch(name):
+            for call in self._host.names(path):
+                if not spool.entry(call):
+                    yield self._no_call(f"{path}/{call}", "no hook wrote this")
+        elif spool.entry(name):
+            try:
+                self._host.close(self._host.open_read(path))
+            except FileNotFoundError:
+                return  # it was drained meanwhile
+            at = self._host.stat(path)
+            if at and at.is_folder:
+                yield self._no_call(path, "it is a folder")
+
+    def _no_call(self, path: str, why: str) -> Fault:
+        return fault("spool_unreadable", path, f"it is no hook call that can be read: {why}", path=path)
+
+    def hooks(self) -> Iterator[Fault]:
+        told: dict[str, list[str]] = {}
+        for path, line in spool.problems(self._host, self._root, self._environment):
+            if path.startswith(f"{self._root}/") or self._root in line:
+                told.setdefault(path, []).append(line)
+        for path, lines in told.items():
+            unsafe = "" if path.startswith(f"{self._root}/") else _NOT_OURS
+            what = f"{len(lines)} hook calls were not kept, the last: {lines[-1]}"
+            yield fault("hook_lost", path, what, unsafe=unsafe, path=path, lines=len(lines))
+
+    # -- tombstones
+
+    def tombstones(self, journals: Journals) -> Iterator[Fault]:
+        self.checked["tombstones"] = len(journals.dead)
+        intents = [name for name in self._names(INTENTS) if not is_temp(name)]
+        if (intents or journals.buried) and not is_held(self._host, f"{self._root}/{DELETING}"):
+            begun = {session: path for session, path in map(self._intent, intents) if session}
+            yield from self._unfinished(begun, intents, journals)
+
+    def _intent(self, name: str) -> tuple[str, str]:
+        path = f"{self._root}/{INTENTS}/{name}"
+        try:
+            return read_file(self._host, path).decode(), path
+        except (OSError, ValueError):
+            return "", path
+
+    def _unfinished(self, begun: Mapping[str, str], intents: list[str], journals: Journals) -> Iterator[Fault]:
+        known = set(begun.values())
+        todo = {**{session: "" for session, _ in journals.buried}, **begun}
+        for session, path in sorted(todo.items()):
+            name = folder_of(session)
+            what = f"the deletion of {session} was not finished"
+            where = path or f"{self._root}/{name}"
+            yield fault("tombstone_unfinished", where, what, session=session, path=path, journal=name)
+        for path in (f"{self._root}/{INTENTS}/{name}" for name in sorted(intents)):
+            if path not in known and self._host.stat(path) is not None:
+                what = "a deletion was begun, and of which session can't be read"
+                yield fault("tombstone_unfinished", path, what, path=path, journal="")
+
+    # -- leases, leftovers, modes, caches, pages
+
+    def leases(self) -> Iterator[Fault]:
+        paths = [f"{self._root}/{OWNERS}/{name}" for name in sorted(self._names(OWNERS))]
+        self.checked["leases"] = len(paths)
+        free = [path for path in paths if not is_held(self._host, path)]
+        if free:
+            self._host.sleep(_MOMENT_S)  # a lock file is there for a moment before it is locked
+        for path in free:
+            if not is_held(self._host, path) and self._host.stat(path) is not None:
+                yield fault("lease_stale", path, "the process that held it is gone", path=path)
+
+    def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
+        paths = list(found)
+        for folder in ("", "/state", f"/{INTENTS}", "/aside", "/pages"):
+            paths += [f"{self._root}{folder}/{name}" for name in self._names(folder[1:]) if is_temp(name)]
+        for path in sorted(paths):
+            at = self._host.stat(path)
+            if at and self._now - at.mtime_ns > _OLD_NS:
+                yield fault("leftover", path, f"{at.size} bytes of a write that did not finish", path=path)
+
+    def modes(self) -> Iterator[Fault]:
+        """Who may not enter the keep's folder reads nothing in it; below one that is open everything that is open is told."""
+        at = self._host.stat(self._root)
+        if at:
+            yield from self._mode(self._root, at)
+
+    def _mode(self, path: str, at: Stat) -> Iterator[Fault]:
+        if not at.mode & 0o077:
+            return
+        wanted = 0o700 if at.is_folder else 0o600
+        yield fault("open_to_others", path, f"others may use it (mode {at.mode:o})", path=path, mode=at.mode, wanted=wanted)
+        if at.is_folder:
+            for entry in self._host.entries(path):
+                if entry.at:
+                    yield from self._mode(f"{path}/{entry.name}", entry.at)
+
+    def states(self) -> Iterator[Fault]:
+        names = [name for name in sorted(self._names("state")) if name.endswith(".json")]
+        self.checked["states"] = len(names)
+        yield from each((f"{self._root}/state/{name}" for name in names), self._state, self._no_state)
+
+    def _state(self, path: str) -> Iterator[Fault]:
+        import json
+
+        try:
+            read = json.loads(read_file(self._host, path))
+        except FileNotFoundError:
+            return
+        if not isinstance(read, dict):
+            yield self._no_state(path, "it holds no object")
+
+    def _no_state(self, path: str, why: str) -> Fault:
+        return fault("state_unreadable", path, f"the cache can't be read: {why}", path=path, why=why)
+
+    def pages(self) -> Iterator[Fault]:
+        for project in sorted(self._names("pages")):
+            path = f"{self._root}/pages/{project}/{_PAGE}"
+            if self._host.stat(path) is not None:
+                self.checked["pages"] += 1
+                yield from each([path], self._page, lambda path, why: fault("page_fence", path, why, path=path))
+
+    def _page(self, path: str) -> Iterator[Fault]:
+        fence = list(_FENCE.findall(read_file(self._host, path)))
+        if fence != [b"begin", b"end"]:
+            what = " then ".join(kind.decode() for kind in fence) or "no fence line"
+            yield fault("page_fence", path, f"a page has one begin and one end; here: {what}", path=path)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._host.names(f"{self._root}/{folder}" if folder else self._root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def _segments(state: str) -> dict[str, Any]:
+    import json
+
+    found = json.loads(state).get("segments")
+    return found if isinstance(found, dict) else {}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -141,4 +141,4 @@ def fault(
     way = f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}." if repairable else f"{unsafe} {known.next}".strip()
     agent = session.partition(":")[0]
     step = way.replace("{id}", name).replace("SESSION", session or "SESSION").replace("AGENT", agent or "AGENT")
-    return Fault(name, cls, where, what, repairable, step, session, MappingProxyType(about))
+    return Fault(name, cls, where, what, repairable, step, session, MappingProxyType({"session": session, **about}))

@@ -1,0 +1,145 @@
+"""Find everything that is wrong, and change nothing: not in the keep, not in an agent's store, not in a cache of its own.
+
+Its memory is what others wrote down: the index (how each journal looked, its checksums and faults) and `state/sources.json`. What
+looks as it did then is not opened; `deep` reads every byte, by one checksum over each file. Each check tells of its own things,
+and what goes wrong with one of them is a fault of that one: nothing bad hides anything else.
+
+Under a writer's hands: what is odd at the end of a journal counts only while its lock is held; an index that is missing or behind
+is no fault; what is young enough to be at work is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.errors import Busy, DreamkeepError
+from dreamkeep.host import Host
+from dreamkeep.index import open as index
+from dreamkeep.index.store import Store
+from dreamkeep.recovery.audit_journal import Journals
+from dreamkeep.recovery.audit_keep import Keeping
+from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
+from dreamkeep.recovery.faults import Fault, fault
+
+#: The class of the fault when a check as a whole can't be done.
+_CHECKS = {
+    "spool": ("spool_unreadable", "spool"),
+    "hooks": ("spool_unreadable", "spool/problems"),
+    "leases": ("state_unreadable", "state/owners"),
+    "leftovers": ("state_unreadable", "state"),
+    "modes": ("state_unreadable", ""),
+    "states": ("state_unreadable", "state"),
+    "pages": ("page_fence", "pages"),
+    "tombstones": ("tombstone_unfinished", "state/deleting"),
+    "going_on": ("journal_unreadable", "journal"),
+    "sessions": ("journal_unreadable", "journal/sessions"),
+    "keep": ("journal_unreadable", "journal/keep"),
+    "sources": ("state_unreadable", "state/sources.json"),
+    "webui": ("store_unreadable", ""),
+}
+
+
+class Report(NamedTuple):
+    """`checked`: how many of what were looked at. Faults are sorted by class and place."""
+
+    checked: Mapping[str, int]
+    faults: list[Fault]
+
+    @property
+    def clean(self) -> bool:
+        return not self.faults
+
+    def as_json(self) -> dict[str, Any]:
+        return {"clean": self.clean, "checked": dict(self.checked), "faults": [one.as_json() for one in self.faults]}
+
+
+def audit(
+    host: Host,
+    root: str,
+    *,
+    home: str,
+    environment: Mapping[str, str],
+    deep: bool = False,
+    around: Mapping[str, str] | None = None,
+) -> Report:
+    """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that."""
+    checked: dict[str, int] = {}
+    faults: list[Fault] = []
+    accepted: set[str] = set()
+    if host.stat(f"{root}/journal") is not None:
+        checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
+    faults += _stores(host, root, home, environment, deep)
+    left = {one.id: one for one in faults if one.id not in accepted}
+    checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
+    return Report(checked, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))
+
+
+Found = tuple[dict[str, int], list[Fault], set[str]]
+
+
+def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool) -> Found:
+    """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
+    proven: set[tuple[str, str]] = set()
+
+    def look(store: Store | None) -> Found:
+        return _looked(host, root, environment, store, deep, proven)
+
+    wrong = None
+    try:
+        found = index.peek(host, root, look)
+        if found is not None:
+            return found
+    except Busy:
+        pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
+    except (DreamkeepError, OSError) as problem:
+        wrong = Keeping(host, root, environment).unusable(why(problem))
+    checked, faults, accepted = look(None)
+    return checked, [*faults, wrong] if wrong else faults, accepted
+
+
+def _looked(
+    host: Host, root: str, environment: Mapping[str, str], store: Store | None, deep: bool, proven: set[tuple[str, str]]
+) -> Found:
+    journals = Journals(host, root, store, deep=deep, proven=proven)
+    keeping = Keeping(host, root, environment)
+    checks: list[tuple[str, Callable[[], Iterator[Fault]]]] = [
+        ("keep", journals.keep),
+        ("sessions", journals.sessions),
+        ("going_on", lambda: keeping.going_on(store, journals)),
+        ("tombstones", lambda: keeping.tombstones(journals)),
+        ("spool", keeping.spool),
+        ("hooks", keeping.hooks),
+        ("leases", keeping.leases),
+        ("leftovers", lambda: keeping.leftovers(journals.leftovers)),
+        ("modes", keeping.modes),
+        ("states", keeping.states),
+        ("pages", keeping.pages),
+    ]
+    faults = list(keeping.index(store, deep=deep))
+    for name, check in checks:
+        faults += _guarded(root, name, check)
+    return {**journals.checked, **keeping.checked}, faults, journals.accepted
+
+
+def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> list[Fault]:
+    from dreamkeep.recovery.audit_sources import audit_sources
+
+    return _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep))
+
+
+def _guarded(root: str, name: str, check: Callable[[], Iterator[Fault]]) -> list[Fault]:
+    """The last net: a check that can't be done as a whole (its folder can't be listed) is a fault, too; what it found stays."""
+    found: list[Fault] = []
+    try:
+        found.extend(check())
+    except TROUBLE as problem:
+        raise_if_index(problem)
+        cls, place = _CHECKS[name]
+        where = f"{root}/{place}" if place else root
+        unsafe = "Make it readable."
+        reason = why(problem)
+        found.append(
+            fault(cls, where, f"it can't be looked at: {reason}", key=name, unsafe=unsafe, path=where, why=reason, journal="")
+        )
+    return found
