@@ -1,0 +1,249 @@
+"""Hermes WebUI's session folder and the rows of `state.db` that belong to it: what is missing, torn or not listed. Reads only.
+
+A session file that looks as it did when it was captured, and was well then, is not opened unless it has a backup beside it. Every
+session is looked at by itself: what goes wrong with one is a fault of that one. Files named `_*` are no sessions. What the user
+meant (clear, undo, truncate, compress, delete: `webui.py`) is no fault.
+
+`Fault.about` of each class here: `place` (the folder) and `sid`; `webui_turn_pending` also has `turn` (its id).
+
+    file           backup           row in state.db        fault
+    unreadable     any good copy (backup, our journal, row)    webui_corrupt
+    unreadable     no copy                                 store_unreadable
+    gone           readable         any                    webui_orphan_backup
+    gone           none             with messages          webui_no_sidecar; with a worktree also when it has none
+    gone           none             empty                  webui_empty_row
+    gone           none             none                   source_vanished, when it was captured
+    there          holds more                              webui_richer_backup
+    there          has less than was captured              source_shrank
+    there                           none                   webui_no_row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+
+from dreamkeep.capture.seen import Cache, Look
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.host import Host
+from dreamkeep.recovery import webui
+from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places
+from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
+
+#: So long a turn may be on its way without its session file knowing.
+_YOUNG_S = 600.0
+_UNKNOWN_DELETED = f"`{DELETED}` can't be read, so it may have been deleted: mend that file first."
+_MAYBE_DELETED = "`state.db` has no row of it, so it may have been deleted: rename the `.bak` by hand if it was not."
+
+
+def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]) -> Iterator[Fault]:
+    folders: list[Folder] = []
+    for place in places(host, home, environment):
+        try:
+            folders.append(Folder(host, root, place))
+        except STRANGE as problem:
+            yield _unreadable(place, problem)
+    if folders:
+        yield from _Audit(host, root, home, environment, folders).all()
+
+
+def _unreadable(path: str, problem: Exception, session: str = "") -> Fault:
+    why = getattr(problem, "what", "") or getattr(problem, "strerror", "") or f"{type(problem).__name__}: {problem}"
+    return fault("store_unreadable", path, f"it can't be read: {why}", session=session)
+
+
+class _Audit:
+    def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], folders: list[Folder]) -> None:
+        self._host = host
+        self._cache = Cache(host, root)
+        self._databases = databases(host, home, environment)
+        self._folders = folders
+        self._rows: dict[str, Row] = {}
+        #: Whether all databases could be asked: if not, that a row is missing means nothing.
+        self._sure = bool(self._databases)
+
+    def all(self) -> Iterator[Fault]:
+        for path in self._databases:
+            try:
+                self._rows.update(webui_rows(self._host, path))
+            except (OSError, DreamkeepError) as problem:
+                self._sure = False
+                if self._cache.get(path) is None:  # else it is a captured source, and told as that
+                    yield _unreadable(path, problem)
+        there = {sid for folder in self._folders for sid in (*folder.lives, *folder.backups)}
+        for n, folder in enumerate(self._folders):
+            # A row belongs to the folder that has its file; one that has none, to the first.
+            own = {*folder.lives, *folder.backups}
+            rows = {sid: row for sid, row in self._rows.items() if sid in own or (sid not in there and n == 0)}
+            yield from self._folder(folder, rows)
+
+    def _folder(self, folder: Folder, rows: Mapping[str, Row]) -> Iterator[Fault]:
+        if folder.deleted is None:
+            what = "the list of deleted sessions can't be read: what is missing may be missing by intent"
+            yield fault("store_unreadable", f"{folder.place}/{DELETED}", what)
+        bad: set[str] = set()
+        missed: set[str] = set()
+        for sid in sorted({*folder.lives, *folder.backups, *folder.journals, *rows, *self._captured(folder)}):
+            for found in self._isolated(folder, sid, lambda sid=sid: self._session(folder, sid, rows.get(sid))):  # type: ignore[misc]
+                bad.update([sid] if found.cls in ("webui_corrupt", "store_unreadable") else ())
+                missed.update([sid] if found.cls in ("webui_no_sidecar", "webui_orphan_backup") else ())
+                yield found
+        yield from self._isolated(folder, "", lambda: self._index(folder, bad, missed))
+
+    def _isolated(self, folder: Folder, sid: str, look: Callable[[], Iterator[Fault]]) -> Iterator[Fault]:
+        try:
+            yield from look()
+        except STRANGE as problem:
+            where = folder.live(sid) if sid else f"{folder.place}/{INDEX}"
+            yield _unreadable(str(getattr(problem, "filename", "") or where), problem, folder.session(sid) if sid else "")
+
+    def _captured(self, folder: Folder) -> Iterator[str]:
+        for path in self._cache.paths():
+            seen = self._cache.get(path) if path.startswith(f"{folder.place}/") else None
+            if (
+                seen
+                and seen.role == "main"
+                and seen.agent == "hermes-webui"
+                and seen.state not in ("deleted", "excluded", "empty")
+            ):
+                yield seen.session
+
+    # -- one session
+
+    def _session(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
+        live: webui.Document | None = None
+        if sid in folder.lives:
+            needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
+            if needed or not self._known_well(folder, sid):
+                live = folder.document(folder.live(sid))
+                if live is None:
+                    yield from self._corrupt(folder, sid)
+                else:
+                    yield from self._whole(folder, sid, live, row)
+        elif not folder.deleted or sid not in folder.deleted:
+            yield from self._gone(folder, sid, row)
+        if sid in folder.journals and sid not in (folder.deleted or ()):
+            yield from self._turns(folder, sid, live)
+
+    def _known_well(self, folder: Folder, sid: str) -> bool:
+        seen = self._cache.get(folder.live(sid))
+        return seen is not None and seen.look == Look.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
+
+    def _fault(self, cls: str, folder: Folder, sid: str, where: str, what: str, *, key: str = "", unsafe: str = "") -> Fault:
+        about = {"place": folder.place, "sid": sid, "path": where}
+        return fault(cls, where, what, session=folder.session(sid), key=key, unsafe=unsafe, **about)
+
+    def _corrupt(self, folder: Folder, sid: str) -> Iterator[Fault]:
+        found = copies(folder, sid, self._databases)
+        where = folder.live(sid)
+        if found:
+            whence = ", ".join(dict.fromkeys(one.whence for one in found))
+            yield self._fault("webui_corrupt", folder, sid, where, f"it is no session that can be read; a copy is in: {whence}")
+        else:
+            what = "it is no session that can be read, and there is no copy"
+            yield self._fault("store_unreadable", folder, sid, where, what)
+
+    def _gone(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
+        unsafe = _UNKNOWN_DELETED if folder.deleted is None else ""
+        held = folder.document(folder.backup(sid)) if sid in folder.backups else None
+        if sid in folder.backups and held is None:
+            what = "it is no session that can be read"
+            yield self._fault("store_unreadable", folder, sid, folder.backup(sid), what)
+        if held is not None:
+            unsafe = unsafe or (_MAYBE_DELETED if self._sure and row is None else "")
+            what = f"the session file is gone; its backup has {len(webui.messages_of(held))} messages"
+            yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
+        elif row and (row.live or row.worktree):
+            what = f"`{row.database}` has a row and {row.live} messages of it, and its session file is not there"
+            yield self._fault("webui_no_sidecar", folder, sid, folder.live(sid), what, unsafe=unsafe)
+        elif row:
+            what = f"`{row.database}` has a row of it without a live message: no session was made of it"
+            yield self._fault("webui_empty_row", folder, sid, f"{row.database}#{sid}", what)
+        elif (known := self._last_captured(folder, sid)) is not None:
+            key = sha256(known).hexdigest()[:16]
+            what = f"it is gone; {len(known)} bytes of it are kept here"
+            yield self._fault("source_vanished", folder, sid, folder.live(sid), what, key=key)
+
+    def _last_captured(self, folder: Folder, sid: str) -> bytes | None:
+        if self._cache.get(folder.live(sid)) is None:
+            return None
+        last = None
+        for data in folder.versions(sid):
+            last = data
+        return last or None
+
+    def _whole(self, folder: Folder, sid: str, live: webui.Document, row: Row | None) -> Iterator[Fault]:
+        richer = False
+        if sid in folder.backups:
+            held = folder.document(folder.backup(sid))
+            if held is None:
+                yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is no session that can be read")
+            elif more := webui.lost(live, held):
+                richer = True
+                what = f"it has {len(more)} messages that the session file has not, and nothing says that this was meant"
+                yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=webui.mark(more))
+        if not richer and not self._known_well(folder, sid):
+            yield from self._less_than_captured(folder, sid, live)
+        if self._sure and row is None and _ought_to_have_a_row(live):
+            what = "no row of `state.db` is of it"
+            yield self._fault("webui_no_row", folder, sid, folder.live(sid), what)
+
+    def _less_than_captured(self, folder: Folder, sid: str, live: webui.Document) -> Iterator[Fault]:
+        if self._cache.get(folder.live(sid)) is None:
+            return
+        lost: dict[str, webui.Message] = {}
+        for data in folder.versions(sid):
+            before = webui.document(data)
+            if before is not None:
+                lost |= {webui.mark([one]): one for one in webui.lost(live, before, edited=True) if not webui.is_marked(one)}
+        if lost:
+            what = f"{len(lost)} messages that were captured are gone or empty, and nothing says that this was meant"
+            yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=webui.mark(list(lost.values())))
+
+    # -- turns
+
+    def _has_open_turns(self, folder: Folder, sid: str) -> bool:
+        return any(not turn.over and turn.content for turn in folder.turns(sid))
+
+    def _turns(self, folder: Folder, sid: str, live: webui.Document | None) -> Iterator[Fault]:
+        now = self._host.now() / 1e9
+        for turn in webui.pending(folder.turns(sid), live or {}):
+            if turn.at + _YOUNG_S > now:
+                continue
+            unsafe = _UNKNOWN_DELETED if folder.deleted is None and sid not in folder.lives else ""
+            if live and webui.may_be_meant(live, turn):
+                unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
+            what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"
+            where = folder.journals[sid][0]
+            found = self._fault("webui_turn_pending", folder, sid, where, what, key=turn.id, unsafe=unsafe)
+            yield found._replace(about={**found.about, "turn": turn.id})
+
+    # -- the index
+
+    def _index(self, folder: Folder, bad: set[str], missed: set[str]) -> Iterator[Fault]:
+        path = f"{folder.place}/{INDEX}"
+        if self._host.stat(path) is None:
+            return  # the WebUI makes it when it starts
+        entries = folder.entries()
+        about = {"place": folder.place, "sid": "", "path": path}
+        if entries is None:
+            what = f"it is no list: none of {len(folder.lives)} sessions is listed"
+            yield fault("webui_index_missing", path, what, key="*", **about)
+            return
+        listed = {webui.names(one) for one in entries}
+        for sid in sorted(set(folder.lives) - listed - bad - folder.pruned):
+            what = f"session {sid} has a file, and is not listed"
+            yield fault("webui_index_missing", path, what, session=folder.session(sid), key=sid, **{**about, "sid": sid})
+        for n, one in enumerate(entries):
+            sid = webui.names(one)
+            if sid in folder.lives or sid in missed or (sid and webui.is_unsaved(one)):
+                continue
+            what = f"session {sid} is listed, and has no file" if sid else f"entry {n} names no session"
+            yield fault("webui_index_dangling", path, what, key=sid or f"#{n}", **{**about, "sid": sid})
+
+
+def _ought_to_have_a_row(live: webui.Document) -> bool:
+    """A copy (fork, frozen beginning, import) that was never gone on with has none."""
+    copied = live.get("session_source") == "fork" or live.get("pre_compression_snapshot") or live.get("read_only")
+    return bool(webui.messages_of(live)) and not copied and not live.get("is_cli_session")

@@ -1,0 +1,135 @@
+"""Repairs of Hermes WebUI's session folder: unions, never deletes. Each looks again, for the WebUI may run meanwhile.
+
+A file that is not there is made create-or-fail: if one appeared, that one stays. A file that is there is replaced only if it
+still looks as it did when the new bytes were made of it; what was there lies in the repair's ledger, backups stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from dreamkeep.recovery import webui
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.webui_folder import INDEX, Folder, restored
+from dreamkeep.recovery.webui_rows import databases
+
+_DELETED = "it was deleted in the WebUI, or nobody can tell whether it was"
+_NO_COPY = "no good copy of it is left"
+
+
+def _folder(looking: Looking, fault: Fault) -> Folder:
+    return Folder(looking.host, looking.root, fault.about["place"])
+
+
+def _is_deleted(folder: Folder, sid: str) -> bool:
+    return folder.deleted is None or sid in folder.deleted
+
+
+def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
+    """A session file that is not there or can't be read, of every copy there is."""
+    folder, sid = _folder(mending, fault), fault.about["sid"]
+    path = folder.live(sid)
+    seen = mending.host.stat(path)
+    if seen is not None and folder.document(path) is not None:
+        return _listed(mending, folder, sid)  # by the WebUI, or by us before a crash
+    if seen is None and _is_deleted(folder, sid):
+        return left(_DELETED)
+    data = restored(folder, sid, databases(mending.host, mending.home, mending.environment))
+    if data is None:
+        return left(_NO_COPY)
+    if seen is None:
+        done = mending.ledger.publish(path, data, session=fault.session)
+    else:
+        done = mending.ledger.replace(path, data, seen=seen, session=fault.session)
+    return _listed(mending, folder, sid) if done.mended else done
+
+
+def restore_backup(mending: Mending, fault: Fault) -> Done:
+    """A `.bak` that holds more: into the file that is there, or in the place of the one that is gone."""
+    folder, sid = _folder(mending, fault), fault.about["sid"]
+    path = folder.live(sid)
+    seen = mending.host.stat(path)
+    if seen is None:
+        return rebuild_sidecar(mending, fault)
+    live, held = folder.document(path), folder.document(folder.backup(sid))
+    if live is None or held is None:
+        return left("it can't be read any more: run the audit again")
+    whole = webui.merged(live, [held])
+    if whole != live:
+        done = mending.ledger.replace(path, webui.written(whole), seen=seen, session=fault.session)
+        if not done.mended:
+            return done
+    return _listed(mending, folder, sid, again=True)
+
+
+def recover_turn(mending: Mending, fault: Fault) -> Done:
+    """The prompt among the messages, marked; once, however often this is tried."""
+    folder, sid = _folder(mending, fault), fault.about["sid"]
+    path = folder.live(sid)
+    seen = mending.host.stat(path)
+    live = folder.document(path) if seen is not None else {}
+    if live is None:
+        return left("its session file can't be read: mend that first")
+    if seen is None and _is_deleted(folder, sid):
+        return left(_DELETED)
+    turn = next((one for one in webui.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
+    if turn is None:
+        return MENDED  # it has ended, or its prompt has come
+    if seen is None:
+        if folder.host.stat(folder.backup(sid)) is not None:
+            return left("its session file is gone and a backup is there: mend that first")
+        done = mending.ledger.publish(path, webui.written(webui.begun_by(turn, sid)), session=fault.session)
+    elif webui.may_be_meant(live, turn):
+        return left("messages were cleared or taken back in this session, perhaps this one, too")
+    else:
+        done = mending.ledger.replace(path, webui.written(webui.with_prompt(live, turn)), seen=seen, session=fault.session)
+    return _listed(mending, folder, sid, again=True) if done.mended else done
+
+
+def rebuild_webui_index(mending: Mending, fault: Fault) -> Done:
+    """Entries of files that are there stay as they are, missing ones are made, those of no file go."""
+    folder = _folder(mending, fault)
+    path = f"{folder.place}/{INDEX}"
+    seen = mending.host.stat(path)
+    entries = folder.entries() if seen is not None else None
+    listed = {webui.names(one) for one in entries or ()}
+    more = {}
+    for sid in set(folder.lives) - listed - folder.pruned:
+        found = folder.document(folder.live(sid))
+        if found is not None:
+            more[sid] = webui.entry(found, sid)
+    return _write_index(mending, path, entries, webui.rebuilt(entries, folder.lives, more))
+
+
+def _write_index(mending: Mending, path: str, before: list[object] | None, after: list[object]) -> Done:
+    seen = mending.host.stat(path)
+    if seen is None:
+        return mending.ledger.publish(path, webui.written_list(after))
+    return MENDED if before == after else mending.ledger.replace(path, webui.written_list(after), seen=seen)
+
+
+def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) -> Done:
+    """So that what was given back is seen. `again`: its entry may be there, and say less than is true now."""
+    path = f"{folder.place}/{INDEX}"
+    if mending.host.stat(path) is None:
+        return MENDED  # the WebUI makes it when it starts
+    entries, found = folder.entries(), folder.document(folder.live(sid))
+    if entries is None or found is None or (not again and sid in {webui.names(one) for one in entries}):
+        return MENDED
+    kept = [one for one in entries if webui.names(one) != sid]
+    _write_index(mending, path, entries, webui.newest_first([*kept, webui.entry(found, sid)]))
+    return MENDED  # the session is back; if somebody wrote the list meanwhile, the next audit tells
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = MappingProxyType(
+    {
+        "rebuild_sidecar": rebuild_sidecar,
+        "restore_backup": restore_backup,
+        "rebuild_webui_index": rebuild_webui_index,
+        "recover_turn": recover_turn,
+    }
+)
+#: Whether one can be done is found out by the audit.
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = MappingProxyType({})

@@ -1,0 +1,444 @@
+"""Hermes WebUI's files, as recovery must understand them. Pure.
+
+    <sid>.json, <sid>.json.bak    one object: what is said of the session, `messages`, `tool_calls`, `context_messages`
+    _index.json                   a list of objects, one for each session file, without its messages; newest first
+    _turn_journal/*.jsonl         events of turns: submitted, worker_started, assistant_started, completed, interrupted
+    _deleted_webui_sessions.json, _pruned_webui_orphans.json    {"version": 1, "ids": […]}
+
+Assumed, from the WebUI's published sources (nesquena/hermes-webui): `.bak` is the file before a save with fewer messages, one
+slot; an intent changes a mark in the file that is saved, and never in the one before it: `clear_generation` (clear),
+`intentional_shrink_generation` (undo, retry, truncate, squash; `truncation_watermark` is the time of the last message kept),
+`compression_anchor_*` (compress). So a backup with another mark is from before the intent, and what the intent took away from
+it stays away; with the same mark, whatever it has more was lost. The index also lists sessions that only the running WebUI
+knows, with no message yet. Messages have no ids: one is its role, its content and its tool ids, as often as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.session.formats.common import digest, items, table, text
+from dreamkeep.session.records import loads
+
+Document = dict[str, Any]
+Message = dict[str, Any]
+
+#: A clock's grain in seconds: some times are whole seconds.
+_GRAIN_S = 2.0
+_MARKED = ("_partial", "_error", "_recovered")
+_SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
+#: What an entry of the index does not repeat.
+_HEAVY = frozenset(
+    ("messages", "tool_calls", "context_messages", "anchor_activity_scenes", "anchor_scene_index", "message_count")
+)
+
+
+def document(data: bytes) -> Document | None:
+    """None when these bytes are no session: torn, a list, no text."""
+    found = loads(data)
+    if found is None or not isinstance(found.get("messages", []), list):
+        return None
+    return dict(found)
+
+
+def written_list(entries: Sequence[Any]) -> bytes:
+    return _written(list(entries))
+
+
+def written(found: Mapping[str, Any]) -> bytes:
+    return _written(dict(found))
+
+
+def _written(found: object) -> bytes:
+    """As the WebUI writes it; a lone surrogate, which is no UTF-8, as JSON's escape."""
+    try:
+        return json.dumps(found, ensure_ascii=False, indent=2).encode()
+    except UnicodeEncodeError:
+        return json.dumps(found, ensure_ascii=True, indent=2).encode()
+
+
+def messages_of(found: Mapping[str, Any]) -> list[Message]:
+    return [one for one in items(found.get("messages")) if isinstance(one, dict)]
+
+
+def with_messages(found: Mapping[str, Any], messages: Sequence[Message]) -> Document:
+    """In the place where they were, and counted."""
+    changed = {**found, "messages": list(messages)}
+    return changed | ({"message_count": len(messages)} if "message_count" in found else {})
+
+
+def ids_in(data: bytes) -> frozenset[str] | None:
+    """Of a file of tombstones; None when it can't be read: then nobody knows who is deleted."""
+    found = loads(data)
+    if found is None or found.get("version") != 1 or not isinstance(found.get("ids"), list):
+        return None
+    return frozenset(str(one).strip() for one in found["ids"] if one)
+
+
+# -- what one has and the other has not
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    said = content.strip() if isinstance(content, str) else json.dumps(content, sort_keys=True)
+    calls = [text(table(one).get("id")) or text(table(one).get("call_id")) for one in items(message.get("tool_calls"))]
+    return digest(text(message.get("role")), said, text(message.get("tool_call_id")), *calls)
+
+
+def mark(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The same for the same messages."""
+    return digest(*sorted(map(_key, messages)))[:16]
+
+
+def is_marked(message: Mapping[str, Any]) -> bool:
+    """A beginning, an error: the WebUI takes such away when it has the whole."""
+    return any(message.get(name) for name in _MARKED)
+
+
+def words(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part if isinstance(part, str) else text(table(part).get("text")) for part in content).strip()
+    return text(content).strip()
+
+
+def _blank(message: Mapping[str, Any]) -> bool:
+    return not words(message) and not any(message.get(name) for name in ("content", "tool_calls", "attachments", "reasoning"))
+
+
+def time_of(message: Mapping[str, Any]) -> float | None:
+    value = message.get("timestamp")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def missing(live: Sequence[Message], other: Sequence[Message], *, edited: bool = False) -> list[Message]:
+    """Messages of `other` that `live` has not. An answer that went on is the same one. `edited`: so is one with other words."""
+    there = Counter(map(_key, live))
+    rest = []
+    for message in other:
+        key = _key(message)
+        if there[key] > 0:
+            there[key] -= 1
+        elif not _blank(message):
+            rest.append(message)
+    spare = []
+    for message in reversed(live):  # of equal ones the first were matched
+        key = _key(message)
+        if there[key] > 0:
+            there[key] -= 1
+            spare.append(message)
+    return [message for message in rest if not _goes_on(message, spare, live, edited)]
+
+
+def _goes_on(message: Message, spare: list[Message], live: Sequence[Message], edited: bool) -> bool:
+    partial = is_marked(message)
+    said, role = words(message), message.get("role")
+    if partial and any(one.get("role") == role and words(one).startswith(said) for one in live):
+        return True
+    for one in spare:
+        same = one.get("role") == role and not _blank(one) and _together(time_of(one), time_of(message))
+        if same and ((said and words(one).startswith(said)) or edited):
+            spare.remove(one)
+            return True
+    return False
+
+
+def _together(one: float | None, other: float | None) -> bool:
+    return one is not None and other is not None and abs(one - other) <= _GRAIN_S
+
+
+def lost(live: Mapping[str, Any], other: Mapping[str, Any], *, edited: bool = False) -> list[Message]:
+    """What `other`, an earlier document of the session, has and `live` lacks, and nobody meant to take away."""
+    gone = missing(messages_of(live), messages_of(other), edited=edited)
+    if not gone or _cleared(live, other) or _compressed(live, other):
+        return []
+    generation = live.get("intentional_shrink_generation")
+    if generation and generation != other.get("intentional_shrink_generation"):
+        kept = live.get("truncation_watermark")
+        if isinstance(kept, bool) or not isinstance(kept, (int, float)):
+            return []
+        # What the user kept, and is gone all the same, was lost later.
+        return [one for one in gone if (at := time_of(one)) is not None and at <= kept]
+    return gone
+
+
+def _cleared(live: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    generation = live.get("clear_generation")
+    return bool(generation) and generation != other.get("clear_generation")
+
+
+def _compressed(live: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    anchor = _anchor(live)
+    if anchor and anchor != _anchor(other):
+        return True
+    return _has_summary(live) and not _has_summary(other)
+
+
+def _anchor(found: Mapping[str, Any]) -> str:
+    held = [found.get(f"compression_anchor_{name}") for name in ("message_key", "summary", "mode")]
+    return json.dumps(held, sort_keys=True) if any(held) else ""
+
+
+def _has_summary(found: Mapping[str, Any]) -> bool:
+    return any(words(one).startswith(_SUMMARIES) or one.get("_squash_summary") is True for one in messages_of(found))
+
+
+def union(live: Sequence[Message], more: Sequence[Message], other: Sequence[Message]) -> list[Message]:
+    """`live` with the messages `more` of `other`, each behind what it follows there. What was blanked gives way to its whole."""
+    waiting = {id(one) for one in more}
+    places: dict[str, deque[int]] = {}
+    for n, one in enumerate(live):
+        places.setdefault(_key(one), deque()).append(n)
+    blank = [n for n, one in enumerate(live) if _blank(one)]
+    shown = list(live)
+    behind: dict[int, list[Message]] = {}
+    at = -1
+    for message in other:
+        if id(message) not in waiting:
+            found = places.get(_key(message))
+            at = found.popleft() if found else at
+            continue
+        place = next((n for n in blank if _blanked(live[n], message)), None)
+        if place is None:
+            behind.setdefault(at, []).append(message)
+        else:
+            blank.remove(place)
+            shown[place], at = message, place
+    return [*behind.get(-1, ()), *(one for n, held in enumerate(shown) for one in (held, *behind.get(n, ())))]
+
+
+def _blanked(one: Message, whole: Message) -> bool:
+    return _blank(one) and one.get("role") == whole.get("role") and _together(time_of(one), time_of(whole))
+
+
+def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> Document:
+    """The base with what each of the others has that was lost."""
+    result = dict(base)
+    for other in others:
+        more = lost(result, other)
+        if more:
+            result = with_messages(result, union(messages_of(result), more, messages_of(other)))
+    return result
+
+
+def later(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[Message]:
+    """Messages of `other` that were said after all that `base` knows of."""
+    known = [at for at in map(time_of, messages_of(base)) if at is not None]
+    updated = base.get("updated_at")
+    known += [float(updated)] if isinstance(updated, (int, float)) else []
+    end = max(known, default=0.0) + _GRAIN_S
+    return [one for one in messages_of(other) if (at := time_of(one)) is not None and at > end]
+
+
+def without(base: Mapping[str, Any], rewound: Sequence[Message], live: Mapping[str, Any]) -> Document:
+    """`base` without what was taken back since: rows that the database says are, and has no other of that are not."""
+    back = Counter(map(_key, rewound))
+    back.subtract(Counter(map(_key, messages_of(live))))
+    if not any(count > 0 for count in back.values()):
+        return dict(base)
+    kept = []
+    for message in reversed(messages_of(base)):
+        key = _key(message)
+        if back[key] > 0:
+            back[key] -= 1  # the last of equal ones: a user takes back from the end
+        else:
+            kept.append(message)
+    return with_messages(base, kept[::-1])
+
+
+def updated_at(found: Mapping[str, Any]) -> float:
+    value = found.get("updated_at")
+    times = [at for at in map(time_of, messages_of(found)) if at is not None]
+    return float(value) if isinstance(value, (int, float)) else max(times, default=0.0)
+
+
+# -- the index
+
+
+def entry(found: Mapping[str, Any], sid: str) -> Document:
+    """A session file as the index lists it."""
+    messages = messages_of(found)
+    pending = bool(found.get("pending_user_message"))
+    times = [at for at in map(time_of, messages) if at is not None]
+    return {
+        **{name: value for name, value in found.items() if name not in _HEAVY and not name.startswith("_")},
+        "session_id": sid,
+        "message_count": max(len(messages), int(pending)),
+        "last_message_at": max(times, default=found.get("updated_at")),
+        "user_message_count": sum(1 for one in messages if one.get("role") == "user"),
+        "has_pending_user_message": pending,
+        "is_streaming": False,
+    }
+
+
+def listed(data: bytes) -> list[Any] | None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def names(one: Any) -> str:
+    """Which session an entry is of; "" when it says of none."""
+    return text(table(one).get("session_id"))
+
+
+def is_unsaved(one: Any) -> bool:
+    """An entry of a session without messages: the running WebUI may have it in memory only."""
+    return table(one).get("message_count") == 0 and not table(one).get("worktree_path")
+
+
+def rebuilt(entries: Sequence[Any] | None, there: Iterable[str], more: Mapping[str, Document]) -> list[Any]:
+    """The entries of files that are there, once each; those of unsaved sessions; and `more`. Newest first."""
+    alive = set(there)
+    result: dict[str, Any] = {}
+    for one in entries or ():
+        sid = names(one)
+        if sid and sid not in result and (sid in alive or is_unsaved(one)):
+            result[sid] = one
+    result |= {sid: one for sid, one in more.items() if sid not in result}
+    return newest_first(result.values())
+
+
+def newest_first(entries: Iterable[Any]) -> list[Any]:
+    return sorted(entries, key=lambda one: -updated_at(table(one)))
+
+
+# -- turns
+
+
+class Turn(NamedTuple):
+    id: str
+    content: str
+    at: float
+    stream: str
+    attachments: tuple[Any, ...]
+    over: bool
+
+
+def turns(lines: Iterable[bytes]) -> list[Turn]:
+    """All events of a turn folded, in whatever order and by however many processes they were written. Bad lines tell nothing."""
+    found: dict[str, Turn] = {}
+    for line in lines:
+        event = loads(line) or {}
+        name, turn = text(event.get("event")), text(event.get("turn_id"))
+        if not turn:
+            continue
+        known = found.get(turn) or Turn(turn, "", 0.0, "", (), False)
+        if name == "submitted":
+            at = event.get("created_at")
+            known = known._replace(
+                content=words(event),
+                at=float(at) if isinstance(at, (int, float)) else 0.0,
+                attachments=tuple(items(event.get("attachments"))),
+            )
+        known = known._replace(stream=known.stream or text(event.get("stream_id")))
+        found[turn] = known._replace(over=True) if name in ("completed", "interrupted") else known
+    return sorted((one for one in found.values()), key=lambda one: (one.at, one.id))
+
+
+def pending(found: Sequence[Turn], live: Mapping[str, Any]) -> list[Turn]:
+    """Turns that nothing ended and whose prompt is not in the session file: neither as a message nor as what it waits for.
+
+    The same words sent twice are two turns: each message stands for one of them.
+    """
+    prompts = [one for one in messages_of(live) if one.get("role") == "user"]
+    left = []
+    for turn in found:
+        if not turn.content:
+            continue
+        place = next((n for n, one in enumerate(prompts) if _is_prompt(one, turn)), None)
+        if place is not None:
+            prompts.pop(place)
+        elif not turn.over and not _waits_for(live, turn):
+            left.append(turn)
+    return left
+
+
+def _is_prompt(message: Message, turn: Turn) -> bool:
+    at = time_of(message)
+    return words(message).startswith(turn.content) and (at is None or at + _GRAIN_S >= turn.at)
+
+
+def _waits_for(live: Mapping[str, Any], turn: Turn) -> bool:
+    stream = text(live.get("active_stream_id"))
+    return text(live.get("pending_user_message")).strip() == turn.content or bool(stream and stream == turn.stream)
+
+
+def may_be_meant(live: Mapping[str, Any], turn: Turn) -> bool:
+    """Whether the prompt may be missing because it was cleared or taken back; when that was, nothing tells."""
+    marked = live.get("clear_generation") or live.get("intentional_shrink_generation")
+    return bool(marked) and updated_at(live) >= turn.at
+
+
+def with_prompt(live: Mapping[str, Any], turn: Turn) -> Document:
+    """The prompt in its place in time, before the next prompt or at the end: never between a call and its result."""
+    messages = messages_of(live)
+    prompt: Message = {"role": "user", "content": turn.content, "timestamp": turn.at, "_recovered": True}
+    if turn.attachments:
+        prompt["attachments"] = list(turn.attachments)
+    place = next(
+        (n for n, one in enumerate(messages) if one.get("role") == "user" and (time_of(one) or 0.0) > turn.at), len(messages)
+    )
+    return with_messages({"message_count": 0, **live}, [*messages[:place], prompt, *messages[place:]])
+
+
+def begun_by(turn: Turn, sid: str) -> Document:
+    """A session of which nothing but its first prompt is known."""
+    return with_prompt(bare(sid, created_at=turn.at, updated_at=turn.at), turn)
+
+
+#: The members of a session file in the WebUI's order, and what a new session has there.
+_BARE: Mapping[str, Any] = {
+    "session_id": "",
+    "title": "Untitled",
+    "workspace": "",
+    "model": None,
+    "model_provider": None,
+    "created_at": 0.0,
+    "updated_at": 0.0,
+    "pinned": False,
+    "archived": False,
+    "project_id": None,
+    "profile": None,
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "estimated_cost": None,
+    "cache_read_tokens": 0,
+    "cache_write_tokens": 0,
+    "active_stream_id": None,
+    "pending_user_message": None,
+    "pending_attachments": [],
+    "pending_started_at": None,
+    "compression_anchor_visible_idx": None,
+    "compression_anchor_message_key": None,
+    "compression_anchor_summary": None,
+    "pre_compression_snapshot": False,
+    "truncation_watermark": None,
+    "truncation_boundary": None,
+    "clear_generation": None,
+    "intentional_shrink_generation": None,
+    "parent_session_id": None,
+    "worktree_path": None,
+    "worktree_branch": None,
+    "worktree_repo_root": None,
+    "worktree_created_at": None,
+    "is_cli_session": False,
+    "source_tag": "webui",
+    "raw_source": "webui",
+    "session_source": "webui",
+    "source_label": "WebUI",
+    "read_only": False,
+    "message_count": 0,
+    "messages": [],
+    "tool_calls": [],
+    "context_messages": [],
+}
+
+
+def bare(sid: str, **more: Any) -> Document:
+    return json.loads(json.dumps(dict(_BARE))) | {"session_id": sid} | more  # type: ignore[no-any-return]

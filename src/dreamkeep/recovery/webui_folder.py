@@ -1,0 +1,152 @@
+"""One of Hermes WebUI's session folders: which files are there, and every copy of a session that can be found. Never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dreamkeep.capture import find, rejoin
+from dreamkeep.capture.agents import hermes_webui as agent
+from dreamkeep.capture.content import File
+from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.host import Host, Stat
+from dreamkeep.journal.places import folder_of
+from dreamkeep.recovery import webui, webui_rows
+
+INDEX = "_index.json"
+DELETED = "_deleted_webui_sessions.json"
+PRUNED = "_pruned_webui_orphans.json"
+#: What reading foreign bytes may raise besides errors of the system and our own.
+STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+def places(host: Host, home: str, environment: Mapping[str, str]) -> list[str]:
+    return [place for place in find.places(agent.AGENT, home, environment) if (at := host.stat(place)) and at.is_folder]
+
+
+class Folder:
+    """As it is now. `deleted`: None when its tombstones can't be read."""
+
+    def __init__(self, host: Host, root: str, place: str) -> None:
+        self.host = host
+        self.root = root
+        self.place = place
+        self.lives: dict[str, Stat] = {}
+        self.backups: dict[str, Stat] = {}
+        self.journals: dict[str, list[str]] = {}
+        glance = find.Glance(host)
+        for source in agent.discover(glance, place):
+            if source.role == "run":
+                break
+            if source.role == "turns":
+                self.journals.setdefault(source.session, []).append(source.path)
+            else:
+                kind = self.lives if source.role == "main" else self.backups
+                kind[source.session] = glance.seen[source.path]
+        self.deleted = self._ids(DELETED)
+        self.pruned = self._ids(PRUNED) or frozenset()
+
+    def live(self, sid: str) -> str:
+        return f"{self.place}/{sid}.json"
+
+    def backup(self, sid: str) -> str:
+        return f"{self.place}/{sid}.json.bak"
+
+    def session(self, sid: str) -> str:
+        return f"{agent.AGENT}:{sid}"
+
+    def read(self, path: str) -> bytes:
+        content = File(self.host, path)
+        try:
+            return b"".join(iter_blocks(content))
+        finally:
+            content.close()
+
+    def document(self, path: str) -> webui.Document | None:
+        return webui.document(self.read(path))
+
+    def entries(self) -> list[object] | None:
+        """Of the index; None when it is no list. FileNotFoundError when there is none."""
+        return webui.listed(self.read(f"{self.place}/{INDEX}"))
+
+    def turns(self, sid: str) -> list[webui.Turn]:
+        return webui.turns(line for path in self.journals.get(sid, ()) for line in self.read(path).split(b"\n"))
+
+    def _ids(self, name: str) -> frozenset[str] | None:
+        path = f"{self.place}/{name}"
+        if self.host.stat(path) is None:
+            return frozenset()
+        try:
+            return webui.ids_in(self.read(path))
+        except OSError:
+            return None
+
+    # -- our own copies
+
+    def versions(self, sid: str) -> Iterator[bytes]:
+        """Every version of the session file that was captured, the oldest first."""
+        folder = f"{self.root}/{folder_of(self.session(sid))}"
+        if self.host.stat(folder) is not None:
+            for _, pieces in rejoin.generations(self.host, folder, rejoin.name_of(self.host, "main", self.live(sid))):
+                yield b"".join(pieces)
+
+
+class Copy(NamedTuple):
+    """`whence`: backup, journal, database. `raw`: its bytes, when they may be given back as they are."""
+
+    whence: str
+    document: webui.Document
+    raw: bytes | None
+
+
+def copies(folder: Folder, sid: str, databases: Sequence[str]) -> list[Copy]:
+    """Every good copy of a session besides its file: the newest first, and the database, which says it in other words, last."""
+    found: list[Copy] = []
+    for whence, data in _texts(folder, sid):
+        held = webui.document(data)
+        if held is not None:
+            found = [*(one for one in found if one.whence != whence), Copy(whence, held, data)]
+    found.sort(key=lambda one: -webui.updated_at(one.document))
+    return found + [Copy("database", kept.document, None) for kept in _kept(folder, sid, databases)]
+
+
+def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
+    if folder.host.stat(folder.backup(sid)) is not None:
+        try:
+            yield "backup", folder.read(folder.backup(sid))
+        except OSError:
+            pass  # can't be read: another fault tells that, and it is no copy
+    try:
+        for data in folder.versions(sid):
+            yield "journal", data
+    except STRANGE:
+        pass  # a journal that can't be read: another fault tells that
+
+
+def _kept(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.Held]:
+    for path in databases:
+        try:
+            kept = webui_rows.held(folder.host, path, sid)
+        except (OSError, DreamkeepError):
+            continue  # another fault tells that
+        if kept and (kept.document["messages"] or kept.document["worktree_path"]):
+            yield kept
+
+
+def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None:
+    """A session whose file is gone or unreadable, of all its copies: the newest, with what the others have that was lost.
+
+    What the user took back (the database tells) is not brought back by an older backup. None when there is no copy.
+    """
+    found = copies(folder, sid, databases)
+    if not found:
+        return None
+    base = found[0]
+    result = webui.merged(base.document, (one.document for one in found[1:] if one.whence != "database"))
+    for kept in _kept(folder, sid, databases) if base.whence != "database" else ():
+        result = webui.without(result, kept.rewound, kept.document)
+        more = webui.later(result, kept.document)
+        if more:
+            result = webui.with_messages(result, [*webui.messages_of(result), *more])
+    return base.raw if base.raw is not None and result == base.document else webui.written(result)

@@ -1,0 +1,180 @@
+"""What `state.db` knows of the WebUI's sessions, and a session file made of it. Reads whichever columns there are.
+
+Schema 22 of Hermes 0.19 has `cwd`, `git_branch`, `git_repo_root`; other versions `workspace` and `worktree_*`, some no `active`.
+Only active rows are the session as it is now: `active=0, compacted=1` was summarised away, `active=0, compacted=0` taken back.
+A row that is nobody's (no `source`), another surface's, or a subagent's (`_delegate_from`) is no session of the WebUI.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.capture import rows
+from dreamkeep.capture.agents import hermes
+from dreamkeep.capture.rows import Base, quoted
+from dreamkeep.host import Host
+from dreamkeep.recovery import webui
+from dreamkeep.session.formats.common import text
+
+_PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
+_KEPT_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+_KEPT_TEXT = ("reasoning", "reasoning_content", "finish_reason")
+_WORKTREE = ("worktree_path", "worktree_branch", "worktree_repo_root", "worktree_created_at")
+_TITLE = 64
+
+
+class Row(NamedTuple):
+    """`live`: how many of its messages are active. `worktree`: it has one, so it is a session even without a message."""
+
+    sid: str
+    database: str
+    live: int
+    worktree: bool
+
+
+def databases(host: Host, home: str, environment: Mapping[str, str]) -> list[str]:
+    found = [source.path for place in hermes.homes(home, environment) for source in hermes.discover(host, place)]
+    return list(dict.fromkeys(found))
+
+
+def webui_rows(host: Host, path: str) -> dict[str, Row]:
+    return rows.ask(host, path, lambda base: _rows(base, path))
+
+
+def _rows(base: Base, path: str) -> dict[str, Row]:
+    base.need("Hermes", "sessions", "messages")
+    columns = base.columns("sessions")
+    if "source" not in columns:
+        return {}
+    trees = " OR ".join(f"coalesce({quoted(name)}, '') <> ''" for name in columns if name in _WORKTREE) or "0"
+    delegate = "coalesce(instr(model_config, '\"_delegate_from\"'), 0)" if "model_config" in columns else "0"
+    active = " WHERE active IS NULL OR active" if "active" in base.columns("messages") else ""
+    counts = dict(base.ask(f"SELECT session_id, count(*) FROM messages{active} GROUP BY session_id"))
+    asked = f"SELECT id, {trees}, {delegate} FROM sessions WHERE source = 'webui'"
+    return {
+        str(sid): Row(str(sid), path, int(counts.get(sid, 0)), bool(tree))
+        for sid, tree, delegated in base.ask(asked)
+        if not delegated
+    }
+
+
+class Held(NamedTuple):
+    """A session of the database: as a document, and the messages that the user took back."""
+
+    document: webui.Document
+    rewound: list[webui.Message]
+
+
+def held(host: Host, path: str, sid: str) -> Held | None:
+    """None when the database has no such row."""
+    return rows.ask(host, path, lambda base: _held(base, sid))
+
+
+def _held(base: Base, sid: str) -> Held | None:
+    base.need("Hermes", "sessions", "messages")
+    if base.version("sessions", sid) is None:
+        return None
+    row = _exact(base, "sessions", sid)
+    found = [
+        _exact(base, "messages", key) for (key,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY id", sid)
+    ]
+    live = [message(one) for one in found if _active(one)]
+    return Held(sidecar(row, live), [message(one) for one in found if not _active(one) and not one.get("compacted")])
+
+
+def _exact(base: Base, table_: str, key: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(base.line(table_, key))["row"]
+    return found
+
+
+def _active(row: Mapping[str, Any]) -> bool:
+    active = row.get("active", 1)
+    return active is None or bool(active)
+
+
+def message(row: Mapping[str, Any]) -> webui.Message:
+    """A row of `messages` as the WebUI has it. Pure."""
+    return {"role": _plain(row.get("role")), "content": _content(row.get("content")), **dict(_members(row))}
+
+
+def _members(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(row.get("timestamp"), (int, float)):
+        yield "timestamp", row["timestamp"]
+    if calls := _parsed(row.get("tool_calls")):
+        yield "tool_calls", calls
+    if called := _plain(row.get("tool_call_id")):
+        yield "tool_call_id", called
+    if name := _plain(row.get("tool_name")):
+        yield "name", name
+    for column in _KEPT_TEXT:
+        if said := _plain(row.get(column)):
+            yield column, said
+    for column in _KEPT_JSON:
+        if kept := _parsed(row.get(column)):
+            yield column, kept
+
+
+def sidecar(row: Mapping[str, Any], messages: list[webui.Message]) -> webui.Document:
+    """A row of `sessions` and its messages as a session file. Pure; what the row does not say is as in a new session."""
+    started = _number(row.get("started_at"))
+    times = [at for at in map(webui.time_of, messages) if at is not None]
+    prompt = next((webui.words(one) for one in messages if one.get("role") == "user"), "")
+    path = _plain(row.get("workspace")) or _plain(row.get("cwd")) or _plain(row.get("worktree_path"))
+    made = webui.bare(
+        _plain(row.get("id")),
+        title=_plain(row.get("title")) or prompt.partition("\n")[0][:_TITLE] or "Untitled",
+        workspace=path,
+        model=_plain(row.get("model")) or None,
+        created_at=started,
+        updated_at=max(times, default=started),
+        archived=bool(row.get("archived")),
+        profile=_plain(row.get("profile_name")) or _plain(row.get("profile")) or None,
+        input_tokens=_count(row.get("input_tokens")),
+        output_tokens=_count(row.get("output_tokens")),
+        cache_read_tokens=_count(row.get("cache_read_tokens")),
+        cache_write_tokens=_count(row.get("cache_write_tokens")),
+        estimated_cost=row.get("estimated_cost_usd"),
+        parent_session_id=_plain(row.get("parent_session_id")) or None,
+        message_count=len(messages),
+        messages=messages,
+        # What is active is what the model was given.
+        context_messages=[dict(one) for one in messages],
+    )
+    made |= {name: row[name] if name.endswith("_at") else _plain(row[name]) for name in _WORKTREE if row.get(name)}
+    # Not the WebUI's own members, yet kept by it until it saves, and nowhere else in the file.
+    made |= {name: _plain(row[name]) for name in ("cwd", "git_branch", "git_repo_root") if row.get(name)}
+    return made | {"_recovered_from_state_db": True}
+
+
+def _content(value: object) -> Any:
+    plain = _plain(value)
+    if not plain.startswith(_PACKED):
+        return plain
+    parsed = _parsed(plain[len(_PACKED[0]) :])
+    return plain if parsed is None else parsed
+
+
+def _plain(value: object) -> str:
+    """A column's text; what is no UTF-8 or no text as far as it can be read."""
+    if isinstance(value, Mapping):
+        packed = text(value.get("$text")) or text(value.get("$blob"))
+        return base64.b64decode(packed).decode("utf-8", "replace") if packed else ""
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _parsed(value: object) -> Any:
+    try:
+        return json.loads(_plain(value)) if value else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
