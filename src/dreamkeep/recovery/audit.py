@@ -124,8 +124,10 @@ def _looked(
 
 def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> list[Fault]:
     from dreamkeep.recovery.audit_sources import audit_sources
+    from dreamkeep.recovery.audit_webui import audit_webui
 
-    return _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep))
+    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep))
+    return found + _guarded(root, "webui", lambda: audit_webui(host, root, home, environment))
 
 
 def _guarded(root: str, name: str, check: Callable[[], Iterator[Fault]]) -> list[Fault]:

@@ -64,7 +64,7 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         ),
         "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
         "source_changed": Class(
-            "a transcript has other bytes at the same length", "", f"Both are kept; `dreamkeep restore`, {_ACCEPT}."
+            "a transcript has other bytes where captured ones were", "", f"Both are kept; `dreamkeep restore`, {_ACCEPT}."
         ),
         "source_vanished": Class(
             "a captured transcript is gone", "", f"`dreamkeep restore SESSION --to AGENT` gives it back, {_ACCEPT}."
