@@ -36,6 +36,8 @@ def test_the_contracts_keys_and_defaults_are_there() -> None:
         "capture.scrape": True,
         "capture.redact_raw": False,
         "recall.redact": True,
+        "retention.compress_days": 7,
+        "retention.quota_mb": 0,
     }
     assert {key: config[key] for key in expected} == expected
     assert {"dream.max_calls", "dream.max_tokens", "dream.max_usd", "page.max_tokens"} <= set(SETTINGS)
@@ -64,6 +66,9 @@ def test_environment_beats_file_and_flags_beat_both() -> None:
         ("[dreams]\nsession_count = 1", "dreams.session_count"),
         ("session_count = 1", "session_count"),
         ("[capture]\nexclude = 'x'\nscrape = 'maybe'", "capture.scrape"),
+        ("[retention]\nquota_mb = -1", "retention.quota_mb"),
+        ("[retention]\nquota_mb = 'all'", "retention.quota_mb"),
+        ("[retention]\nquota_mb = true", "retention.quota_mb"),
         ("not toml at all", "TOML"),
     ],
 )

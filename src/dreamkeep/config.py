@@ -87,6 +87,7 @@ SETTINGS: Mapping[str, Setting] = {
     "capture.redact_raw": Setting(False, _flag),
     "recall.redact": Setting(True, _flag),
     "retention.compress_days": Setting(7.0, _number(float, 0.0, 36_500)),
+    "retention.quota_mb": Setting(0.0, _number(float, 0.0, _MANY)),
 }
 
 

@@ -19,6 +19,7 @@ from dreamkeep.capture.content import BLOCK, Content, Cut, File, Unpacked, Word,
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
 from dreamkeep.capture.opening import Openings, facts_in
+from dreamkeep.capture.quota import Paused, Quota
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source, discovery
 from dreamkeep.errors import Deleted, DreamkeepError
@@ -26,6 +27,7 @@ from dreamkeep.event import Event, Ids, Kind, Verbatim, rfc3339
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.session.raw import pack
 from dreamkeep.session.records import loads
 
@@ -44,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 class Outcome(NamedTuple):
     """What one source came to. `state`: new, grew, unchanged, shrank, rewritten, replaced, moved, vanished, empty, waiting,
-    deleted, excluded, failed."""
+    deleted, excluded, paused, failed."""
 
     agent: str
     path: str
@@ -84,6 +86,10 @@ class Ingest:
         self._openings = Openings(host, root, journals, ids, self._excluded)
         self._forks = Forks(host)
         self._well = Well()
+        #: How large the keep may grow by this; None: as it likes. And what waits for that, as it looked.
+        self.quota: Quota | None = None
+        self._paused: dict[str, tuple[Look, str]] = {}
+        self._tombstones = Tombstones(host, root)
 
     # -- all of them
 
@@ -110,6 +116,8 @@ class Ingest:
             if at and known and source.form in MANY and not self.again and self._same_rows(source, at, known):
                 session = f"{known.agent}:{known.session}" if known.session else ""
                 yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
+            elif at and (waits := self._still_paused(source, at)):
+                yield waits
             else:
                 todo.append((source, at))
         yield from self._take_all(todo, progress)
@@ -128,9 +136,23 @@ class Ingest:
         done = 0
         for source, at in todo:
             step = self._stepping(progress, done, total)
-            yield from self._isolated(source, at, step)
+            for outcome in self._isolated(source, at, step):
+                self._note_pause(source, at, outcome)
+                yield outcome
             done += at.size if at else 0
             step(0)
+
+    def _still_paused(self, source: Source, at: Stat) -> Outcome | None:
+        """Known to wait for space, and nothing has changed: then it is not even opened."""
+        look, session = self._paused.get(source.path, (None, ""))
+        why = self.quota.problem() if self.quota and look == Look.of(at) and not self.again else ""
+        return Outcome(source.agent, source.path, session, state="paused", problem=why) if why else None
+
+    def _note_pause(self, source: Source, at: Stat | None, outcome: Outcome) -> None:
+        if at and outcome.state == "paused" and source.form not in MANY:
+            self._paused[source.path] = Look.of(at), outcome.session
+        else:
+            self._paused.pop(source.path, None)
 
     @staticmethod
     def _stepping(progress: Progress | None, done: int, total: int) -> Callable[[int], None]:
@@ -206,7 +228,9 @@ class Ingest:
             outcome = self.take_whole(source._replace(session=native), content, step)
         finally:
             content.close()
-        if outcome.state != "failed":
+        if outcome.state == "paused" and outcome.new_events:
+            self._cache.forget(source.path)  # what is known of it is not known of all of it any more
+        elif outcome.state not in ("failed", "paused"):
             self._remember(source, at, native, outcome.state, self._well)
         return outcome
 
@@ -254,8 +278,11 @@ class Ingest:
             opening = [*opening, *self._lineage(source, fork), event]
             done = done._replace(state=state)
         run = _Run(self, source, session, name, content, word, text, opening)
-        state = self._read(run, done.state, copied, step)
-        run.flush()
+        try:
+            state = self._read(run, done.state, copied, step)
+            run.flush()
+        except Paused as why:
+            return done._replace(new_bytes=run.kept_bytes, new_events=run.new_events, state="paused", problem=str(why))
         self._well = run.well
         return done._replace(new_bytes=run.new_bytes, new_events=run.new_events, state=state)
 
@@ -274,6 +301,7 @@ class Ingest:
         else:
             return state if state == "moved" else "unchanged"
         if state != "unchanged" and source.role not in BESIDE:
+            run.pause_if_full()
             start = word.offset if state == "grew" else 0
             self._openings.resume_if(run.session, lambda: facts_in(source, content, start))
         return state
@@ -313,6 +341,15 @@ class Ingest:
     def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None:
         if self._journals.append_if(session, events, expect) is None:
             raise Overtaken
+        if self.quota:
+            self.quota.wrote(events)
+
+    def pause_if_full(self, session: str) -> None:
+        """Raises Paused when the keep is larger than it may be; Deleted, when that is why nothing more is read."""
+        if self.quota and (why := self.quota.problem()):
+            if self._tombstones.has(session):
+                raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+            raise Paused(why)
 
     def old_lines(self, session: str, name: str) -> list[bytes]:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
@@ -434,14 +471,22 @@ class _Run:
         self.new_bytes = 0
         self.new_events = 0
         self.well = Well()
+        #: Of `new_bytes`, those that are journaled; and how far that is in the source.
+        self.kept_bytes = 0
+        self._kept_at = word.offset
+        self._begun = False
+        #: From here on it may pause between two appends; before that only at the beginning, because what a rewritten file
+        #: shares with its old version, or a fork with another session, is not found out again behind a pause.
+        self._pauses_at: int | None = None
 
     def grown(self, step: Callable[[int], None], copied: int = 0) -> None:
         """What was appended since. The first `copied` bytes are another session's."""
         word = self.word
+        self._pauses_at = copied
         for cut in _split_at(cuts(self.content, word.offset, bool(word.open)), copied):
             at = self.word.offset
-            self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
             self.new_bytes += cut.size
+            self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
             step(self.word.offset)
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
@@ -582,10 +627,16 @@ class _Run:
         if self._waiting_bytes >= _APPEND:
             self.flush()
 
+    def pause_if_full(self) -> None:
+        if not self._begun or (self._pauses_at is not None and self._kept_at >= self._pauses_at):
+            self._ingest.pause_if_full(self.session)
+
     def flush(self) -> None:
         if not self._waiting:
             return
+        self.pause_if_full()
         self._ingest.append_if(self.session, self._waiting, {self._key: self._expect})
+        self._begun, self._kept_at, self.kept_bytes = True, self.word.offset, self.new_bytes
         self.new_events += len(self._waiting)
         self._expect = str(self.word)
         self._waiting, self._waiting_bytes = [], 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.capture import rows
 from dreamkeep.capture.content import FRAME
+from dreamkeep.capture.quota import Paused
 from dreamkeep.capture.seen import Look, Seen
 from dreamkeep.capture.sources import Source
 from dreamkeep.errors import Deleted, DreamkeepError
@@ -50,8 +51,8 @@ def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> 
             continue
         outcome = _isolated(ingest, source._replace(session=native), print_)
         # What is left out, by intent or by a problem, may be wanted later: it is looked at each time.
-        failed |= outcome.state in ("failed", "deleted", "excluded")
-        if outcome.state not in ("failed", "deleted", "excluded", "empty"):
+        failed |= outcome.state in ("failed", "deleted", "excluded", "paused")
+        if outcome.state not in ("failed", "deleted", "excluded", "paused", "empty"):
             marks[native] = print_.mark
         yield outcome
     look = None if failed else Look.of(at)
@@ -74,6 +75,8 @@ def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint) -> Outco
         return Outcome(source.agent, source.path, named, state="failed", problem="others keep writing the same; try again")
     except Deleted:
         return Outcome(source.agent, source.path, named, state="deleted")
+    except Paused as why:
+        return Outcome(source.agent, source.path, named, state="paused", problem=str(why))
     except (DreamkeepError, OSError) as problem:
         return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
 
@@ -104,6 +107,7 @@ class _Session:
             return done._replace(state="excluded")
         if word is None:
             opening.append(ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {self._key: "rows"}))
+        ingest.pause_if_full(self._session)
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
@@ -118,6 +122,10 @@ class _Session:
             after = f"rows {mark}" if not following else f"rows {mark} {n}"
             body = pack({"source": self._name, "role": self._source.role}, lines)
             event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
+            try:
+                self._ingest.pause_if_full(self._session)
+            except Paused as why:
+                return done._replace(state="paused", problem=str(why))
             self._ingest.append_if(self._session, [*opening, event], {self._key: word})
             opening = []
             done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)

@@ -54,6 +54,8 @@ class Watching:
         self._polling = polling
         self._next_round = 0.0
         self._next_save = now_s() + _SAVE_S
+        #: Sources of which it was told that they wait for space.
+        self._told_paused: set[tuple[str, str]] = set()
 
     def run(self) -> Iterator[Outcome | None]:
         """Outcomes as they come; None at the end of each step, so that the caller can do his own work in between."""
@@ -76,11 +78,21 @@ class Watching:
     def _take(self, found: Iterable[Found], glanced: Mapping[str, Stat] = MappingProxyType({})) -> Iterator[Outcome]:
         sources = [one for one in found if isinstance(one, Source)]
         for outcome in self._ingest.run(sources, glanced=glanced, save=False):
-            if outcome.state not in ("unchanged", "empty"):
+            if outcome.state not in ("unchanged", "empty", "waiting") and self._is_news(outcome):
                 yield outcome
         if self._now_s() >= self._next_save:
             self._next_save = self._now_s() + _SAVE_S
             self._ingest.cache.save()
+
+    def _is_news(self, outcome: Outcome) -> bool:
+        """Not what has been said: a source that waits for space is found at each round."""
+        key = (outcome.path, outcome.session)
+        if outcome.state != "paused":
+            self._told_paused.discard(key)
+            return True
+        told = key in self._told_paused and not outcome.new_events
+        self._told_paused.add(key)
+        return not told
 
     def _places(self) -> list[str]:
         found = (place for agent in self._agents for place in places(agent, self._home, self._environment))

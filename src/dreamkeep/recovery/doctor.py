@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dreamkeep.capture.quota import NEXT
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.index import open as index
@@ -42,6 +43,14 @@ def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]
     found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
+
+
+def quota(used: int, limit: int) -> list[dict[str, Any]]:
+    what = f"the keep takes {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
+    if used <= limit:
+        return [_entry("quota", True, what)]
+    what += ": transcripts are not read until that is mended, hooks and tap go on"
+    return [_entry("quota", False, what, NEXT)]
 
 
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
@@ -128,8 +137,7 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         yield _entry(
             "journal",
             False,
-            f"{session or 'the keep itself'}: {fault.kind} in {place}"
-            + (f", seq {lost} missing" if lost else ""),
+            f"{session or 'the keep itself'}: {fault.kind} in {place}" + (f", seq {lost} missing" if lost else ""),
             "What can be read around it is read; the bytes are kept where they are.",
         )
     if len(faults) > 20:
