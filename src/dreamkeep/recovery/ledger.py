@@ -63,6 +63,8 @@ class Ledger:
         self._handle = -1
         self._count = 0
         self._copied: dict[str, int] = {}
+        #: What was made anew for the whole keep, once in a repair.
+        self.made: set[str] = set()
         self.fault = ""
 
     @property
@@ -188,6 +190,11 @@ class Ledger:
             self.note({**about, "before": {**before, "lock": self._host.end(handle)} if before else None})
         finally:
             self._host.close(handle)
+
+    def will_append(self, ids: Sequence[str]) -> None:
+        """Events that keep their own ids: by this they are known again as this repair's."""
+        if ids:
+            self.note({"added": list(ids)})
 
     def _journal_now(self, folder: str, session: str) -> Note | None:
         numbers = parts.numbers(self._host, folder)

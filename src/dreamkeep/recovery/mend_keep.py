@@ -10,6 +10,7 @@ from dreamkeep.capture.drain import drain, named_session
 from dreamkeep.capture.find import Trouble, named
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.seen import NAME as SOURCES
+from dreamkeep.capture.seen import Cache
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.held import is_held
 from dreamkeep.host import Host, lock, read_file
@@ -85,6 +86,7 @@ def readd(mending: Mending, fault: Fault) -> Done:
     lost = [event for event in hidden if event.id not in known and event.kind != Kind.SOURCE_READ]
     again = [_without_old_words(event, carried) for event in lost]
     said = Event(mending.ids.new(), Kind.JOURNAL_MENDED, _now(mending), {"faults": [dict(fault.about["mend"])], "how": "readded"})
+    mending.ledger.will_append([event.id for event in again])
     mending.journals.append(session, [*again, said])
     return MENDED
 
@@ -134,6 +136,15 @@ def finish_compress(mending: Mending, fault: Fault) -> Done:
 
 def rebuild(mending: Mending, fault: Fault) -> Done:
     """The index is a view: a new one is made from the journals."""
+    if index.FILE not in mending.ledger.made:
+        _make_index(mending)
+        mending.ledger.made.add(index.FILE)
+    if fault.session:
+        _look_again(mending, fault.session)
+    return MENDED
+
+
+def _make_index(mending: Mending) -> None:
     paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
     handle = mending.host.open_lock(f"{mending.root}/{index.LOCK}")
     try:
@@ -146,7 +157,15 @@ def rebuild(mending: Mending, fault: Fault) -> Done:
         mending.host.close(handle)
     mending.rebuild()
     done()
-    return MENDED
+
+
+def _look_again(mending: Mending, session: str) -> None:
+    """Its journal is not what capture saw, so that what capture remembers of its files counts for nothing."""
+    cache = Cache(mending.host, mending.root)
+    cache.forget_session(session)
+    done = mending.ledger.about_to_change([f"{mending.root}/{SOURCES}"])
+    cache.save()
+    done()
 
 
 def drain_spool(mending: Mending, fault: Fault) -> Done:

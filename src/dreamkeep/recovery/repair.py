@@ -18,7 +18,7 @@ from dreamkeep.capture.seen import Cache
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import lock, make_folders
-from dreamkeep.recovery import mend_keep, mend_sources
+from dreamkeep.recovery import mend_keep, mend_sources, mend_webui
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
 from dreamkeep.recovery.mending import Done, Looking, Mending, left
@@ -30,13 +30,11 @@ from dreamkeep.recovery.undo import which
 LOCK = "state/repair.lock"
 _WAIT_S = 1.0
 
-_MENDERS = (mend_keep, mend_sources)
+_MENDERS = (mend_keep, mend_sources, mend_webui)
 #: Every repair that `faults.py` names, and what does it.
 ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {name: act for one in _MENDERS for name, act in one.ACTIONS.items()}
 #: Of some it is found out before they are promised whether they can be done.
 CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {name: look for one in _MENDERS for name, look in one.CHECKS.items()}
-#: Mend all faults of their kind at once.
-_ONCE = frozenset(("rebuild", "drain"))
 
 
 class Report(Protocol):
@@ -134,11 +132,8 @@ class Repair:
         if not result.plan:
             return result
         with self._at_work() as mending:
-            once: dict[str, Done] = {}
             for step in result.plan:
-                done = once.get(step.action) or _isolated(mending, step)
-                if step.action in _ONCE:
-                    once[step.action] = done
+                done = _isolated(mending, step)
                 if done.mended:
                     result.applied.append(step.as_json())
                 else:
@@ -251,7 +246,9 @@ def _accept(mending: Mending, fault: Fault) -> None:
     mending.journals.say("", Kind.FAULT_ACCEPTED, about)
 
 
-def checked(*, apply: bool, undo: str | None, accept: Sequence[str]) -> None:
-    """One thing at a time: which comes first would matter."""
-    if sum((apply, undo is not None, bool(accept))) > 1:
-        raise BadUsage("apply, undo and accept are three things", where="repair", next="Give one of them.")
+def checked(*, apply: bool, undo: str | None, accept: Sequence[str], only: Sequence[str]) -> None:
+    """Before anything happens."""
+    if sum((apply, undo is not None, bool(accept))) > 1 or (only and (undo is not None or accept)):
+        raise BadUsage("that is two things at once", where="repair", next="Give one of apply (with only), undo and accept.")
+    if isinstance(accept, str) or isinstance(only, str):
+        raise BadUsage("faults are given as a list of ids", where="repair", next="Pass [id].")

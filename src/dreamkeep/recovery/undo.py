@@ -7,7 +7,7 @@ Everything is looked at as it is, not as notes say it should be, so an undo that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     found = notes(host, root, undo_id)
     void = {note["void"] for note in found if "void" in note}
     later = {note["settled"]: note["after"] for note in found if "settled" in note}
-    back = _Undo(host, root, undo_id)
+    back = _Undo(host, root, undo_id, {one for note in found for one in note.get("added", ())})
     files: dict[str, list[Note]] = {}
     steps = []
     for note in found:
@@ -84,10 +84,11 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
 
 
 class _Undo:
-    def __init__(self, host: Host, root: str, undo_id: str) -> None:
+    def __init__(self, host: Host, root: str, undo_id: str, added: Collection[str]) -> None:
         self._host = host
         self._root = root
         self._mark = mark_of(undo_id)
+        self._added = added
         self._folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
 
     # -- files
@@ -213,9 +214,12 @@ class _Undo:
                         raise Refusal("something lies there that the repair did not write")
                     self._set_aside(folder, Tail(number, at, len(line), whole=False))
                     return
-                if frame and not frame["id"].partition(".")[0].replace("-", "").endswith(self._mark):
+                if frame and not self._is_ours(frame["id"].partition(".")[0]):
                     raise Refusal("the journal was appended to since the repair")
                 at += len(line)
+
+    def _is_ours(self, id: str) -> bool:
+        return id in self._added or id.replace("-", "").endswith(self._mark)
 
     def _set_aside(self, folder: str, tail: Tail) -> None:
         handle = self._host.open_read(f"{folder}/{parts.name(tail.part)}")
