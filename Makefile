@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all lint bench format clean
+.PHONY: run test test-all test-agents lint bench format clean
 
 run: $(VENV)/ready
 	@$(BIN)/python examples/first_run.py
@@ -15,6 +15,11 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -q -n $(JOBS)
+
+# Real agents, from npm and PyPI, resume what was restored. Needs npm; nothing outside of AGENTS and this folder is written.
+AGENTS ?= $(HOME)/.cache/dreamkeep-agents
+test-agents: $(VENV)/dev
+	DREAMKEEP_AGENTS="$(AGENTS)" $(BIN)/python -m pytest -q -rs tests/real_agents
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -123,7 +123,7 @@ def test_a_machine_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 1 and "was not found" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "test", "test-all", "bench", "lint"])
+@pytest.mark.parametrize("command", ["run", "test", "test-all", "test-agents", "bench", "lint"])
 def test_make_knows_the_commands_we_name(command: str) -> None:
     assert subprocess.run(["make", "-n", command], cwd=ROOT, capture_output=True).returncode == 0
 

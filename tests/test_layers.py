@@ -27,7 +27,7 @@ THIRD_PARTY = {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"),
         *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
     },
-    "apsw": {"index/sqlite.py", "capture/rows.py"},
+    "apsw": {"index/sqlite.py", "capture/rows.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},

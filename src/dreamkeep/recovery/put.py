@@ -1,0 +1,191 @@
+"""One file put back where an agent looks for it: never over anything that holds something else.
+
+    there now                           what is done
+    nothing                             published, create-or-fail
+    exactly our bytes                   nothing
+    the beginning of our bytes          set aside in the keep, then replaced in one step
+    nothing but blanks and NULs         the same
+    anything else                       refused, and nothing is touched
+
+What is written is read again. While a file is replaced, a handle on the old one stays open: what somebody wrote to it meanwhile
+is set aside, too, and told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from dreamkeep.capture.content import Content, File
+from dreamkeep.errors import Failed
+from dreamkeep.host import Host, make_folders, write_all
+
+ABSENT, SAME, PREFIX, BLANK, OTHER = "absent", "same", "prefix", "blank", "other"
+CREATED, UNCHANGED, REPLACED = "created", "unchanged", "replaced"
+_BLOCK = 1 << 20
+_NOTHING = b" \t\r\n\0"
+
+#: The bytes, as often as they are asked for.
+Pieces = Callable[[], Iterable[bytes]]
+
+
+class Placed(NamedTuple):
+    """`aside`: where the bytes lie that were there before."""
+
+    path: str
+    action: str
+    size: int
+    aside: str = ""
+
+
+def judge(host: Host, path: str, pieces: Pieces) -> str:
+    """What is there now, next to what is to be there."""
+    at = host.stat(path)
+    if at is None:
+        return ABSENT
+    if at.is_folder:
+        return OTHER
+    return judge_content(File(host, path), pieces)
+
+
+def judge_content(content: Content, pieces: Pieces) -> str:
+    """The same, of what is open already; it is closed."""
+    try:
+        return _compared(content, pieces)
+    finally:
+        content.close()
+
+
+def _compared(content: Content, pieces: Pieces) -> str:
+    offset = 0
+    for piece in pieces():
+        there = content.read(len(piece), offset) if offset < content.size else b""
+        if not piece.startswith(there):
+            return BLANK if not any(block.strip(_NOTHING) for block in _blocks(content)) else OTHER
+        offset += len(piece)
+    if content.size > offset:
+        return OTHER  # it holds all of ours, and more
+    return SAME if content.size == offset else PREFIX
+
+
+def _blocks(content: Content) -> Iterator[bytes]:
+    at = 0
+    while at < content.size and (block := content.read(min(_BLOCK, content.size - at), at)):
+        yield block
+        at += len(block)
+
+
+def refusal(path: str) -> Failed:
+    return Failed(
+        "something else is there, which may hold more than what would be restored; nothing was touched",
+        where=path,
+        next="Look at it; then move it away, or restore into another place with --home DIR.",
+    )
+
+
+def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> Placed:
+    """`aside`: a name in the keep for what is there now. `over`: exactly this may be there, too: ours was made from it."""
+    path = host.real_path(path)  # through a link, not over it
+    verdict = judge(host, path, pieces)
+    if verdict == OTHER and (over is None or judge(host, path, lambda: [over]) != SAME):
+        raise refusal(path)
+    size = sum(map(len, pieces()))
+    if verdict == SAME:
+        return Placed(path, UNCHANGED, size)
+    make_folders(host, os.path.dirname(path))
+    kept = ""
+    if verdict == ABSENT:
+        _publish(host, path, pieces)
+    else:
+        kept = _replace(host, path, pieces, aside, verdict, over)
+    if judge(host, path, pieces) != SAME:
+        raise Failed(
+            "what was written does not read back as it should",
+            where=path,
+            next="Somebody writes there at the same time, or the disk is failing: run it again, and `dreamkeep doctor`.",
+        )
+    return Placed(path, REPLACED if kept else CREATED, size, kept)
+
+
+def _publish(host: Host, path: str, pieces: Pieces) -> None:
+    temp = _staged(host, path, pieces)
+    try:
+        host.link(temp, path)
+    except FileExistsError as problem:
+        raise refusal(path) from problem  # it appeared meanwhile
+    finally:
+        host.remove(temp)
+    host.sync_folder(os.path.dirname(path))
+
+
+def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, over: bytes | None) -> str:
+    old = host.open_read(path)
+    try:
+        seen = host.handle_stat(old)
+        set_aside(host, old, seen.size, aside)
+        temp = _staged(host, path, pieces)
+        try:
+            # Once more, on the file that was set aside: it must be what was judged, and still be the one that is there.
+            again = judge(host, aside, pieces if verdict != OTHER or over is None else lambda: [over])
+            if host.stat(path) != seen or again != (SAME if verdict == OTHER else verdict):
+                raise refusal(path)
+            host.imitate(temp, path)
+            host.replace(temp, path)
+        except Exception:
+            host.remove(temp)
+            raise
+        host.sync_folder(os.path.dirname(path))
+        if host.end(old) != seen.size:
+            later = f"{aside}.late"
+            set_aside(host, old, host.end(old), later)
+            raise Failed(
+                "somebody wrote to the file while it was being restored: both are kept",
+                where=f"{path} and {later}",
+                next="End the agent that has it open, then look at what it wrote.",
+            )
+    finally:
+        host.close(old)
+    return aside
+
+
+def set_aside(host: Host, handle: int, size: int, aside: str) -> None:
+    """Durable before anything happens to what it is a copy of."""
+    make_folders(host, os.path.dirname(aside))
+
+    def blocks() -> Iterator[bytes]:
+        at = 0
+        while at < size and (block := host.read(handle, min(_BLOCK, size - at), at)):
+            yield block
+            at += len(block)
+
+    _publish(host, aside, blocks)
+
+
+def _staged(host: Host, path: str, pieces: Pieces) -> str:
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    handle = host.create(temp)
+    try:
+        for block in _gathered(pieces()):
+            write_all(host, handle, block)
+        host.sync(handle)
+    except Exception:
+        host.close(handle)
+        host.remove(temp)
+        raise
+    host.close(handle)
+    return temp
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Few large writes instead of many small ones."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

@@ -1,0 +1,230 @@
+"""Rows of a session back into Hermes' `state.db`: through SQLite only, in one transaction, all or nothing.
+
+    no such file                        a new one is made whole in memory, then published, create-or-fail
+    the session is not in it            its rows are added; under new numbers if another session has theirs
+    some of its rows are, and equal     what is missing is added
+    it holds rows that we do not have,  refused: it has gone on, or is another one
+    or others under our numbers
+
+Nothing that is there is changed or removed. A session's own row that differs stays as it is, and that is told.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dreamkeep.capture import rows as reading
+from dreamkeep.capture.rows import Base, quoted
+from dreamkeep.errors import Busy, Failed, NoSpace, NotDurable, ReadOnly
+from dreamkeep.host import Host
+from dreamkeep.recovery import put
+from dreamkeep.recovery.back.hermes import schema
+
+if TYPE_CHECKING:
+    import apsw
+
+SESSIONS, MESSAGES = "sessions", "messages"
+_BUSY_MS = 5000
+ADDED = "added"
+
+#: What could not be as it was.
+NUMBERS = "rows that got new numbers: another session has theirs"
+COLUMNS = "values of columns that this database does not have"
+TITLES = "titles that another session there has already"
+OWN_ROW = "sessions whose own row was there and is different: left as it is"
+
+Row = Mapping[str, Any]
+
+
+class Done(NamedTuple):
+    """`added`: how many rows."""
+
+    action: str
+    added: int
+    size: int
+    lost: Counter[str]
+
+
+class _Plan(NamedTuple):
+    sessions: tuple[Row, ...]
+    messages: tuple[Row, ...]
+    lost: Counter[str]
+
+
+def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], *, dry_run: bool) -> Done:
+    """Rows without an `id` are numbered by the database."""
+    path = host.real_path(path)
+    if host.stat(path) is None:
+        return _make(host, path, sessions, messages, dry_run)
+    plan = reading.ask(host, path, lambda base: _planned(base, sessions, messages))
+    added = len(plan.sessions) + len(plan.messages)
+    if added and not dry_run:
+        plan = _add(path, sessions, messages)
+    at = host.stat(path)
+    return Done(ADDED if added else put.UNCHANGED, added, at.size if at else 0, plan.lost)
+
+
+# -- a new file
+
+
+def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> Done:
+    import apsw
+
+    db = apsw.Connection(":memory:")
+    try:
+        for _ in db.execute(schema()):
+            pass
+        base = Base(db, path)
+        for table, rows in ((SESSIONS, sessions), (MESSAGES, messages)):
+            for name in dict.fromkeys(name for row in rows for name in row if name not in base.columns(table)):
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)}")
+        base = Base(db, path)
+        lost: Counter[str] = Counter()
+        with db:
+            _insert(db, base, SESSIONS, sessions, lost)
+            _insert(db, base, MESSAGES, messages, lost)
+        data = db.serialize("main")
+    finally:
+        db.close()
+    if not dry_run:
+        put.put(host, path, lambda: [data], aside="")
+    return Done(put.CREATED, len(sessions) + len(messages), len(data), lost)
+
+
+# -- one that is there
+
+
+def _add(path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> _Plan:
+    import apsw
+
+    with _translated(path):
+        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            db.set_busy_timeout(_BUSY_MS)
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("BEGIN IMMEDIATE")
+            base = Base(db, path)
+            plan = _planned(base, sessions, messages)  # again: from here on nobody else writes
+            _insert(db, base, SESSIONS, plan.sessions, plan.lost)
+            _insert(db, base, MESSAGES, plan.messages, plan.lost)
+            db.execute("COMMIT")
+            return plan
+        finally:
+            db.close()  # what was not committed never was
+
+
+def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _Plan:
+    base.need("Hermes", SESSIONS, MESSAGES)
+    lost: Counter[str] = Counter()
+    new_sessions = []
+    for row in sessions:
+        there = _there(base, SESSIONS, row["id"])
+        if there is None:
+            new_sessions.append(_with_free_title(base, row, lost))
+        elif not _equal(row, there):
+            lost[OWN_ROW] += 1
+    chain = [row["id"] for row in sessions]
+    numbered = all("id" in row for row in messages)
+    new = _missing(base, chain, messages, lost) if numbered else _unnumbered(base, chain, messages)
+    return _Plan(tuple(new_sessions), tuple(new), lost)
+
+
+def _missing(base: Base, chain: list[Any], messages: Sequence[Row], lost: Counter[str]) -> list[Row]:
+    marks = ", ".join("?" * len(chain))
+    held = {key for (key,) in base.ask(f"SELECT id FROM {MESSAGES} WHERE session_id IN ({marks})", *chain)}
+    if held - {row["id"] for row in messages}:
+        raise put.refusal(base.path)
+    new, taken = [], 0
+    for row in messages:
+        there = _there(base, MESSAGES, row["id"])
+        if there is None:
+            new.append(row)
+        elif there["session_id"] not in chain:
+            taken += 1
+            new.append(row)
+        elif not _equal(row, there):
+            raise put.refusal(base.path)
+    if taken and held:
+        raise put.refusal(base.path)  # new numbers would put them behind those that are there
+    if taken:
+        lost[NUMBERS] += len(new)
+        return [{name: value for name, value in row.items() if name != "id"} for row in new]
+    return new
+
+
+def _unnumbered(base: Base, chain: list[Any], messages: Sequence[Row]) -> list[Row]:
+    marks = ", ".join("?" * len(chain))
+    keys = [key for (key,) in base.ask(f"SELECT id FROM {MESSAGES} WHERE session_id IN ({marks}) ORDER BY id", *chain)]
+    for key, row in zip(keys, messages, strict=False):
+        there = _there(base, MESSAGES, key)
+        if there is None or not _equal(row, there):
+            raise put.refusal(base.path)
+    if len(keys) > len(messages):
+        raise put.refusal(base.path)
+    return list(messages[len(keys) :])
+
+
+def _there(base: Base, table: str, key: object) -> Row | None:
+    if base.version(table, key) is None:
+        return None
+    row: Row = json.loads(base.line(table, key))["row"]
+    return row
+
+
+def _equal(ours: Row, there: Row) -> bool:
+    return all(value == there[name] for name, value in ours.items() if name in there)
+
+
+def _with_free_title(base: Base, row: Row, lost: Counter[str]) -> Row:
+    title = row.get("title")
+    if not isinstance(title, str) or "title" not in base.columns(SESSIONS):
+        return row
+    taken = any(True for _ in base.ask(f"SELECT 1 FROM {SESSIONS} WHERE title = ? AND id <> ?", title, row["id"]))
+    lost[TITLES] += taken
+    return {**row, "title": None} if taken else row
+
+
+# -- values
+
+
+def _insert(db: apsw.Connection, base: Base, table: str, rows: Sequence[Row], lost: Counter[str]) -> None:
+    known = set(base.columns(table))
+    for row in rows:
+        held = {name: value for name, value in row.items() if name in known}
+        lost[COLUMNS] += sum(value is not None for name, value in row.items() if name not in known)
+        pairs = [_bound(value) for value in held.values()]
+        names = ", ".join(map(quoted, held))
+        db.execute(f"INSERT INTO {table}({names}) VALUES ({', '.join(mark for mark, _ in pairs)})", [v for _, v in pairs])
+
+
+def _bound(value: object) -> tuple[str, Any]:
+    """A value as `capture/rows.py` shows it, and how it is bound."""
+    if isinstance(value, Mapping):
+        (kind, held), *_ = value.items()
+        if kind == "$real":
+            return "?", float(held)
+        return ("CAST(? AS TEXT)" if kind == "$text" else "?"), b64decode(held)
+    return "?", value
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    import apsw
+
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as problem:
+        raise Busy("its agent keeps the database locked", where=path, next="End that agent, then try again.") from problem
+    except apsw.FullError as problem:
+        raise NoSpace("the disk is full; nothing was added", where=path, next="Free space, then try again.") from problem
+    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError) as problem:
+        raise ReadOnly(f"it can't be written ({problem})", where=path, next="Check its permissions, or use --home.") from problem
+    except apsw.IOError as problem:
+        raise NotDurable(f"SQLite can't write it ({problem})", where=path, next="Check space and disk.") from problem
+    except apsw.Error as problem:
+        raise Failed(f"SQLite refused ({problem}); nothing was added", where=path, next="Restore with --home.") from problem
