@@ -308,6 +308,42 @@ def test_a_session_that_was_there_before_its_hooks_keeps_its_order(heard: Heard)
     assert [turn["prompt"] for turn in heard.shown()["turns"]] == ["the old prompt", "continue", "continue"]
 
 
+def test_what_only_the_tap_heard_stays_behind_its_prompt_though_the_transcript_begins_with_more(heard: Heard) -> None:
+    """As seen with Gemini: its file begins with a context that ACP does not tell, and lacks the answer that was cancelled."""
+    context = json.loads(line("user", "u0", "The project's folder is …", 0)) | {"isMeta": True}
+    heard.frames(FRAMES[0], chunk("It is a long"), rpc("a", id=1, result={"stopReason": "cancelled"}))
+    heard.lines(json.dumps(context).encode(), TRANSCRIPT[0])
+    assert [m["text"] for m in heard.shown()["messages"]] == ["The project's folder is …", "continue", "It is a long"]
+    heard.frames(prompt(2, "continue"), chunk("Done."), rpc("a", id=2, result={"stopReason": "end_turn"}))
+    heard.lines(*TRANSCRIPT[4:])
+    assert [m["text"] for m in heard.shown()["messages"]][2:] == ["It is a long", "continue", "Done."]
+
+
+def test_a_thought_is_one_with_and_without_stars_around_its_heading(tmp_path: Path) -> None:
+    """Gemini CLI 0.61: `**Plan**` over ACP, subject and description in its file."""
+    heard = Heard(tmp_path / "keep", f"gemini:{SID}")
+    thought = update(sessionUpdate="agent_thought_chunk", content={"type": "text", "text": "**Plan**\nlook first"})
+    heard.frames(prompt(1, "look"), thought, chunk("There."), rpc("a", id=1, result={"stopReason": "end_turn"}))
+    at = {"timestamp": "2026-11-01T10:00:01.000Z"}
+    heard.lines(
+        json.dumps({"id": "1", "type": "user", "content": [{"text": "look"}], **at}).encode(),
+        json.dumps(
+            {
+                "id": "2",
+                "type": "gemini",
+                "content": "There.",
+                "thoughts": [{"subject": "Plan", "description": "look first"}],
+                **at,
+            }
+        ).encode(),
+    )
+    assert [(m["role"], m["text"]) for m in heard.shown()["messages"]] == [
+        ("user", "look"),
+        ("reasoning", "Plan\nlook first"),
+        ("assistant", "There."),
+    ]
+
+
 def test_going_back_takes_nothing_that_lies_before_though_it_came_later(tmp_path: Path) -> None:
     """The old turns were read after the hook had told of the new one, which is the one that is taken back."""
     heard = Heard(tmp_path / "keep", f"codex:{SID}")
@@ -364,27 +400,39 @@ def test_a_hook_and_a_transcript_that_call_a_tool_by_other_ids_tell_of_one_use(t
     args = {"command": "ls", "is_background": False}
     answer = {"functionResponse": {"id": "call_7", "name": "run_shell_command", "response": {"output": "Output: a.txt"}}}
     heard = Heard(tmp_path / "keep", f"qwen:{SID}")
+    tap = Heard(tmp_path / "tapped", f"qwen:{SID}")
     use = {"tool_name": "run_shell_command", "tool_input": args, "tool_use_id": "toolu_1794_x"}
-    heard.hooks(
+    done = [{"type": "content", "content": {"type": "text", "text": "Output: a.txt"}}]
+    tap.frames(
+        prompt(1, "look"),
+        update(sessionUpdate="tool_call", toolCallId="call_7", title="Shell: ls", kind="execute", rawInput=args),
+        update(sessionUpdate="tool_call_update", toolCallId="call_7", status="completed", content=done),
+        chunk("There."),
+        rpc("a", id=1, result={"stopReason": "end_turn"}),
+    )
+    hooks: list[tuple[str, dict[str, Any]]] = [
         ("UserPromptSubmit", {"prompt": "look"}),
         ("PostToolUse", use | {"tool_response": {"llmContent": "Output: a.txt", "returnDisplay": "a.txt"}}),
         ("UserPromptSubmit", {"prompt": ""}),
         ("Stop", {"last_assistant_message": "There."}),
-    )
-    heard.lines(
+    ]
+    lines = [
         record("user", "u1", {"text": "look"}),
         record("assistant", "u2", {"functionCall": {"id": "call_7", "name": "run_shell_command", "args": args}}),
         record("tool_result", "u3", answer, toolCallResult={"callId": "call_7", "status": "success"}),
         record("assistant", "u4", {"text": "There."}),
-    )
-    shown = heard.shown()["messages"]
-    assert [(m["role"], m["text"]) for m in shown] == [
-        ("user", "look"),
-        ("assistant", ""),
-        ("tool", "Output: a.txt"),
-        ("assistant", "There."),
     ]
-    assert {m["tool"]["id"] for m in shown if m.get("tool")} == {"call_7"}
+    for one in (heard, tap):
+        one.hooks(*hooks)
+        one.lines(*lines)
+        shown = one.shown()["messages"]
+        assert [(m["role"], m["text"]) for m in shown] == [
+            ("user", "look"),
+            ("assistant", ""),
+            ("tool", "Output: a.txt"),
+            ("assistant", "There."),
+        ]
+        assert {m["tool"]["id"] for m in shown if m.get("tool")} == {"call_7"}
 
 
 def test_a_session_that_ended_stays_so_when_its_turns_are_only_read_late(heard: Heard) -> None:

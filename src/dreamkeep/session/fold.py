@@ -8,7 +8,7 @@ The order of a transcript is the truth: what it tells behind other messages lies
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.event import Event, Kind
@@ -35,6 +35,8 @@ _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
 _OWN_AGENT = "python"
 _CONNECTIONS = 8
+#: So many messages of a transcript are moved before one that the tap heard.
+_LOOSE = 64
 #: Agents whose tools have one id in their protocol or hooks and another in their store.
 _UNLIKE_IDS = frozenset(("hermes", "qwen"))
 _KINDS_SHOWN = 100
@@ -303,6 +305,8 @@ class Fold:
             self._state["answer"] = said.key
         if bit == FILE:
             self._state["told"] = list(message.place)
+            if message.base is None and self._state["channels"] != FILE:
+                self._state["loose"] = [*self._state.get("loose", ()), said.key][-_LOOSE:]
         if mark == f.PARTIAL:
             self._state["partial"] = said.key
         return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
@@ -399,7 +403,8 @@ class Fold:
         counted = self._state.setdefault("nth", {})
         if counted.get(channel, {}).get("turn") != turn:
             counted[channel] = {"turn": turn}
-        use = f"{said.role}:{said.tool.get('name')}"
+        # Qwen's tools have other names over ACP, too. One taken for its neighbour costs nothing: the transcript's word counts.
+        use = said.role if self._agent == "qwen" else f"{said.role}:{said.tool.get('name')}"
         counted[channel][use] = n = counted[channel].get(use, 0) + 1
         return f"nth:{turn}:{use}:{n}"
 
@@ -423,12 +428,24 @@ class Fold:
 
     def _in_order(self, other: Message) -> Message:
         """A transcript's messages lie as it has them: one that a hook told of before the transcript was read goes behind
-        what the transcript tells before it (a session that was there before its hooks, what an agent says to begin with)."""
+        what the transcript tells before it (a session that was there before its hooks, what an agent says to begin with).
+        A tap hears everything in its order, also what is in no transcript: there the few that it did not hear move."""
+        loose = self._state.pop("loose", ())
         if other.place < self._told():
-            self._n += 1
-            other = other._replace(base=(self._seq, self._n))
+            if other.heard & ACP:
+                self._put_before(other, loose)
+            else:
+                self._n += 1
+                other = other._replace(base=(self._seq, self._n))
         self._state["told"] = list(other.place)
         return other
+
+    def _put_before(self, other: Message, loose: Iterable[str]) -> None:
+        seq, n = other.place
+        for key in loose:
+            message = self._changes.message(key)
+            if message is not None and message.place > other.place:
+                self._changes.put(message._replace(base=(seq, n - 1)), key, _twin_of(message))
 
     def _told(self) -> tuple[int, int]:
         """The place of what the transcript told last."""
@@ -533,6 +550,7 @@ class Fold:
         if _BITS.get(channel, FILE) == FILE and self._segments.is_cut(self._here()):
             # What the transcript tells from here on lies behind the boundary, also what others told of before it was read.
             self._state.get("anchors", {}).pop(str(FILE), None)
+            self._state.pop("loose", None)
             self._state["told"] = list(self._here())
         return summary
 
@@ -631,7 +649,8 @@ def _strongest(heard: int) -> int:
 
 
 def _words(role: str, text: str) -> str:
-    return digest(role, " ".join(text.split()))
+    """Gemini's thoughts have a heading, with stars around it over ACP and without in its file."""
+    return digest(role, " ".join((text.replace("**", "") if role == f.REASONING else text).split()))
 
 
 def _twin(said: f.Said) -> str:
