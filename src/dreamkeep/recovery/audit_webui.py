@@ -244,6 +244,7 @@ class _Audit:
 
 
 def _ought_to_have_a_row(live: webui.Document) -> bool:
-    """A copy (fork, frozen beginning, import) that was never gone on with has none."""
+    """The agent makes one when it answers; a copy (fork, frozen beginning, import) that was never gone on with has none."""
     copied = live.get("session_source") == "fork" or live.get("pre_compression_snapshot") or live.get("read_only")
-    return bool(webui.messages_of(live)) and not copied and not live.get("is_cli_session")
+    answered = any(one.get("role") == "assistant" and not webui.is_marked(one) for one in webui.messages_of(live))
+    return answered and not copied and not live.get("is_cli_session")
