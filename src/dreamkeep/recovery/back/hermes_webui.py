@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from dreamkeep.recovery.back import hermes
 from dreamkeep.recovery.back import talk as t
 from dreamkeep.recovery.back.talk import Said, Talk, Written
+from dreamkeep.session.summary import title_of
 
 AGENT = "hermes-webui"
 INDEX, DELETED = "_index.json", "_deleted_webui_sessions.json"
@@ -62,7 +63,7 @@ def _about(talk: Talk, native: str, count: int) -> dict[str, Any]:
     last = talk.steps[-1].at if talk.steps else talk.started_at
     return {
         "session_id": native,
-        "title": talk.title or " ".join(first.split())[:64] or "Untitled",
+        "title": talk.title or title_of(first) or "Untitled",
         "workspace": talk.cwd,
         "model": talk.model or _MODEL,
         "message_count": count,
