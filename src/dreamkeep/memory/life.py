@@ -1,0 +1,59 @@
+"""What dreams did: for each session how far it was read, and each run with its report. Pure.
+
+    pending ─► running ─► completed | failed (─► again later, until it is poisoned)
+
+A session is dreamed in ranges of its journal: what was completed after the last range is the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+PENDING, RUNNING, COMPLETED, FAILED = "pending", "running", "completed", "failed"
+
+
+class Dreamed(NamedTuple):
+    """One session. `finished`: its journal is finished up to this seq; `read`: up to this one a dream has read it.
+
+    `attempts`: since the last success. `artifacts`: ids of the insights and notes that its dreams gave.
+    """
+
+    session: str
+    finished: int = 0
+    read: int = 0
+    status: str = PENDING
+    trigger: str = ""
+    completion_at: str | None = None
+    last_attempt_at: str | None = None
+    completed_at: str | None = None
+    attempts: int = 0
+    artifacts: tuple[str, ...] = ()
+    failure: str = ""
+    #: The run that has it in its hands, or had it when it died.
+    run: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "artifacts": list(self.artifacts)}
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Dreamed:
+        return cls(**{**body, "artifacts": tuple(body["artifacts"])})
+
+
+class Run(NamedTuple):
+    """One dream. `report` is the contract's; empty while it runs, or when it died."""
+
+    id: str
+    trigger: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    report: Mapping[str, Any] = {}
+    undone: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "report": dict(self.report)}
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Run:
+        return cls(**body)

@@ -1,0 +1,289 @@
+"""The fold: events of the keep's own journal → insights, notes, tasks, and what dreams did. Pure.
+
+    memory = Memory()            or Memory.load(rows): what an index has kept of an earlier fold
+    memory.apply(event)          in the order of the journal
+    memory.changed()             rows that are other than before: (table, id) → JSON, or None for what is gone
+
+Events say what they are about by ids, and the same event again changes nothing. Of a run that was undone nothing counts; so an
+undoing can't be applied to what was folded already: `stale` says that the fold must begin again, with `undone` told beforehand.
+What an event says wrongly (another program, a newer version) is passed over, and counted in `strange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.memory import insight as i
+from dreamkeep.memory import life, note, task
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.life import Dreamed, Run
+from dreamkeep.memory.note import Note
+from dreamkeep.memory.task import Task
+
+INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
+TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES)
+
+_ENDS = {
+    Kind.NOTE_SUPERSEDED: note.SUPERSEDED,
+    Kind.NOTE_CLOSED: note.CLOSED,
+    Kind.NOTE_EXPIRED: note.EXPIRED,
+    Kind.NOTE_RETRACTED: note.RETRACTED,
+}
+_JUDGED = {
+    Kind.INSIGHT_CONFIRMED: i.CONFIRMED,
+    Kind.INSIGHT_REJECTED: i.REJECTED,
+    Kind.INSIGHT_EXPIRED: i.EXPIRED,
+}
+
+
+class Memory:
+    def __init__(self, undone: Iterable[str] = ()) -> None:
+        self.insights: dict[str, Insight] = {}
+        self.notes: dict[str, Note] = {}
+        self.tasks: dict[str, Task] = {}
+        self.dreamed: dict[str, Dreamed] = {}
+        self.runs: dict[str, Run] = {}
+        #: What of each page was last published: (project, path) as one text → its body.
+        self.pages: dict[str, dict[str, Any]] = {}
+        self.undone = set(undone)
+        self.stale = False
+        self.strange = 0
+        self._dirty: set[tuple[str, str]] = set()
+
+    # -- rows
+
+    @classmethod
+    def load(cls, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Memory:
+        """From (table, id, JSON), as `changed` gave them."""
+        memory = cls()
+        for table, id, body in rows:
+            memory._table(table)[id] = _LOADERS[table](body)
+        memory.undone = {run.id for run in memory.runs.values() if run.undone}
+        return memory
+
+    def changed(self) -> dict[tuple[str, str], dict[str, Any] | None]:
+        """Since the last time it was asked."""
+        dirty, self._dirty = self._dirty, set()
+        return {key: self._row(*key) for key in sorted(dirty)}
+
+    def _row(self, table: str, id: str) -> dict[str, Any] | None:
+        found = self._table(table).get(id)
+        if found is None:
+            return None
+        return dict(found) if isinstance(found, dict) else found.as_json()
+
+    def _table(self, table: str) -> dict[str, Any]:
+        tables: dict[str, dict[str, Any]] = {
+            INSIGHTS: self.insights,
+            NOTES: self.notes,
+            TASKS: self.tasks,
+            DREAMED: self.dreamed,
+            RUNS: self.runs,
+            PAGES: self.pages,
+        }
+        return tables[table]
+
+    def _put(self, table: str, id: str, value: Any) -> None:
+        self._table(table)[id] = value
+        self._dirty.add((table, id))
+
+    # -- events
+
+    def apply(self, event: Event) -> None:
+        act = _ACTS.get(event.kind)
+        if act is None:
+            return
+        run = event.body.get("run")
+        if run in self.undone and event.kind not in (Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_FINISHED):
+            return
+        try:
+            act(self, event, event.body)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self.strange += 1
+
+    def _completed(self, event: Event, body: Mapping[str, Any]) -> None:
+        session, seq = str(body["session"]), int(body["seq"])
+        was = self.dreamed.get(session, Dreamed(session))
+        if seq <= was.finished:
+            return
+        status = was.status if was.status == life.RUNNING else life.PENDING
+        self._put(DREAMED, session, was._replace(finished=seq, completion_at=event.at, status=status))
+
+    def _started(self, event: Event, body: Mapping[str, Any]) -> None:
+        run, trigger = str(body["run"]), str(body["trigger"])
+        if run not in self.runs:
+            self._put(RUNS, run, Run(run, trigger, event.at, undone=run in self.undone))
+        if run in self.undone:
+            return
+        for one in body["sessions"]:
+            was = self.dreamed.get(str(one["session"]))
+            if was and was.run != run:
+                attempts = was.attempts + 1
+                now = was._replace(status=life.RUNNING, trigger=trigger, last_attempt_at=event.at, attempts=attempts, run=run)
+                self._put(DREAMED, was.session, now)
+
+    def _read(self, event: Event, body: Mapping[str, Any]) -> None:
+        session, last = str(body["session"]), int(body["last"])
+        was = self.dreamed.get(session)
+        if was is None or was.run != body["run"]:
+            return  # of a run that died and was taken over
+        if body["status"] == life.COMPLETED:
+            made = tuple(dict.fromkeys((*was.artifacts, *map(str, body.get("artifacts", ())))))
+            now = was._replace(
+                status=life.PENDING if was.finished > last else life.COMPLETED,
+                read=max(was.read, last),
+                completed_at=event.at,
+                attempts=0,
+                artifacts=made,
+                failure="",
+            )
+        else:
+            now = was._replace(status=life.FAILED, failure=str(body.get("reason", "")))
+        self._put(DREAMED, session, now)
+
+    def _finished(self, event: Event, body: Mapping[str, Any]) -> None:
+        run = str(body["run"])
+        was = self.runs.get(run, Run(run))
+        self._put(RUNS, run, was._replace(finished_at=event.at, report=dict(body["report"])))
+
+    def _undone(self, event: Event, body: Mapping[str, Any]) -> None:
+        run = str(body["run"])
+        if run not in self.undone:
+            self.undone.add(run)
+            self.stale = True
+        self._put(RUNS, run, self.runs.get(run, Run(run))._replace(undone=True))
+
+    def _insight(self, event: Event, body: Mapping[str, Any]) -> None:
+        found = Insight.of(body)
+        if found.id not in self.insights:
+            self._put(INSIGHTS, found.id, found)
+
+    def _judged(self, event: Event, body: Mapping[str, Any]) -> None:
+        found = self.insights[str(body["id"])]
+        self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
+        for one in [one for one in self.notes.values() if found.id in one.insights]:
+            self._rest(one, event.at, str(body.get("reason", "")), str(body.get("run", "")))
+
+    def _note(self, event: Event, body: Mapping[str, Any]) -> None:
+        id = str(body["id"])
+        rests = self._alive(body["insights"])
+        if id in self.notes or not rests:
+            return  # known; or all that it rested on was undone
+        made = Note(id, str(body["kind"]), str(body["text"]), str(body.get("project") or ""))
+        made = made.after(event.at, "added", str(body.get("reason", "")), str(body.get("run", "")))
+        self._put(NOTES, id, self._resting(made, rests))
+
+    def _strengthened(self, event: Event, body: Mapping[str, Any]) -> None:
+        was = self.notes[str(body["id"])]
+        more = [one for one in self._alive(body["insights"]) if one not in was.insights]
+        if more:
+            now = was.after(event.at, "strengthened", str(body.get("reason", "")), str(body.get("run", "")))
+            self._put(NOTES, was.id, self._resting(now, [*was.insights, *more]))
+
+    def _rest(self, was: Note, at: str, why: str, run: str) -> None:
+        """After one of its insights was judged."""
+        left = self._alive(was.insights)
+        now = self._resting(was, left or list(was.insights))
+        if not left and was.state == note.ACTIVE:
+            now = now.after(at, note.RETRACTED, why or "nothing that it rested on is left", run, state=note.RETRACTED)
+        self._put(NOTES, was.id, now)
+
+    def _alive(self, ids: Iterable[Any]) -> list[str]:
+        return [one for one in map(str, ids) if one in self.insights and self.insights[one].state not in (i.REJECTED, i.EXPIRED)]
+
+    def _resting(self, was: Note, ids: list[str]) -> Note:
+        rests = [self.insights[one] for one in ids]
+        times = sorted(one.said_at for one in rests if one.said_at)
+        quotes = tuple(dict.fromkeys(quote for one in rests for quote in one.evidence))
+        return was._replace(
+            insights=tuple(ids),
+            evidence=quotes,
+            sessions=len({quote.session for quote in quotes}),
+            author=i.USER if was.author == i.USER or any(one.author == i.USER for one in rests) else i.AGENT,
+            confidence=max((one.confidence for one in rests), default=was.confidence),
+            first_at=times[0] if times else was.first_at,
+            last_at=times[-1] if times else was.last_at,
+        )
+
+    def _ended(self, event: Event, body: Mapping[str, Any]) -> None:
+        was = self.notes[str(body["id"])]
+        state = _ENDS[event.kind]
+        if was.state != state:
+            by = str(body.get("by", "")) or was.by
+            run = str(body.get("run", ""))
+            self._put(NOTES, was.id, was.after(event.at, state, str(body.get("reason", "")), run, state=state, by=by))
+
+    def _edited(self, event: Event, body: Mapping[str, Any]) -> None:
+        was = self.notes[str(body["id"])]
+        now = was.after(event.at, "edited", str(body.get("reason", "")), text=str(body["text"]), author=i.USER)
+        self._put(NOTES, was.id, now)
+
+    def _pinned(self, event: Event, body: Mapping[str, Any]) -> None:
+        was = self.notes[str(body["id"])]
+        pinned = event.kind == Kind.NOTE_PINNED
+        if was.pinned != pinned:
+            self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", "", pinned=pinned))
+
+    def _task(self, event: Event, body: Mapping[str, Any]) -> None:
+        id = str(body["id"])
+        session = body.get("session")
+        if id not in self.tasks:
+            sessions = (str(session),) if session else ()
+            made = Task(id, str(body["title"]), str(body.get("project") or ""), task.OPEN, sessions, event.at)
+            self._put(TASKS, id, made)
+
+    def _task_changed(self, event: Event, body: Mapping[str, Any]) -> None:
+        was = self.tasks[str(body["id"])]
+        if event.kind == Kind.TASK_CLOSED and body["state"] in task.STATES:
+            was = was._replace(state=str(body["state"]), closed_at=event.at)
+        elif event.kind == Kind.TASK_RENAMED:
+            was = was._replace(title=str(body["title"]))
+        elif event.kind == Kind.TASK_JOINED and body["session"] not in was.sessions:
+            was = was._replace(sessions=(*was.sessions, str(body["session"])))
+        self._put(TASKS, was.id, was)
+
+    def _page(self, event: Event, body: Mapping[str, Any]) -> None:
+        self._put(PAGES, f"{body['project']}\0{body['path']}", {**body, "at": event.at})
+
+
+_LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    INSIGHTS: Insight.of,
+    NOTES: Note.of,
+    TASKS: Task.of,
+    DREAMED: Dreamed.of,
+    RUNS: Run.of,
+    PAGES: dict,
+}
+_ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
+    Kind.SESSION_COMPLETED: Memory._completed,
+    Kind.DREAM_STARTED: Memory._started,
+    Kind.DREAM_READ: Memory._read,
+    Kind.DREAM_FINISHED: Memory._finished,
+    Kind.DREAM_UNDONE: Memory._undone,
+    Kind.INSIGHT_ADDED: Memory._insight,
+    **dict.fromkeys(_JUDGED, Memory._judged),
+    Kind.NOTE_ADDED: Memory._note,
+    Kind.NOTE_STRENGTHENED: Memory._strengthened,
+    **dict.fromkeys(_ENDS, Memory._ended),
+    Kind.NOTE_EDITED: Memory._edited,
+    Kind.NOTE_PINNED: Memory._pinned,
+    Kind.NOTE_UNPINNED: Memory._pinned,
+    Kind.TASK_OPENED: Memory._task,
+    Kind.TASK_CLOSED: Memory._task_changed,
+    Kind.TASK_RENAMED: Memory._task_changed,
+    Kind.TASK_JOINED: Memory._task_changed,
+    Kind.PAGE_PUBLISHED: Memory._page,
+}
+#: Kinds that this fold hears: an index passes over all others.
+KINDS = frozenset(_ACTS)
+
+
+def fold(events: Iterable[Event], undone: Iterable[str] = ()) -> Memory:
+    """From zero. `undone` may be given when it is known; else the events are gone through twice if a run was undone."""
+    listed = list(events)
+    memory = Memory(undone)
+    for event in listed:
+        memory.apply(event)
+    return fold(listed, memory.undone) if memory.stale else memory

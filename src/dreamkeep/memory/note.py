@@ -1,0 +1,69 @@
+"""A note: one long-term memory, with its sources, its state and its history. Pure.
+
+    active ─► superseded (by another) | retracted (by a user) | closed (an open loop that was done) | expired (never confirmed)
+
+Nothing of it is ever rewritten: what happened to a note is its history, and every step of it says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.memory.insight import AGENT, Quote
+
+ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED = "active", "superseded", "retracted", "closed", "expired"
+
+
+class Step(NamedTuple):
+    """Something that happened to a note: `at` when that was concluded, `run` by which dream ("" for none)."""
+
+    at: str
+    what: str
+    why: str
+    run: str = ""
+
+
+class Note(NamedTuple):
+    """`insights`: what it rests on. `first_at`, `last_at`: when that was said, by the records. `by`: what superseded it."""
+
+    id: str
+    kind: str
+    text: str
+    project: str = ""
+    state: str = ACTIVE
+    pinned: bool = False
+    #: A user said it, or put a hand to it: an agent's word does not overrule that.
+    author: str = AGENT
+    insights: tuple[str, ...] = ()
+    evidence: tuple[Quote, ...] = ()
+    #: How many sessions say it.
+    sessions: int = 0
+    confidence: float = 0.5
+    first_at: str | None = None
+    last_at: str | None = None
+    by: str = ""
+    history: tuple[Step, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self._asdict(),
+            "insights": list(self.insights),
+            "evidence": [one.as_json() for one in self.evidence],
+            "history": [step._asdict() for step in self.history],
+        }
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Note:
+        return cls(
+            **{
+                **body,
+                "insights": tuple(body["insights"]),
+                "evidence": tuple(Quote.of(one) for one in body["evidence"]),
+                "history": tuple(Step(**step) for step in body["history"]),
+            }
+        )
+
+    def after(self, at: str, what: str, why: str, run: str = "", **changes: Any) -> Note:
+        """The note after something happened to it."""
+        return self._replace(**changes, history=(*self.history, Step(at, what, why, run)))
