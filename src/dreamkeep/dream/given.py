@@ -1,0 +1,93 @@
+"""What a backend is given, and what it answers. Public: anything with `backfill(Given) -> Answer` can be plugged in. Pure.
+
+A backend proposes, and is never believed: each proposal is checked by itself (its type, its task, its quote, which must stand
+where it says), and what does not hold is dropped and counted. Times come from the records, whatever a backend says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Said(NamedTuple):
+    """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
+    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; error, exit_code of a result."""
+
+    seq: str
+    role: str
+    text: str
+    at: str | None = None
+    tool: Mapping[str, Any] | None = None
+    mark: str = ""
+
+
+class TurnGiven(NamedTuple):
+    """A prompt and what came of it. `known`: it was given before (for context): nothing in it is to be proposed again."""
+
+    id: str
+    state: str
+    messages: tuple[Said, ...]
+    known: bool = False
+
+
+class TaskGiven(NamedTuple):
+    """A task that proposals may belong to, with what is known of it: (type, text)."""
+
+    id: str
+    title: str
+    insights: tuple[tuple[str, str], ...] = ()
+
+
+class Given(NamedTuple):
+    """A stretch of one session, on turn boundaries. `chunk`: which of how many."""
+
+    session: str
+    agent: str
+    project: str
+    cwd: str
+    title: str
+    tasks: tuple[TaskGiven, ...]
+    turns: tuple[TurnGiven, ...]
+    chunk: tuple[int, int] = (1, 1)
+
+
+class Proposal(NamedTuple):
+    """`quote` must stand word for word in message `seq`. `author`: who said it. `confidence` from 0 to 1.
+
+    `about`: what it is about, in a few words, where the backend knows: notes about the same thing are compared.
+    `done`: texts of open loops that this closes.
+    """
+
+    type: str
+    text: str
+    seq: str
+    quote: str
+    task: str = ""
+    author: str = "user"
+    confidence: float = 0.5
+    about: str = ""
+    #: Further places where the same is shown: (seq, quote).
+    more: tuple[tuple[str, str], ...] = ()
+
+
+class Usage(NamedTuple):
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+
+    def __add__(self, other: object) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Answer(NamedTuple):
+    proposals: Sequence[Proposal] = ()
+    usage: Usage = Usage()
+
+
+class Backend(Protocol):
+    def backfill(self, given: Given) -> Answer | Sequence[Proposal]:
+        """May raise: then this chunk is tried again later, and nothing else is lost."""
