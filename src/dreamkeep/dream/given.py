@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 class Said(NamedTuple):
     """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
-    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; error, exit_code of a result."""
+    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; of a result error, exit_code."""
 
     seq: str
     role: str
@@ -56,7 +56,6 @@ class Proposal(NamedTuple):
     """`quote` must stand word for word in message `seq`. `author`: who said it. `confidence` from 0 to 1.
 
     `about`: what it is about, in a few words, where the backend knows: notes about the same thing are compared.
-    `done`: texts of open loops that this closes.
     """
 
     type: str
@@ -77,10 +76,13 @@ class Usage(NamedTuple):
     tokens_out: int = 0
     usd: float = 0.0
 
-    def __add__(self, other: object) -> Usage:
-        if not isinstance(other, Usage):
-            return NotImplemented
-        return Usage(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: Usage) -> Usage:
+        calls, tokens_in, tokens_out = (
+            self.calls + other.calls,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+        )
+        return Usage(calls, tokens_in, tokens_out, self.usd + other.usd)
 
 
 class Answer(NamedTuple):
