@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 class Said(NamedTuple):
     """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
-    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; of a result error, exit_code."""
+    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; of a result: error, exit_code
+    """
 
     seq: str
     role: str
