@@ -1,0 +1,217 @@
+"""The fold of what was learned: identity decides, nothing is rewritten, an undone run never was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamkeep.event import Event, Kind
+from dreamkeep.memory import life, note
+from dreamkeep.memory.insight import TYPES, insight_id, note_id
+from dreamkeep.memory.memory import KINDS, Memory, fold
+
+_count = iter(range(10**9))
+
+
+def at(day: int) -> str:
+    return f"2026-01-{day:02d}T00:00:00Z"
+
+
+def event(_kind: str, _day: int = 1, /, **body: Any) -> Event:
+    return Event(f"e-{next(_count)}", _kind, at(_day), body)
+
+
+def insight(id: str, session: str = "python:a", said: int = 1, run: str = "", **more: Any) -> Event:
+    evidence = [{"session": session, "seq": "7.1", "turn": "t", "quote": f"quote of {id}"}]
+    body = {"id": id, "type": "constraint", "text": f"text of {id}", "project": "p", "evidence": evidence, "said_at": at(said)}
+    return event(Kind.INSIGHT_ADDED, **{**body, "run": run, **more})
+
+
+def a_note(id: str, *insights: str, run: str = "", **more: Any) -> Event:
+    return event(
+        Kind.NOTE_ADDED, id=id, kind="constraint", text=f"note {id}", project="p", insights=list(insights), run=run, **more
+    )
+
+
+def test_the_same_event_again_changes_nothing() -> None:
+    """T4 D6: a replay after a crash."""
+    told = [
+        insight("i-1"),
+        a_note("n-1", "i-1"),
+        event(Kind.NOTE_PINNED, id="n-1"),
+        event(Kind.NOTE_RETRACTED, id="n-1", reason="no"),
+    ]
+    assert rows(fold(told)) == rows(fold([one for one in told for _ in range(3)]))
+
+
+def rows(memory: Memory) -> dict[tuple[str, str], Any]:
+    return {
+        (table, id): memory._row(table, id) for table in ("insights", "notes", "tasks", "dreamed") for id in memory._table(table)
+    }
+
+
+def test_a_note_shows_all_that_it_rests_on_and_when_that_was_said() -> None:
+    """M9: one note with more evidence."""
+    memory = fold(
+        [
+            insight("i-1", "python:a", said=5),
+            insight("i-2", "python:b", said=2, author="user", confidence=0.9),
+            a_note("n-1", "i-1"),
+            event(Kind.NOTE_STRENGTHENED, id="n-1", insights=["i-2"], reason="said again"),
+        ]
+    )
+    found = memory.notes["n-1"]
+    assert (found.sessions, found.author, found.confidence, found.first_at, found.last_at) == (2, "user", 0.9, at(2), at(5))
+    assert [quote.session for quote in found.evidence] == ["python:a", "python:b"]
+    assert [(step.what, step.why) for step in found.history] == [("added", ""), ("strengthened", "said again")]
+
+
+def test_an_undone_run_never_was_and_later_ones_stay_where_they_do_not_rest_on_it() -> None:
+    """M11"""
+    told = [
+        insight("i-1", run="r-1"),
+        a_note("n-1", "i-1", run="r-1"),
+        insight("i-2", run="r-2"),
+        a_note("n-2", "i-2", run="r-2"),
+        a_note("n-3", "i-1", run="r-2"),
+        event(Kind.NOTE_STRENGTHENED, id="n-1", insights=["i-2"], run="r-2"),
+        event(Kind.NOTE_SUPERSEDED, id="n-2", by="n-1", run="r-1"),
+    ]
+    assert fold(told).notes["n-2"].state == note.SUPERSEDED
+    memory = fold([*told, event(Kind.DREAM_UNDONE, run="r-1")])
+    assert set(memory.insights) == {"i-2"} and set(memory.notes) == {"n-2"}
+    assert memory.notes["n-2"].state == note.ACTIVE and memory.runs["r-1"].undone
+
+
+def test_an_undoing_that_comes_later_says_that_the_fold_must_begin_again() -> None:
+    memory = fold([insight("i-1", run="r-1")])
+    assert not memory.stale
+    memory.apply(event(Kind.DREAM_UNDONE, run="r-1"))
+    assert memory.stale
+
+
+def test_a_rejected_insight_takes_along_the_note_that_rests_on_it_alone() -> None:
+    """D28"""
+    told = [insight("i-1"), insight("i-2"), a_note("n-1", "i-1"), a_note("n-2", "i-1", "i-2")]
+    memory = fold([*told, event(Kind.INSIGHT_REJECTED, id="i-1", reason="wrong")])
+    assert memory.notes["n-1"].state == note.RETRACTED and memory.notes["n-1"].history[-1].why == "wrong"
+    assert memory.notes["n-2"].state == note.ACTIVE and memory.notes["n-2"].insights == ("i-2",)
+
+
+def test_a_retracted_note_does_not_come_back_by_itself() -> None:
+    """M10"""
+    told = [insight("i-1"), a_note("n-1", "i-1"), event(Kind.NOTE_RETRACTED, id="n-1", reason="by hand")]
+    again = [insight("i-9", "python:later"), a_note("n-1", "i-9"), event(Kind.NOTE_STRENGTHENED, id="n-1", insights=["i-9"])]
+    assert fold([*told, *again]).notes["n-1"].state == note.RETRACTED
+
+
+def test_a_session_is_dreamed_in_ranges_and_a_run_that_died_is_not_believed() -> None:
+    """M1 M2 D11 D20"""
+    done = event(Kind.SESSION_COMPLETED, 1, session="s", seq=10, reason="ended")
+    begun = event(Kind.DREAM_STARTED, 2, run="r-1", trigger="manual", sessions=[{"session": "s", "first": 1, "last": 10}])
+    memory = fold([done, done, begun])
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.RUNNING, 1, 0)
+    again = event(Kind.DREAM_STARTED, 3, run="r-2", trigger="manual", sessions=[{"session": "s", "first": 1, "last": 10}])
+    late = event(Kind.DREAM_READ, 4, run="r-1", session="s", last=10, status="completed")
+    memory = fold([done, begun, again, late])
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts) == (life.RUNNING, 2), "the first run lost its hold"
+    read = event(Kind.DREAM_READ, 5, run="r-2", session="s", last=10, status="completed", artifacts=["i-1"])
+    memory = fold([done, begun, again, read])
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.COMPLETED, 0, 10)
+    more = event(Kind.SESSION_COMPLETED, 6, session="s", seq=20, reason="ended")
+    memory = fold([done, begun, again, read, more])
+    assert (memory.dreamed["s"].status, memory.dreamed["s"].finished, memory.dreamed["s"].read) == (life.PENDING, 20, 10)
+
+
+def test_a_failure_keeps_its_reason_and_its_attempts() -> None:
+    """D11"""
+    done = event(Kind.SESSION_COMPLETED, 1, session="s", seq=10, reason="ended")
+    told = [done]
+    for n in range(3):
+        told.append(event(Kind.DREAM_STARTED, 2, run=f"r-{n}", trigger="manual", sessions=[{"session": "s"}]))
+        told.append(event(Kind.DREAM_READ, 2, run=f"r-{n}", session="s", last=10, status="failed", reason=f"why {n}"))
+    found = fold(told).dreamed["s"]
+    assert (found.status, found.attempts, found.failure, found.read) == (life.FAILED, 3, "why 2", 0)
+
+
+def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
+    """D26"""
+    good = [insight("i-1"), a_note("n-1", "i-1")]
+    bad = [
+        event(Kind.INSIGHT_ADDED, id="x", type="nonsense", text="t", evidence=[]),
+        event(Kind.INSIGHT_ADDED, id="x"),
+        event(Kind.NOTE_PINNED, id="unknown"),
+        event(Kind.SESSION_COMPLETED, session="s", seq="ten"),
+        event(Kind.DREAM_STARTED, run="r", trigger="t", sessions=7),
+    ]
+    memory = fold([*bad, *good, *bad])
+    assert memory.strange == 10 and rows(memory) == rows(fold(good))
+
+
+def test_ids_are_identities_exact_but_for_case_and_spaces() -> None:
+    """D5"""
+    assert insight_id("python:sess-1", "decision", "Use  X.") == insight_id("python:sess-1", "decision", "use x")
+    assert insight_id("python:sess-1", "decision", "q") != insight_id("python:sess-12", "decision", "q")
+    assert insight_id("python:a", "decision", "q") != insight_id("python:A", "decision", "q")
+    assert note_id("p", "decision", "x") != note_id("p", "constraint", "x")
+
+
+_IDS = st.sampled_from(["1", "2", "3"])
+_RUNS = st.sampled_from(["", "r-1", "r-2"])
+_EVENTS = st.one_of(
+    st.builds(lambda n, run, kind: insight(f"i-{n}", run=run, type=kind), _IDS, _RUNS, st.sampled_from(TYPES)),
+    st.builds(lambda n, m, run: a_note(f"n-{n}", f"i-{m}", run=run), _IDS, _IDS, _RUNS),
+    st.builds(lambda n, m, run: event(Kind.NOTE_STRENGTHENED, id=f"n-{n}", insights=[f"i-{m}"], run=run), _IDS, _IDS, _RUNS),
+    st.builds(
+        lambda kind, n, run: event(kind, id=f"n-{n}", by="n-1", reason="r", run=run),
+        st.sampled_from([Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED, Kind.NOTE_RETRACTED, Kind.NOTE_PINNED, Kind.NOTE_UNPINNED]),
+        _IDS,
+        _RUNS,
+    ),
+    st.builds(lambda n, kind: event(kind, id=f"i-{n}"), _IDS, st.sampled_from([Kind.INSIGHT_REJECTED, Kind.INSIGHT_CONFIRMED])),
+    st.builds(lambda run: event(Kind.DREAM_UNDONE, run=run), st.sampled_from(["r-1", "r-2"])),
+    st.builds(lambda seq: event(Kind.SESSION_COMPLETED, session="s", seq=seq), st.integers(1, 30)),
+    st.builds(
+        lambda run: event(Kind.DREAM_STARTED, run=run, trigger="t", sessions=[{"session": "s"}]), st.sampled_from(["r-1", "r-2"])
+    ),
+    st.builds(
+        lambda run, last, how: event(Kind.DREAM_READ, run=run, session="s", last=last, status=how),
+        st.sampled_from(["r-1", "r-2"]),
+        st.integers(1, 30),
+        st.sampled_from(["completed", "failed"]),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_EVENTS, max_size=25), st.lists(st.integers(0, 25), max_size=4))
+def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told: list[Event], stops: Sequence[int]) -> None:
+    """D34: as an index does it: rows out, rows in, and from zero again when a run was undone."""
+    kept: dict[tuple[str, str], Any] = {}
+    done: list[Event] = []
+    for start, end in zip([0, *sorted(stops)], [*sorted(stops), len(told)], strict=True):
+        memory = Memory.load((table, id, json.loads(json.dumps(body))) for (table, id), body in kept.items())
+        for one in told[start:end]:
+            memory.apply(one)
+            done.append(one)
+        if memory.stale:
+            memory = fold(done, memory.undone)
+            kept = {}
+        for key, body in memory.changed().items():
+            if body is None:
+                kept.pop(key, None)
+            else:
+                kept[key] = body
+    whole = fold(told)
+    assert {k: json.loads(json.dumps(v)) for k, v in kept.items()} == {
+        key: json.loads(json.dumps(body)) for key, body in whole.changed().items() if body is not None
+    }
+
+
+def test_every_kind_of_memory_is_heard() -> None:
+    named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
+    assert named <= KINDS
