@@ -281,6 +281,13 @@ def test_news_of_commands_and_modes_does_not_cut_an_answer_without_an_id(kind: s
         answer(3, stopReason="end_turn"),
     ]
     assert [one.text for one in messages(read(records(said))) if one.role == "assistant"] == ["One answer."]
+    said[1:2], said[3:4] = [chunk("One.")], [chunk(" Two.")]
+    assert [one.text for one in messages(read(records(said))) if one.role == "assistant"] == ["One. Two."]
+    said[1:2], said[3:4] = [chunk("A warning of the client's.")], [chunk("answer.")]
+    assert [one.text for one in messages(read(records(said))) if one.role == "assistant"] == [
+        "A warning of the client's.",
+        "answer.",
+    ]
 
 
 def test_a_very_long_answer_goes_on_in_another_message_and_the_state_stays_small() -> None:

@@ -37,10 +37,9 @@ _ROLES = {"agent_message_chunk": f.ASSISTANT, "agent_thought_chunk": f.REASONING
 _PHASES = {"in_progress": "started", "completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 _STATES = {"cancelled": "cancelled", "refusal": "failed"}
 #: Updates that say nothing of what we keep in messages, turns and segments.
-_PLAIN_UPDATES = frozenset(
-    ("plan", "plan_update", "plan_removed", "current_mode_update", "available_commands_update", "config_option_update")
-)
-#: Those that come whenever something around the talk has changed: also in the middle of an answer (seen with Qwen Code).
+_PLAIN_UPDATES = frozenset(("plan", "plan_update", "plan_removed"))
+#: Those that come whenever something around the talk has changed: also in the middle of an answer (seen with Qwen Code), but also
+#: between a warning and the answer (Codex). So they end a message only where the words look like it.
 _AT_ANY_TIME = frozenset(("current_mode_update", "available_commands_update", "config_option_update"))
 _REQUESTS = frozenset(("session/prompt", "session/load", "session/resume", "session/new", "session/close"))
 _PLAIN_METHODS = _REQUESTS | {
@@ -242,7 +241,9 @@ class Reader:
             return [*(self._close() if ends or not self._has_id() else []), *self._tool(kind, update)]
         if kind == "compaction_summary_chunk":
             return self._summary_chunk(update)
-        if kind in _AT_ANY_TIME and not self._has_ended():
+        if kind in _AT_ANY_TIME:
+            if going := table(self.state.get("open")):
+                self.state["open"] = {**going, "news": 1}
             return []
         # Where chunks have no message id, anything else between them is the only sign that one message ended.
         found = [] if self._has_id() else self._close()
@@ -461,17 +462,15 @@ class Reader:
     def _saying(self) -> str:
         return text(table(self.state.get("open")).get("role"))
 
-    def _has_ended(self) -> bool:
-        """Whether what is being said may be all: Codex says a warning, then tells of its commands, then answers."""
-        return text(table(self.state.get("open")).get("text")).rstrip(" ").endswith((".", "!", "?", ":", "\n"))
-
     def _has_id(self) -> bool:
         return bool(table(self.state.get("open")).get("id"))
 
 
 def _is_new(going: Mapping[str, Any], said: str) -> bool:
     """Whether what comes behind news is another message: a sentence was over, and nothing parts it from these words."""
-    return bool(going.get("news") and text(going.get("text")).endswith((".", "!", "?", ":")) and said and not said[0].isspace())
+    return bool(
+        going.get("news") and text(going.get("text")).endswith((".", "!", "?", ":", "\n")) and said and not said[0].isspace()
+    )
 
 
 def _is_talk(role: str, words: str) -> bool:
