@@ -21,6 +21,8 @@ from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
 from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.mending import Looking
+from dreamkeep.recovery.recapture import promised
 
 #: The class of the fault when a check as a whole can't be done.
 _CHECKS = {
@@ -70,7 +72,8 @@ def audit(
     if host.stat(f"{root}/journal") is not None:
         checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
     faults += _stores(host, root, home, environment, deep)
-    left = {one.id: one for one in faults if one.id not in accepted}
+    looking = Looking(host, root, home, environment, ())
+    left = {one.id: promised(looking, one) for one in faults if one.id not in accepted}
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
     return Report(checked, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))
 

@@ -41,6 +41,7 @@ from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
 from dreamkeep.journal.settle import read_head
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault, fault
 from dreamkeep.session import summary as life
@@ -68,6 +69,7 @@ _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 _FOLDED_BYTES = 64 << 20
 #: Writers hold a journal's lock for as long as a write takes.
 _WAIT_S = 2.0
+_PAUSES_S = (0.01, 0.05)
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
 
 
@@ -160,14 +162,26 @@ class Journals:
         place = self._places[name]
         if place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
             return
+        if place.session and Tombstones(self._host, self._root).has(place.session):
+            return  # it was deleted after we asked who is
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
         yield self._lost_end(name, place, 1, what)
 
     # -- one
 
     def _one(self, name: str) -> Iterator[Fault]:
-        place = self._places.get(name)
         self.checked["journals"] += 1
+        for pause_s in _PAUSES_S:
+            try:
+                yield from list(self._now(name))
+                return
+            except FileNotFoundError:
+                # Compressed, deleted or replaced under our eyes; what is not there any more can't be wrong.
+                self._host.sleep(pause_s)
+        yield from self._now(name)
+
+    def _now(self, name: str) -> Iterator[Fault]:
+        place = self._places.get(name)
         if place and place.session and place.session in self.dead:
             self.buried.append((place.session, name))
         elif place and not self._deep and looks.unchanged(self._host, f"{self._root}/{name}", place):
@@ -176,15 +190,18 @@ class Journals:
             yield from self._looked_at(name, place)
 
     def _as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
+        yield from self._frames_as_indexed(name, place)
+        if place.looks:
+            yield from self._files(name, place.session, looks.names_in(place.looks), place.mark.part)
+
+    def _frames_as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
         """Nothing is opened, except where something lies behind the last frame."""
         known = self._known.get(place.session)
         if known:
             yield from self._told(name, place.session, known)
         if not self._ends(place):
-            read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}", place.position))
+            read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
             yield from self._tail(name, place.session, read.tail if read else None)
-        if place.looks:
-            yield from self._files(name, place.session, looks.names_in(place.looks), place.mark.part)
 
     def _looked_at(self, name: str, place: Place | None) -> Iterator[Fault]:
         folder = f"{self._root}/{name}"
@@ -218,10 +235,11 @@ class Journals:
 
     def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
         start = place.position if place and self._same(name, place) else None
-        if start and place and mark == place.mark and self._ends(place):
-            # Every byte was to be read, and it was: the checksums hold.
-            yield from self._told(name, session, self._known.get(session, ()))
+        if start and place and mark == place.mark:
+            yield from self._frames_as_indexed(name, place)  # every byte was to be read, and it was: the checksums hold
             return
+        if start and (start.part, start.offset) == (mark.part, mark.size + 1):
+            start = None  # the last frame still lacks its line feed
         read = self._read(name, session, start)
         if start and read.odd:
             start, read = None, self._read(name, session, None)
@@ -359,7 +377,7 @@ class Journals:
 
     def _sure(self, name: str, read: Read) -> Read:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
-        second = self._alone(name, lambda: self._last_part(f"{self._root}/{name}", None))
+        second = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
         there = {seen[:3] for seen in second.faults} if second else set()
         faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
         return read._replace(faults=faults, tail=second.tail if second else None)
@@ -380,11 +398,10 @@ class Journals:
         finally:
             self._host.close(handle)
 
-    def _last_part(self, folder: str, start: Position | None) -> Reading:
+    def _last_part(self, folder: str) -> Reading:
         numbers = parts.numbers(self._host, folder)
-        head = read_head(self._host, folder, numbers[-1]) if numbers and start is None else None
-        if head:
-            start = Position(numbers[-1], 0, head["seq"] - 1, head["prev"])
+        head = read_head(self._host, folder, numbers[-1]) if numbers else None
+        start = Position(numbers[-1], 0, head["seq"] - 1, head["prev"]) if head else None
         reading = Reading(self._host, folder, start, heads=True)
         for _ in reading:
             pass
@@ -428,7 +445,8 @@ class Journals:
             about["seq"] = seen.offset
         if seen.kind == "missing_part":
             about["known_by"] = "journal"
-        return _fault(cls, where, _said(seen), name, session, key=seen.kind, unsafe=self._unsafe(cls, session), **about)
+        unsafe = self._unsafe(cls, session) if seen.missing else ""  # where no frame is missing nothing was lost
+        return _fault(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
 
     def _unsafe(self, cls: str, session: str) -> str:
         return _NOWHERE_ELSE if cls in _RECAPTURED and (not session or session.startswith("python:")) else ""

@@ -20,6 +20,7 @@ from dreamkeep.capture.find import named
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import DOCUMENT, LINES, LINES_ZST, TEXT, Source
+from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
@@ -27,7 +28,7 @@ from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import HOLES, Reading, Span, events
 from dreamkeep.journal.settle import survey
-from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 from dreamkeep.session.summary import STATE_AFTER
 
@@ -69,12 +70,23 @@ class Heard(NamedTuple):
 # -- for the plan
 
 
+def promised(looking: Looking, fault: Fault) -> Fault:
+    """The fault as an audit may tell it: called repairable only if that is proven."""
+    known = CLASSES[fault.cls]
+    if known.repair != "recapture" or not fault.repairable:
+        return fault
+    reason = why_not(looking, fault)
+    return fault._replace(repairable=False, next=f"{reason} {known.next.replace('{id}', fault.id)}") if reason else fault
+
+
 def why_not(looking: Looking, fault: Fault) -> str:
     """Why a fault can't be mended from a file; "" when it can. Writes nothing."""
     try:
         to_read(looking.host, looking.root, fault)
     except Unsafe as reason:
         return str(reason)
+    except (DreamkeepError, OSError, ValueError, KeyError, TypeError) as problem:
+        return f"What its files hold can't be told ({problem})."  # what lies there is damaged, after all
     return ""
 
 

@@ -18,6 +18,7 @@ from dreamkeep.capture.seen import Cache
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import lock, make_folders
+from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery import mend_keep, mend_sources, mend_webui
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
@@ -160,7 +161,11 @@ class Repair:
         with self._alone():
             steps = take_back(self._host, self._root, undo_id)
             self._forget_sources(steps)
-        result = Result(self._audit(), undo_id=undo_id)
+            report = self._audit()
+            if self._is_ahead(steps, report):
+                self._rebuild()
+                report = self._audit()
+        result = Result(report, undo_id=undo_id)
         for step in steps:
             if step.reason:
                 result.skip(step.fault or step.where, f"{step.where}: {step.reason}")
@@ -176,6 +181,14 @@ class Repair:
         for session in {step.session for step in steps if step.session}:
             cache.forget_session(session)
         cache.save()
+
+    def _is_ahead(self, steps: Sequence[Undone], report: Report) -> bool:
+        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.)"""
+        back = {f"{self._root}/{step.where}" for step in steps if not step.reason}
+        if f"{self._root}/{INDEX}" in {step.where for step in steps}:
+            return False
+        ahead = (one for one in report.faults if one.cls == "index_drift" or one.about.get("known_by") == "index")
+        return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

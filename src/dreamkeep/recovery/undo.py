@@ -96,7 +96,8 @@ class _Undo:
     def file(self, path: str, changes: list[Note]) -> None:
         """To what it was before the first of these changes, if it is now as one of them left it."""
         host, before = self._host, changes[0]["before"]
-        for temp in (note["temp"] for note in changes if "temp" in note):
+        # Also of an undo that died: its name is known, because it is always the same.
+        for temp in (self._temp(path), *(note["temp"] for note in changes if "temp" in note)):
             if host.stat(temp) is not None:
                 host.remove(temp)
         now = file_digest(host, path)
@@ -115,7 +116,7 @@ class _Undo:
     def _give_back(self, path: str, before: Note, *, appeared: bool) -> None:
         host, data = self._host, self._kept(before)
         make_folders(host, os.path.dirname(path))
-        temp = f"{path}.{host.random(8).hex()}.tmp"
+        temp = self._temp(path)
         staged(host, temp, data, None)
         if host.stat(temp) and before["mode"] != 0o600:
             host.set_mode(temp, before["mode"])
@@ -128,6 +129,9 @@ class _Undo:
             raise Refusal("something appeared there meanwhile") from None
         finally:
             host.remove(temp)
+
+    def _temp(self, path: str) -> str:
+        return f"{path}.{self._mark}0.tmp"
 
     def _kept(self, before: Note) -> bytes:
         """The bytes that were kept, if they are still what they were."""

@@ -1,0 +1,1029 @@
+"""Repair: each fault of the keep made for real, seen, planned, mended and undone; what is not safe is not touched.
+
+Faults of agents' stores have their tests where their repairs are; here is what all share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.capture import rejoin
+from dreamkeep.errors import BadUsage, Busy, NotFound
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import RealHost
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import draft, parse, place
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.recovery import mend_keep, repair
+from dreamkeep.recovery.audit import Report, audit
+from dreamkeep.recovery.faults import CLASSES
+from dreamkeep.recovery.mending import Looking
+
+from .conftest import Ran
+from .faults import FragileHost, PowerCut
+
+HOST = RealHost()
+PAGE = Path(__file__).parent.parent / "docs" / "recovery.md"
+OLD_S = 2 * 3600
+
+
+class World:
+    """A keep, a home with one Claude transcript, and ways to break them."""
+
+    def __init__(self, root: str, home: Path) -> None:
+        self.root = root
+        self.home = home
+        self.transcript = home / ".claude" / "projects" / "-p" / "11111111-1111-4111-8111-111111111111.jsonl"
+        self.session = "claude:11111111-1111-4111-8111-111111111111"
+        self.transcript.parent.mkdir(parents=True)
+        home.joinpath("p").mkdir()
+
+    def grow(self, first: int, more: int) -> None:
+        with self.transcript.open("ab") as file:
+            for n in range(first, first + more):
+                file.write(_line(n, self.transcript.stem, str(self.home / "p")))
+
+    def ingest(self) -> None:
+        with Keep.open(self.root) as keep:
+            assert not [one.problem for one in keep.ingest(home=self.home) if one.problem]
+
+    def captured(self, *steps: int) -> None:
+        """A session taken in so many steps, each one frame."""
+        done = 0
+        for more in steps or (3, 3, 3, 3):
+            self.grow(done, more)
+            done += more
+            self.ingest()
+
+    def audit(self, deep: bool = False) -> dict[str, Any]:
+        with Keep.open(self.root) as keep:
+            return keep.audit(deep=deep, home=self.home)
+
+    def repair(self, **how: Any) -> dict[str, Any]:
+        with Keep.open(self.root) as keep:
+            return keep.repair(home=self.home, **how)
+
+    def classes(self) -> list[str]:
+        return sorted(fault["class"] for fault in self.audit()["faults"])
+
+    def folder(self, session: str = "") -> Path:
+        return Path(self.root, folder_of(session or self.session))
+
+    def part(self, session: str = "", number: int = 1) -> Path:
+        return self.folder(session) / parts.name(number)
+
+    def journal(self, session: str = "") -> list[dict[str, Any]]:
+        return list(Reading(HOST, str(self.folder(session))))
+
+    def messages(self) -> list[str]:
+        with Keep.open(self.root) as keep:
+            return sorted(message["text"] for message in keep.show(self.session)["messages"])
+
+    def rejoined(self) -> bytes:
+        [name] = rejoin.sources(HOST, str(self.folder()))
+        return b"".join(rejoin.lines(HOST, str(self.folder()), name))
+
+
+def _line(n: int, session: str, cwd: str) -> bytes:
+    role = "user" if n % 2 == 0 else "assistant"
+    message = {"role": role, "content": f"words {n}" if role == "user" else [{"type": "text", "text": f"words {n}"}]}
+    at = f"2026-01-01T10:{n // 60:02d}:{n % 60:02d}.000Z"
+    return (
+        json.dumps(
+            {"type": role, "uuid": f"u{n}", "sessionId": session, "cwd": cwd, "timestamp": at, "message": message}
+        ).encode()
+        + b"\n"
+    )
+
+
+@pytest.fixture
+def world(root: str, tmp_path: Path) -> World:
+    return World(root, tmp_path / "home")
+
+
+def looks(root: str, *without: str) -> dict[str, tuple[bytes | None, int]]:
+    """Every file of the keep: bytes and mode."""
+    found: dict[str, tuple[bytes | None, int]] = {}
+    for path in sorted(Path(root).rglob("*")):
+        name = str(path.relative_to(root))
+        if not name.startswith(("aside", *without)):
+            found[name] = (path.read_bytes() if path.is_file() else None, path.stat().st_mode & 0o777)
+    return found
+
+
+def stamps(root: str) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(Path(root).rglob("*"))}
+
+
+# -- the classes, each broken for real
+
+
+def _damage_line(path: Path, kind: str, nth: int = 0) -> None:
+    """One bit of a frame's body."""
+    lines = path.read_bytes().split(b"\n")
+    at = [n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200]][nth]
+    middle = lines[at].index(b'"body":') + 9
+    lines[at] = lines[at][:middle] + bytes([lines[at][middle] ^ 1]) + lines[at][middle + 1 :]
+    path.write_bytes(b"\n".join(lines))
+
+
+def _drop_line(path: Path, kind: str, nth: int = 0) -> None:
+    lines = path.read_bytes().split(b"\n")
+    del lines[[n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200]][nth]]
+    path.write_bytes(b"\n".join(lines))
+
+
+def tail(world: World) -> None:
+    world.captured()
+    with world.part().open("ab") as part:
+        part.write(b'{"id":"torn in the middle of a wor')
+
+
+def tail_whole(world: World) -> None:
+    world.captured()
+    world.part().write_bytes(world.part().read_bytes()[:-1])
+
+
+def damage(world: World) -> None:
+    world.captured()
+    _damage_line(world.part(), "source.read", 1)
+
+
+def damage_at_the_end(world: World) -> None:
+    """The last lines that were captured; the session was ended afterwards."""
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+    _damage_line(world.part(), "source.read", 3)
+
+
+def damage_of_nothing(world: World) -> None:
+    """NULs that a power cut left between two good frames."""
+    world.captured()
+    lines = world.part().read_bytes().split(b"\n")
+    world.part().write_bytes(b"\n".join([*lines[:3], b"\0" * 512, *lines[3:]]))
+
+
+def gap(world: World) -> None:
+    world.captured()
+    _drop_line(world.part(), "source.read", 2)
+
+
+def missing_part(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep._journals()._part_size = 700
+        for n in range(4):
+            world.grow(3 * n, 3)
+            assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
+    numbers = parts.numbers(HOST, str(world.folder()))
+    assert len(numbers) >= 4
+    world.part(number=numbers[-2]).unlink()
+
+
+def chunks(world: World) -> None:
+    world.captured(2)
+    long = json.loads(_line(2, world.transcript.stem, "/p"))
+    long["message"]["content"] = "wörd" * 300_000
+    with world.transcript.open("ab") as file:
+        file.write(json.dumps(long, ensure_ascii=False).encode() + b"\n")
+    world.ingest()
+    _drop_line(world.part(), "chunk", 1)
+
+
+def duplicate(world: World) -> None:
+    world.captured()
+    lines = world.part().read_bytes().split(b"\n")
+    world.part().write_bytes(b"\n".join([*lines[:4], lines[3], *lines[4:]]))
+
+
+def disorder(world: World) -> None:
+    world.captured()
+    lines = world.part().read_bytes().split(b"\n")
+    lines[3], lines[4] = lines[4], lines[3]
+    world.part().write_bytes(b"\n".join(lines))
+
+
+def link(world: World) -> None:
+    """A frame that names another one before it."""
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one")
+    path = world.part("python:own")
+    last = parse(path.read_bytes().split(b"\n")[-2])
+    assert last
+    line, _ = place(draft(_message("linked wrongly")), last["seq"], "0badc0de")
+    path.write_bytes(path.read_bytes() + line)
+
+
+def reused(world: World) -> None:
+    """Two writers that did not see each other, as on a file system without locks."""
+    with Keep.open(world.root) as keep:
+        session = keep.session("own")
+        session.record("one")
+        session.record("two")
+    path = world.part("python:own")
+    lines = path.read_bytes().split(b"\n")
+    frame, before = parse(lines[3]), parse(lines[2])
+    assert frame and before
+    other, _ = place(draft(_message("the other writer's")), before["seq"], before["crc"])
+    path.write_bytes(b"\n".join([*lines[:4], other[:-1], *lines[4:]]))
+
+
+def _message(text: str) -> Event:
+    return Event(Ids(HOST.now, HOST.random).new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), {"role": "user", "text": text})
+
+
+def twice(world: World) -> None:
+    world.captured()
+    folder = str(world.folder())
+    plain = world.part().read_bytes()
+    assert parts.compress(HOST, folder, 1, last=True)
+    world.part().write_bytes(plain)
+    world.part().chmod(0o600)
+
+
+def unusable_index(world: World) -> None:
+    world.captured()
+    world.messages()
+    Path(world.root, "index.sqlite").write_bytes(b"this is no database " * 500)
+
+
+def drifted(world: World) -> None:
+    """An older copy of the journal was put back: sound, but the index knows more, and so does the transcript."""
+    world.captured()
+    world.messages()
+    lines = world.part().read_bytes().split(b"\n")
+    world.part().write_bytes(b"\n".join([*lines[:-2], b""]))
+
+
+def spooled(world: World) -> None:
+    world.captured()
+    folder = Path(world.root, "spool")
+    folder.mkdir(mode=0o700)
+    old = time.time_ns() - OLD_S * 10**9
+    call = folder / f"{old:020d}-1-{'0' * 16}~claude~UserPromptSubmit.hook"
+    said = {"session_id": world.session.partition(":")[2], "hook_event_name": "UserPromptSubmit", "prompt": "hooked"}
+    call.write_text(json.dumps({**said, "cwd": str(world.home / "p"), "transcript_path": str(world.transcript)}))
+    call.chmod(0o600)
+    os.utime(call, ns=(old, old))
+    world.grow(100, 1)  # not captured yet: the hook names this transcript
+
+
+def spool_unreadable(world: World) -> None:
+    world.captured()
+    folder = Path(world.root, "spool")
+    folder.mkdir(mode=0o700)
+    (folder / "what is this").write_bytes(b"\xff\0")
+    (folder / "what is this").chmod(0o600)
+    _age(folder / "what is this")
+
+
+def hook_lost(world: World) -> None:
+    world.captured()
+    folder = Path(world.root, "spool")
+    folder.mkdir(mode=0o700)
+    (folder / "problems").write_text("2026-01-01 claude Stop: no space\n")
+    (folder / "problems").chmod(0o600)
+
+
+def lease(world: World) -> None:
+    world.captured()
+    folder = Path(world.root, "state", "owners")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / Ids(HOST.now, HOST.random).new()
+    path.touch(0o600)
+    _age(path)
+
+
+def turn(world: World) -> None:
+    _in_another_process(world, "t = k.session('own').submit('the prompt that must stay')\nos.kill(os.getpid(), 9)")
+    for path in Path(world.root, "state", "owners").iterdir():
+        path.unlink()  # else its lease is a fault of its own
+
+
+def _in_another_process(world: World, program: str) -> None:
+    subprocess.run(
+        [sys.executable, "-c", f"import os, sys\nfrom dreamkeep import Keep\nk = Keep.open(sys.argv[1])\n{program}", world.root],
+        check=False,
+        timeout=60,
+    )
+
+
+def compaction(world: World) -> None:
+    """A hook told that it began, long ago, and nobody told more."""
+    journals = Journals(HOST, world.root, Ids(HOST.now, HOST.random))
+    world.captured()
+    from dreamkeep.session.raw import pack
+
+    at = rfc3339(HOST.now() - OLD_S * 10**9)
+    payload = {"session_id": world.session.partition(":")[2], "hook_event_name": "PreCompact", "trigger": "manual"}
+    told = {"agent": "claude", "calls": [{"event": "PreCompact", "at": at, "spool": "x"}]}
+    body = pack(told, [json.dumps(payload).encode()])
+    journals.append(world.session, [Event(Ids(HOST.now, HOST.random).new(), Kind.HOOK_FIRED, at, body)])
+    journals.close()
+
+
+def leftover(world: World) -> None:
+    world.captured()
+    path = Path(world.root, "state", f"sources.json.{'0' * 16}.tmp")
+    path.write_bytes(b"half a fi")
+    path.chmod(0o600)
+    _age(path)
+
+
+def _age(path: Path) -> None:
+    then = time.time() - OLD_S
+    os.utime(path, (then, then))
+
+
+def opened(world: World) -> None:
+    world.captured()
+    Path(world.root).chmod(0o755)
+    Path(world.root, "journal").chmod(0o750)
+    Path(world.root, "state", "sources.json").chmod(0o644)
+
+
+def state(world: World) -> None:
+    world.captured()
+    Path(world.root, "state", "sources.json").write_bytes(b'{"version":3,"sources":{')
+
+
+def tombstone(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one")
+        keep.session("stays").record("two")
+        journals = keep._journals()
+        folder = Path(world.root, "state", "deleting")
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / os.path.basename(folder_of("python:own"))).write_text("python:own")
+        (folder / os.path.basename(folder_of("python:own"))).chmod(0o600)
+        journals.say("", Kind.SESSION_DELETED, {"session": "python:own"})
+
+
+#: How each class that has a repair comes about, and which it is.
+BROKEN: dict[str, tuple[Callable[[World], None], str]] = {
+    "tail": (tail, "journal_tail"),
+    "tail_whole": (tail_whole, "journal_tail"),
+    "damage": (damage, "journal_damage"),
+    "damage_at_the_end": (damage_at_the_end, "journal_damage"),
+    "damage_of_nothing": (damage_of_nothing, "journal_damage"),
+    "gap": (gap, "journal_gap"),
+    "missing_part": (missing_part, "journal_missing_part"),
+    "chunks": (chunks, "journal_chunks"),
+    "duplicate": (duplicate, "journal_duplicate"),
+    "disorder": (disorder, "journal_disorder"),
+    "link": (link, "journal_link"),
+    "reused": (reused, "journal_reused"),
+    "twice": (twice, "journal_twice"),
+    "unusable_index": (unusable_index, "index_unusable"),
+    "drifted": (drifted, "index_drift"),
+    "spooled": (spooled, "spool_waiting"),
+    "spool_unreadable": (spool_unreadable, "spool_unreadable"),
+    "hook_lost": (hook_lost, "hook_lost"),
+    "lease": (lease, "lease_stale"),
+    "turn": (turn, "turn_interrupted"),
+    "compaction": (compaction, "compaction_open"),
+    "leftover": (leftover, "leftover"),
+    "opened": (opened, "open_to_others"),
+    "state": (state, "state_unreadable"),
+    "tombstone": (tombstone, "tombstone_unfinished"),
+}
+#: These are not brought back: the deletion is meant, and of the index anybody who asks makes another.
+_NOT_BACK = ("tombstone",)
+#: Their age is part of the fault, and what came back is young.
+_YOUNG = ("leftover", "lease")
+#: What looking at a keep changes by itself.
+_VIEWS = ("state/repair.lock", "state/index.lock", "state/drain.lock", "state/delete.lock")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, name: str) -> None:
+    """B4, W2, W5: each repairable class has a repair, after which the audit is clean; every byte it replaces is kept."""
+    make, cls = BROKEN[name]
+    make(world)
+    broken = looks(world.root, *_VIEWS)
+    touched = stamps(world.root)
+    assert cls in world.classes()
+    plan = world.repair()
+    assert plan["applied"] == [] and plan["undo_id"] is None and plan["skipped"] == []
+    assert {step["action"] for step in plan["plan"]} >= {CLASSES[cls].repair}
+    assert not plan["audit"]["clean"] and stamps(world.root) == touched, "a plan writes nothing"
+    done = world.repair(apply=True)
+    assert done["skipped"] == [] and done["audit"]["clean"], done
+    assert [step["fault"] for step in done["applied"]] == [step["fault"] for step in plan["plan"]]
+    assert world.audit(deep=True)["clean"]
+    touched = stamps(world.root)
+    again = world.repair(apply=True)
+    assert (again["plan"], again["applied"], again["undo_id"]) == ([], [], None) and stamps(world.root) == touched
+    back = world.repair(undo=done["undo_id"])
+    if name in _NOT_BACK:
+        assert back["skipped"] and looks(world.root) != broken
+        return
+    assert back["skipped"] == [], back
+    after = looks(world.root, *_VIEWS)
+    assert {path: look for path, look in after.items() if path in broken or look[0] is not None} == broken
+    if name not in _YOUNG:
+        assert cls in world.classes()
+
+
+# -- what the mended keep holds
+
+
+@pytest.mark.parametrize("name", ["damage", "damage_at_the_end", "gap", "missing_part", "chunks"])
+def test_what_a_journal_lost_is_in_it_again_word_for_word(world: World, name: str) -> None:
+    """W4: content decides, not how many frames there are."""
+    BROKEN[name][0](world)
+    lost = world.rejoined()
+    assert lost != world.transcript.read_bytes()
+    world.repair(apply=True)
+    assert world.rejoined() == world.transcript.read_bytes()
+    words = [json.loads(line)["message"]["content"] for line in world.transcript.read_bytes().splitlines()]
+    expected = sorted(said if isinstance(said, str) else said[0]["text"] for said in words)
+    assert world.messages() == expected
+    with Keep.open(world.root) as keep:
+        keep.reindex(from_zero=True)
+        assert [one.state for one in keep.ingest(home=world.home)] == ["unchanged"]
+        assert [one.new_events for one in keep.ingest(home=world.home, again=True)] == [0]
+    assert world.messages() == expected
+    world.grow(50, 2)
+    world.ingest()
+    assert world.rejoined() == world.transcript.read_bytes()
+
+
+def test_lines_that_can_still_be_read_are_not_journaled_again(world: World) -> None:
+    """W14: what is here is named, not repeated."""
+    damage(world)
+    before = world.part().stat().st_size
+    lost = len(world.transcript.read_bytes()) // 4
+    world.repair(apply=True)
+    assert world.part().stat().st_size - before < lost + 2500
+    [changed] = [frame for frame in world.journal() if frame["body"].get("what") == "mended"]
+    ops = [frame["body"]["ops"] for frame in world.journal() if frame["seq"] > changed["seq"] and "ops" in frame["body"]]
+    assert ops == [[[0, 3], 3, [3, 6]]]
+
+
+def test_an_event_under_a_seq_that_was_taken_is_read_after_the_repair(world: World) -> None:
+    """J4, W9: of two writers that did not see each other nothing is lost."""
+    reused(world)
+    with Keep.open(world.root) as keep:
+        assert "the other writer's" not in [m["text"] for m in keep.show("python:own")["messages"]]
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        assert [m["text"] for m in keep.show("python:own")["messages"]].count("the other writer's") == 1
+
+
+def test_an_interrupted_turn_is_said_once_its_prompt_stays_and_a_late_completion_wins(world: World) -> None:
+    """T1, T2, T3, T4, T8: by the turn's own id, once, and only when its owner is gone."""
+    turn(world)
+    _in_another_process(
+        world, "s = k.session('own')\ns.submit('again').start()\ns.submit('again').start()\nos.kill(os.getpid(), 9)"
+    )
+    for path in Path(world.root, "state", "owners").iterdir():
+        path.unlink()
+    with Keep.open(world.root) as alive:
+        mine = alive.session("own").submit("mine goes on")
+        done = world.repair(apply=True)
+        assert [step["action"] for step in done["applied"]] == ["settle_turn"] * 3 and done["audit"]["clean"]
+        mine.settle("completed")
+    assert world.repair(apply=True)["applied"] == []
+    settled = [frame["body"] for frame in world.journal("python:own") if frame["kind"] == "turn.settled"]
+    assert [(one["state"], one.get("recovered")) for one in settled] == [("interrupted", True)] * 3 + [("completed", None)]
+    with Keep.open(world.root) as keep:
+        shown = keep.show("python:own")["turns"]
+        assert [(one["prompt"], one["state"]) for one in shown] == [
+            ("the prompt that must stay", "interrupted"),
+            ("again", "interrupted"),
+            ("again", "interrupted"),
+            ("mine goes on", "completed"),
+        ]
+        keep.session("own").turn(shown[1]["id"]).settle("completed")
+        assert [one["state"] for one in keep.show("python:own")["turns"]][1:3] == ["completed", "interrupted"]
+        before = keep.summary("python:own").last_at
+    assert before and before < rfc3339(HOST.now())
+
+
+def test_a_recovered_turn_does_not_make_its_session_newer(world: World) -> None:
+    turn(world)
+    with Keep.open(world.root) as keep:
+        before = keep.summary("python:own").last_at
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        assert keep.summary("python:own").last_at == before
+
+
+def test_a_compaction_that_was_given_up_is_failed_and_counts_when_it_is_completed_after_all(world: World) -> None:
+    """S5: a late completion is applied once."""
+    compaction(world)
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        [one] = keep.show(world.session)["compactions"]
+        assert (one["state"], one["closing"], one["active"]) == ("failed", "timeout", False)
+    summary = {"type": "system", "subtype": "compact_boundary", "uuid": "c1", "sessionId": world.transcript.stem}
+    more = {**summary, "timestamp": "2026-01-01T11:00:00.000Z", "compactMetadata": {"trigger": "manual", "preTokens": 9}}
+    with world.transcript.open("ab") as file:
+        file.write(json.dumps(more).encode() + b"\n")
+    world.ingest()
+    with Keep.open(world.root) as keep:
+        [one] = keep.show(world.session)["compactions"]
+        assert (one["state"], keep.summary(world.session).compactions) == ("completed", 1)
+
+
+def test_hook_calls_and_the_transcripts_they_name_are_journaled_by_a_repair(world: World) -> None:
+    spooled(world)
+    world.repair(apply=True)
+    assert [frame["kind"] for frame in world.journal()].count("hook.fired") == 1
+    assert world.rejoined() == world.transcript.read_bytes() and "hooked" in world.messages()
+
+
+def test_a_deletion_that_is_finished_leaves_no_word_and_is_not_undone(world: World) -> None:
+    """K2, K7: what was deleted stays deleted, and a repair keeps nothing of it."""
+    tombstone(world)
+    done = world.repair(apply=True)
+    assert not world.folder("python:own").exists() and world.folder("python:stays").exists()
+    back = world.repair(undo=done["undo_id"])
+    assert "deleted" in back["skipped"][0]["reason"] and not world.folder("python:own").exists()
+    assert not [p for p in Path(world.root).rglob("*") if p.is_file() and b'"one"' in p.read_bytes()]
+
+
+# -- what is not safe
+
+
+def _only_damage(world: World) -> dict[str, Any]:
+    [fault] = [fault for fault in world.audit()["faults"] if fault["class"].startswith("journal_")]
+    return dict(fault)
+
+
+def _untouched(world: World, reason: str) -> None:
+    """Nothing is promised, nothing is changed, and it is said why."""
+    fault = _only_damage(world)
+    journal = world.part().read_bytes() if world.part().exists() else b""
+    for how in ({}, {"apply": True}):
+        done = world.repair(**how)
+        assert not done["applied"] and not done["plan"] and done["undo_id"] is None
+        [skipped] = [one for one in done["skipped"] if one["fault"] == fault["id"]]
+        assert re.search(reason, skipped["reason"]), skipped
+    assert (world.part().read_bytes() if world.part().exists() else b"") == journal
+    assert not Path(world.root, "aside").exists()
+
+
+def test_a_hole_is_not_filled_from_a_transcript_that_is_not_what_was_captured(world: World) -> None:
+    """W4, K3: other bytes at the same length are another file, and what was meant to be gone is not brought back."""
+    damage(world)
+    world.transcript.write_bytes(world.transcript.read_bytes().replace(b"words 5", b"swords5"))
+    _untouched(world, "not what was captured any more.*--accept journal_damage-")
+
+
+def test_a_hole_is_not_filled_when_the_transcript_shrank_or_is_gone(world: World) -> None:
+    damage(world)
+    whole = world.transcript.read_bytes()
+    world.transcript.write_bytes(whole[: len(whole) // 2])
+    _untouched(world, "not what was captured any more")
+    world.transcript.unlink()
+    _untouched(world, "can't be read")
+
+
+def test_a_hole_in_what_no_file_holds_is_left_alone(world: World) -> None:
+    """What one's own agent said, and what hooks told, is nowhere else."""
+    with Keep.open(world.root) as keep:
+        session = keep.session("own")
+        for n in range(3):
+            session.record(f"words {n}")
+    _damage_line(world.part("python:own"), "turn.recorded", 1)
+    world.session = "python:own"
+    _untouched(world, "snapshot import|accept")
+
+
+def test_a_lost_hook_call_is_not_taken_for_a_line_of_the_transcript(world: World) -> None:
+    compaction(world)
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+    _damage_line(world.part(), "hook.fired")
+    fault = _only_damage(world)
+    [skipped] = world.repair(apply=True)["skipped"]
+    assert skipped["fault"] == fault["id"] and "hook.fired" in skipped["reason"]
+
+
+def test_a_gap_beside_hook_calls_is_not_promised_because_nobody_knows_what_it_was(world: World) -> None:
+    compaction(world)
+    world.repair(apply=True)
+    _drop_line(world.part(), "source.read", 1)
+    [skipped] = world.repair(apply=True)["skipped"]
+    assert "can't be told" in skipped["reason"]
+
+
+def test_lines_of_an_earlier_version_of_a_file_are_not_promised(world: World) -> None:
+    """K3, K4: what the agent took out of its file is not in it any more."""
+    world.captured()
+    lines = world.transcript.read_bytes().splitlines(keepends=True)
+    world.transcript.write_bytes(b"".join(lines[:4] + lines[8:]))
+    world.ingest()
+    world.repair(accept=[fault["id"] for fault in world.audit()["faults"]])
+    _drop_line(world.part(), "source.read", 2)
+    [skipped] = [one for one in world.repair(apply=True)["skipped"] if one["fault"].startswith("journal")]
+    assert "version" in skipped["reason"]
+
+
+def test_a_session_whose_beginning_is_lost_is_not_promised_to_be_whole(world: World) -> None:
+    world.captured()
+    _drop_line(world.part(), "session.opened")
+    _untouched(world, "began or ended")
+
+
+def test_damage_after_which_a_file_grew_is_still_mended(world: World) -> None:
+    damage(world)
+    world.grow(50, 3)
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
+
+
+# -- choosing, accepting, refusing
+
+
+def test_what_is_accepted_is_not_told_again_until_it_is_undone(world: World) -> None:
+    """J3: a hole is a fault until it is repaired or accepted; accepting is journaled."""
+    test_a_hole_in_what_no_file_holds_is_left_alone(world)
+    hook_lost_file = Path(world.root, "spool")
+    hook_lost_file.mkdir(mode=0o700)
+    hook_lost_file.joinpath("problems").write_text("2026-01-01 claude Stop: no space\n")
+    faults = world.audit()["faults"]
+    done = world.repair(accept=[fault["id"] for fault in faults])
+    assert done["audit"]["clean"] and len(done["applied"]) == 2 and world.audit(deep=True)["clean"]
+    with Keep.open(world.root) as keep:
+        keep.reindex(from_zero=True)
+    assert world.audit()["clean"] and world.audit()["checked"]["accepted"] == 2
+    assert world.repair(undo=done["undo_id"])["skipped"] == []
+    assert [fault["id"] for fault in world.audit()["faults"]] == [fault["id"] for fault in faults]
+
+
+def test_only_the_chosen_faults_are_mended(world: World) -> None:
+    world.captured()
+    for name in ("one", "two"):
+        path = Path(world.root, "state", f"{name}.json")
+        path.write_bytes(b"{")
+        path.chmod(0o600)
+    first, second = world.audit()["faults"]
+    plan = world.repair(only=[first["id"]])
+    assert [step["fault"] for step in plan["plan"]] == [first["id"]]
+    done = world.repair(apply=True, only=[first["id"]])
+    assert [fault["id"] for fault in done["audit"]["faults"]] == [second["id"]]
+    assert done["skipped"] == [{"fault": second["id"], "reason": "not chosen (--only)"}]
+
+
+def test_arguments_that_make_no_sense_are_refused_before_anything_happens(world: World) -> None:
+    """W13"""
+    damage(world)
+    before = stamps(world.root)
+    wrong: list[tuple[type[Exception], dict[str, Any]]] = [
+        (NotFound, {"accept": ["journal_damage-00000000"]}),
+        (NotFound, {"apply": True, "only": ["x"]}),
+        (NotFound, {"undo": "../../x"}),
+        (NotFound, {"undo": ""}),
+        (BadUsage, {"undo": "x", "apply": True}),
+        (BadUsage, {"accept": "x"}),
+        (BadUsage, {"accept": ["x"], "only": ["x"]}),
+    ]
+    for kind, how in wrong:
+        with pytest.raises(kind):
+            world.repair(**how)
+    assert stamps(world.root) == before
+
+
+def test_one_repair_at_a_time(world: World) -> None:
+    damage(world)
+    handle = HOST.open_lock(f"{world.root}/{repair.LOCK}")
+    try:
+        assert HOST.try_lock(handle)
+        with pytest.raises(Busy):
+            world.repair(apply=True)
+        assert world.repair()["plan"], "a plan needs nobody's leave"
+    finally:
+        HOST.close(handle)
+    assert world.repair(apply=True)["audit"]["clean"]
+
+
+def test_a_fault_that_can_not_be_mended_now_hinders_no_other(world: World) -> None:
+    """B2: each by itself."""
+    gap(world)
+    lease(world)
+    leftover(world)
+    bad = next(Path(world.root, "state", "owners").iterdir())
+
+    class Stubborn(RealHost):
+        def remove(self, path: str) -> None:
+            if path == str(bad):
+                raise PermissionError(1, "not permitted", path)
+            super().remove(path)
+
+    with Keep.open(world.root, host=Stubborn()) as keep:
+        done = keep.repair(apply=True, home=world.home)
+    assert [one["fault"].partition("-")[0] for one in done["skipped"]] == ["lease_stale"]
+    assert "not permitted" in done["skipped"][0]["reason"] and bad.exists()
+    assert [fault["class"] for fault in done["audit"]["faults"]] == ["lease_stale"]
+
+
+# -- the command line
+
+
+def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faults_remain(
+    world: World, cli: Callable[..., Ran]
+) -> None:
+    home = ("--home", str(world.home))
+    damage(world)
+    planned = cli("repair", *home, "--json")
+    assert planned.code == 1 and set(planned.json) == {"plan", "applied", "skipped", "undo_id", "audit"}
+    [step] = planned.json["plan"]
+    assert set(step) == {"fault", "action", "where"} and step["action"] == "recapture"
+    said = cli("repair", *home)
+    assert said.code == 1 and "would recapture" in said.out and "--apply" in said.out
+    done = cli("repair", "--apply", *home)
+    assert done.code == 0 and "recapture" in done.out and "Nothing is wrong." in done.out
+    undo_id = done.out.split("--undo ")[1].split()[0]
+    assert cli("repair", *home).out == "Nothing is wrong.\n"
+    back = cli("repair", "--undo", undo_id, *home)
+    assert back.code == 0 and "back: " in back.out
+    assert cli("repair", *home, "--json").json["plan"] == planned.json["plan"]
+    accepted = cli("repair", "--accept", step["fault"], *home)
+    assert accepted.code == 0 and cli("repair", *home).code == 0
+    assert cli("repair", "--undo", "nothing", *home).code == 1
+    assert cli("repair", "--undo", "x", "--apply").code == 2
+
+
+def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World, cli: Callable[..., Ran]) -> None:
+    damage(world)
+    world.transcript.unlink()
+    done = cli("repair", "--apply", "--home", str(world.home))
+    assert done.code == 1 and "left alone: journal_damage-" in done.out and "can't be read" in done.out
+
+
+# -- under others' hands, and when it dies
+
+
+def test_a_repair_beside_writers_loses_nothing_and_its_undo_takes_nothing_of_theirs(world: World) -> None:
+    """K4, W9: two processes write to a session while it is mended and the repair is taken back."""
+    damage(world)
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("first")
+    _damage_nothing(world.part("python:own"))
+    program = (
+        "import sys\nfrom dreamkeep import Keep\nk = Keep.open(sys.argv[1])\ns = k.session('own')\n"
+        "for n in range(150): s.record(f'{sys.argv[2]} {n}')"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, world.root, name]) for name in ("a", "b")]
+    undone: list[dict[str, Any]] = []
+    while any(writer.poll() is None for writer in writers):
+        done = world.repair(apply=True)
+        if done["undo_id"]:
+            undone.append(world.repair(undo=done["undo_id"]))
+    assert [writer.wait() for writer in writers] == [0, 0] and undone
+    final = world.repair(apply=True)
+    assert final["audit"]["clean"], final
+    assert final["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
+    with Keep.open(world.root) as keep:
+        prompts = [one["prompt"] for one in keep.show("python:own")["turns"]]
+    assert sorted(prompts) == sorted(["first", *(f"{name} {n}" for name in ("a", "b") for n in range(150))])
+    assert [frame["seq"] for frame in world.journal("python:own")] == list(range(1, len(world.journal("python:own")) + 1))
+
+
+def _damage_nothing(path: Path) -> None:
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], b"\0" * 64, *lines[2:]]))
+
+
+class Dying(RealHost):
+    """The process is gone before the nth thing it does to the disk."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+
+    def _step(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            raise Gone
+
+    def hasten(self) -> None:
+        pass  # or its own ways would be taken
+
+    def write(self, handle: int, data: bytes) -> int:
+        self._step()
+        return super().write(handle, data)
+
+    def create(self, path: str) -> int:
+        self._step()
+        return super().create(path)
+
+    def replace(self, old: str, new: str) -> None:
+        self._step()
+        super().replace(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self._step()
+        super().link(old, new)
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+
+    def remove_folder(self, path: str) -> None:
+        self._step()
+        super().remove_folder(path)
+
+    def cut(self, handle: int, size: int) -> None:
+        self._step()
+        super().cut(handle, size)
+
+    def sync(self, handle: int) -> None:
+        self._step()
+        super().sync(handle)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self._step()
+        super().set_mode(path, mode)
+
+
+class Gone(BaseException):
+    """Nobody may catch it and go on."""
+
+
+def _everything(world: World) -> None:
+    """One fault of many kinds, in one keep."""
+    opened(world)
+    Path(world.root).chmod(0o700)
+    with Keep.open(world.root) as keep:
+        session = keep.session("own")
+        session.record("one")
+        session.record("two")
+    _damage_line(world.part(), "source.read", 1)
+    with world.part().open("ab") as part:
+        part.write(b'{"id":"torn')
+    path = world.part("python:own")
+    lines = path.read_bytes().split(b"\n")
+    before = parse(lines[2])
+    assert before
+    other, _ = place(draft(_message("the other writer's")), before["seq"], before["crc"])
+    path.write_bytes(b"\n".join([*lines[:4], other[:-1], *lines[4:]]))
+    for name in ("spool", "state/owners"):
+        Path(world.root, name).mkdir(mode=0o700, exist_ok=True)
+    Path(world.root, "state", "other.json").write_bytes(b"{")
+    old = time.time_ns() - OLD_S * 10**9
+    call = Path(world.root, "spool", f"{old:020d}-1-{'0' * 16}~claude~Notification.hook")
+    call.write_text(json.dumps({"session_id": world.transcript.stem, "message": "a call that waits"}))
+    lease_path = Path(world.root, "state", "owners", Ids(HOST.now, HOST.random).new())
+    lease_path.touch()
+    _age(lease_path)
+    for path in Path(world.root).rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    Path(world.root).chmod(0o755)
+
+
+def _dying(world: World, at: int, **how: Any) -> bool:
+    """Whether it came to its end."""
+    host = Dying(at)
+    try:
+        with Keep.open(world.root, host=host) as keep:
+            keep.repair(home=world.home, **how)
+    except Gone:
+        return False
+    return True
+
+
+def _whole(world: World) -> None:
+    """All that was ever said is there, each once."""
+    assert world.rejoined() == world.transcript.read_bytes()
+    texts = world.messages()
+    assert sorted(set(texts)) == sorted(f"words {n}" for n in range(12)) and len(texts) == 12
+    with Keep.open(world.root) as keep:
+        assert sorted(m["text"] for m in keep.show("python:own")["messages"]) == ["one", "the other writer's", "two"]
+    assert [frame["kind"] for frame in world.journal()].count("hook.fired") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undo_too", [False, True], ids=["apply", "undo"])
+def test_a_repair_or_undo_that_is_killed_at_any_step_is_simply_run_again(tmp_path: Path, undo_too: bool) -> None:
+    """B4, T1, W12: it ends right, with nothing lost and nothing twice."""
+    import shutil
+
+    model = World(str(tmp_path / "model"), tmp_path / "home")
+    _everything(model)
+    broken = looks(model.root, *_VIEWS, "index")
+    done: dict[str, Any] = {}
+    if undo_too:
+        done = model.repair(apply=True)
+        assert done["audit"]["clean"], done
+    for at in count(1):
+        world = World.__new__(World)
+        world.__dict__.update(model.__dict__, root=str(tmp_path / f"keep{at}"))
+        shutil.copytree(model.root, world.root)
+        if not undo_too:
+            ended = _dying(world, at, apply=True)
+            after = world.repair(apply=True)
+            assert after["audit"]["clean"] and not after["skipped"], (at, after)
+            _whole(world)
+        else:
+            ended = _undone_at(world, model.root, at, done["undo_id"])
+            assert looks(world.root, *_VIEWS, "index") == broken, at
+        shutil.rmtree(world.root)
+        if ended:
+            assert at > (15 if undo_too else 40)
+            break
+
+
+def _undone_at(world: World, before: str, at: int, undo_id: str) -> bool:
+    """An undo that dies, then another. (The ledger's paths are the model's: it is moved to its place for that.)"""
+    os.rename(before, before + ".model")
+    os.rename(world.root, before)
+    root, world.root = world.root, before
+    try:
+        ended = _dying(world, at, undo=undo_id)
+        back = world.repair(undo=undo_id)
+        assert back["skipped"] == [], (at, back)
+    finally:
+        world.root = root
+        os.rename(before, root)
+        os.rename(before + ".model", before)
+    return ended
+
+
+def test_every_host_operation_of_a_journals_repair_survives_a_power_cut() -> None:
+    """W12, T5: on a disk that forgets what was not synced."""
+    for loss in ("lost", "kept", "mixed"):
+        for at in count(1):
+            host = _torn_journals()
+            host.plan(at, "cut")
+            try:
+                _repair_on(host)
+            except PowerCut:
+                pass
+            ended = host.calls < at
+            host = host.reboot(loss, seed=at)
+            result = _repair_on(host)
+            assert result.audit.clean and not result.skipped, (at, loss, result.as_json())
+            found = [event for _, event in events(Reading(host, f"/keep/{folder_of('python:own')}"))]
+            assert [event.body["text"] for event in found if event.kind == Kind.MESSAGE_ADDED] == ["one", "two", "hidden"]
+            assert sum(event.kind == Kind.TURN_SETTLED for event in found) == 1
+            if ended:
+                break
+
+
+def _torn_journals() -> FragileHost:
+    """A tail, a reused seq, a duplicate, and a turn whose owner is gone."""
+    host = FragileHost()
+    host.make_folder("/keep")
+    ids = Ids(host.now, host.random)
+    journals = Journals(host, "/keep", ids)
+    journals.say("", Kind.KEEP_CREATED, {"keep": ids.new()}, {"created": 1})
+    journals.say("python:own", Kind.SESSION_OPENED, {"session": "python:own"}, {"state": "active", "opened": 1})
+    journals.say("python:own", Kind.TURN_SUBMITTED, {"turn": "t", "prompt": "p", "owner": "gone"})
+    for text in ("one", "two"):
+        journals.say("python:own", Kind.MESSAGE_ADDED, {"role": "user", "text": text})
+    journals.close()
+    node = host._need(f"/keep/{folder_of('python:own')}/{parts.name(1)}")
+    lines = bytes(node.data).split(b"\n")
+    before = parse(lines[3])
+    assert before
+    hidden = Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(host.now()), {"role": "user", "text": "hidden"})
+    other, _ = place(draft(hidden), before["seq"], before["crc"])
+    node.data = bytearray(b"\n".join([*lines[:5], other[:-1], lines[4], *lines[5:]]) + b'{"id":"torn')
+    node.durable = bytes(node.data)
+    return host
+
+
+def _repair_on(host: FragileHost) -> repair.Result:
+    looking = Looking(host, "/keep", "/home", {}, ())
+
+    def look() -> Report:
+        return audit(host, "/keep", home="/home", environment={})
+
+    return repair.Repair(looking, look, alive=lambda owner: False, rebuild=lambda: None, forget=lambda name: None).apply()
+
+
+# -- the tables agree
+
+
+def test_classes_repairs_and_the_page_on_recovery_are_one_table() -> None:
+    """B4: each class that is called repairable has a repair, and the page lists the same."""
+    page = re.findall(r"^\| `(\w+)` \| (.*?) \| (?:`(\w+)`|–) \| ", PAGE.read_text(), re.MULTILINE)
+    assert {(cls, means, action) for cls, means, action in page} == {(n, c.means, c.repair) for n, c in CLASSES.items()}
+    named = {known.repair for known in CLASSES.values() if known.repair}
+    assert set(repair.ACTIONS) == named and set(repair.CHECKS) <= named
+    for cls, known in CLASSES.items():
+        assert known.repair or known.next, f"{cls} says nothing of what to do"
+
+
+def test_every_class_of_the_keep_that_has_a_repair_is_broken_and_mended_here() -> None:
+    ours = {cls for cls, known in CLASSES.items() if known.repair in mend_keep.ACTIONS}
+    assert {cls for _, cls in BROKEN.values()} == ours
