@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.index.looks import changed_parts, extended, looks, mark_of, parse_sums, same
@@ -63,6 +64,8 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
                     progress(min(done, total), total)
         except OSError as problem:
             strays.append(f"{name}: {problem.strerror or problem}")  # one that can't be read must not hide the others
+        except NewerFormat as problem:
+            strays.append(f"{name}: {problem.what}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
             strays.append(f"{name}: a frame is not what its kind promises ({type(problem).__name__}: {problem})")
     gone = _vanished(host, root, known)

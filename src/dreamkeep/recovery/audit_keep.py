@@ -33,6 +33,7 @@ from dreamkeep.index import looks
 from dreamkeep.index.open import FILE
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
 from dreamkeep.recovery.delete import INTENTS
 from dreamkeep.recovery.delete import LOCK as DELETING
@@ -185,30 +186,38 @@ class Keeping:
 
     def tombstones(self, journals: Journals) -> Iterator[Fault]:
         self.checked["tombstones"] = len(journals.dead)
-        intents = [name for name in self._names(INTENTS) if not is_temp(name)]
-        if (intents or journals.buried) and not is_held(self._host, f"{self._root}/{DELETING}"):
-            begun = {session: path for session, path in map(self._intent, intents) if session}
-            yield from self._unfinished(begun, intents, journals)
-
-    def _intent(self, name: str) -> tuple[str, str]:
-        path = f"{self._root}/{INTENTS}/{name}"
-        try:
-            return read_file(self._host, path).decode(), path
-        except (OSError, ValueError):
-            return "", path
-
-    def _unfinished(self, begun: Mapping[str, str], intents: list[str], journals: Journals) -> Iterator[Fault]:
-        known = set(begun.values())
-        todo = {**{session: "" for session, _ in journals.buried}, **begun}
-        for session, path in sorted(todo.items()):
-            name = folder_of(session)
-            what = f"the deletion of {session} was not finished"
-            where = path or f"{self._root}/{name}"
-            yield fault("tombstone_unfinished", where, what, session=session, path=path, journal=name)
-        for path in (f"{self._root}/{INTENTS}/{name}" for name in sorted(intents)):
-            if path not in known and self._host.stat(path) is not None:
+        seen = {path: self._host.stat(path) for path in self._intents()}
+        todo = [(self._intent(path), path) for path in seen] + [(session, "") for session, _ in journals.buried]
+        if not todo or is_held(self._host, f"{self._root}/{DELETING}"):
+            return
+        # Looked at once more, now that nobody is at it: a deletion that went on before is finished.
+        begun = {session: path for session, path in todo if path and session and self._same(path, seen[path])}
+        dead = Tombstones(self._host, self._root)
+        for session, name in journals.buried:
+            if session not in begun and dead.has(session) and looks.mark_of(self._host, f"{self._root}/{name}", None):
+                begun[session] = ""
+        yield from (self._unfinished(session, path) for session, path in sorted(begun.items()))
+        for session, path in todo:
+            if path and not session and self._same(path, seen[path]):
                 what = "a deletion was begun, and of which session can't be read"
                 yield fault("tombstone_unfinished", path, what, path=path, journal="")
+
+    def _intents(self) -> list[str]:
+        return [f"{self._root}/{INTENTS}/{name}" for name in sorted(self._names(INTENTS)) if not is_temp(name)]
+
+    def _same(self, path: str, before: Stat | None) -> bool:
+        return before is not None and self._host.stat(path) == before
+
+    def _intent(self, path: str) -> str:
+        try:
+            return read_file(self._host, path).decode()
+        except (OSError, ValueError):
+            return ""
+
+    def _unfinished(self, session: str, path: str) -> Fault:
+        name = folder_of(session)
+        what = f"the deletion of {session} was not finished"
+        return fault("tombstone_unfinished", path or f"{self._root}/{name}", what, session=session, path=path, journal=name)
 
     # -- leases, leftovers, modes, caches, pages
 
