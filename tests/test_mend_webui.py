@@ -25,7 +25,7 @@ from tests.agents.webui_home import T0, Web, talk
 from tests.faults import FragileHost, PowerCut
 from tests.test_audit_sources import HARM as SOURCE_HARM
 from tests.test_audit_sources import LINES, old, tree
-from tests.test_audit_webui import HARM, SID, TEN, _orphan, _pending, _shrunk, _torn
+from tests.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, _pending_alone, _shrunk, _torn
 from tests.test_ingest import home_with
 
 REPAIRABLE = [(cls, act) for cls, acts in HARM.items() for act in acts if CLASSES[cls].repair]
@@ -323,6 +323,19 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("act", [_orphan, _no_file, _pending_alone], ids=lambda act: act.__name__)
+def test_what_was_deleted_since_the_audit_is_not_brought_back(web: Web, root: str, act: Callable[[Web], None]) -> None:
+    """K2: honoured by every path."""
+    act(web)
+    web.close()
+    [fault] = audit_webui(RealHost(), root, str(web.home), {})
+    (web.folder / "_deleted_webui_sessions.json").write_text(json.dumps({"version": 1, "ids": [fault.about["sid"]]}))
+    before = folder(web)
+    done = mend_webui.ACTIONS[CLASSES[fault.cls].repair](mending(root, web, lambda: None), fault)
+    assert (done.mended, folder(web)) == (False, before)
+    assert "deleted" in done.why
+
+
 @pytest.mark.parametrize("act", [_orphan, _torn, _shrunk, _pending], ids=lambda act: act.__name__)
 def test_a_repair_that_finds_it_mended_does_nothing(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """T4: idempotent."""
@@ -487,6 +500,24 @@ def test_a_transcript_that_was_edited_is_accepted_until_it_changes_again(tmp_pat
 
 
 # -- pure
+
+
+def test_the_same_words_sent_twice_are_two_turns_whichever_of_them_is_there() -> None:
+    """T3: identity is the turn id; a message stands for one turn."""
+    events = [
+        {"event": "submitted", "turn_id": name, "created_at": at, "content": "continue"} for name, at in (("a", 10), ("b", 50))
+    ]
+    both = webui.turns(json.dumps(one).encode() for one in events)
+    for times, expected in (((), ["a", "b"]), ((10.5,), ["b"]), ((50.5,), ["a"]), ((10.5, 50.5), []), ((50.5, 10.5), [])):
+        messages = [said("user", "continue", at) for at in times]
+        assert [one.id for one in webui.pending(both, {"messages": messages})] == expected
+    late = webui.turns(
+        [
+            json.dumps({"event": "completed", "turn_id": "b", "created_at": 1}).encode(),
+            *(json.dumps(one).encode() for one in events),
+        ]
+    )
+    assert [one.id for one in webui.pending(late, {"messages": []})] == ["a"]
 
 
 def test_unions_keep_order_and_lose_nothing() -> None:

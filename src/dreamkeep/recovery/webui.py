@@ -346,9 +346,13 @@ def pending(found: Sequence[Turn], live: Mapping[str, Any]) -> list[Turn]:
 
     The same words sent twice are two turns: each message stands for one of them.
     """
-    prompts = [one for one in messages_of(live) if one.get("role") == "user"]
+    prompts = sorted(
+        (one for one in messages_of(live) if one.get("role") == "user"),
+        key=lambda one: (time_of(one) is None, time_of(one) or 0.0),
+    )
     left = []
-    for turn in found:
+    # From the last one on: a message may stand for a turn before it, never for one behind it.
+    for turn in sorted(found, key=lambda one: -one.at):
         if not turn.content:
             continue
         place = next((n for n, one in enumerate(prompts) if _is_prompt(one, turn)), None)
@@ -356,7 +360,7 @@ def pending(found: Sequence[Turn], live: Mapping[str, Any]) -> list[Turn]:
             prompts.pop(place)
         elif not turn.over and not _waits_for(live, turn):
             left.append(turn)
-    return left
+    return left[::-1]
 
 
 def _is_prompt(message: Message, turn: Turn) -> bool:
