@@ -148,6 +148,43 @@ def test_hermes_rows_come_back_exactly_into_a_new_database(keep: Keep, home: Pat
     db.close()
 
 
+def test_a_large_file_that_only_grew_comes_back_without_being_held(keep: Keep, home: Path, tmp_path: Path) -> None:
+    path = claude_file(home, 300, words="a long story " * 500)
+    assert path.stat().st_size > 1 << 20
+    list(keep.ingest(home=home))
+    with path.open("a") as file:
+        file.write(_claude_line(300, path.stem, "more") + '{"half')
+    list(keep.ingest(home=home))
+    [file_back] = keep.restore(path.stem, "claude", home=tmp_path / "new")["files"]
+    assert Path(file_back["path"]).read_bytes() == path.read_bytes()
+
+
+def test_what_lies_beside_and_has_no_place_is_told_and_stops_nothing(keep: Keep, home: Path, tmp_path: Path) -> None:
+    captured(keep, "codex", home)
+    moved = tmp_path / "anywhere"
+    shutil.move(home / ".codex", moved)
+    with Keep.open(tmp_path / "second") as second:
+        list(second.ingest(agents=["codex"], paths=[moved]))
+        named = [s.id for s in second.sessions() if second.restore(s.id, "codex", home=tmp_path / "new")["notes"]]
+    assert named and not (tmp_path / "new" / ".codex" / "session_index.jsonl").exists()
+
+
+def test_ones_own_python_agents_sessions_go_to_every_agent(keep: Keep, tmp_path: Path) -> None:
+    session = keep.session("chat", cwd=tmp_path)
+    turn = session.submit("why does the build fail?")
+    turn.start()
+    turn.add("assistant", "", tool={"id": "c1", "name": "shell", "input": {"command": "make"}})
+    turn.add("tool", "no rule", tool={"id": "c1", "error": True})
+    turn.add("assistant", "A rule is missing.")
+    turn.settle("completed")
+    for to in restore.CONVERTED:
+        done = keep.restore("chat", to, home=tmp_path / to)
+        with Keep.open(tmp_path / f"keep {to}") as second:
+            list(second.ingest(agents=[to], home=tmp_path / to))
+            [turn_back] = second.show(done["native_id"])["turns"]
+            assert (turn_back["prompt"], turn_back["state"]) == ("why does the build fail?", "completed"), to
+
+
 def test_subagents_and_what_lies_beside_come_back_before_the_session_itself(keep: Keep, home: Path, tmp_path: Path) -> None:
     captured(keep, "claude", home)
     parent = next(s for s in keep.sessions() if any(("subagent", s.id) in one.lineage for one in keep.sessions()))

@@ -7,7 +7,7 @@ by `ops` what they took over from the one before: `[first, count]` copies lines,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -63,72 +63,83 @@ def lines(host: Host, folder: str, name: str, generation: int | None = None) -> 
 
 def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[bytes]]]:
     """Every generation of a source, in order: its number, and its lines (or pieces) when it was last read."""
-    before: list[bytes] = []
-    now: list[bytes] = []
-    at = 0
-    for body, found in _frames(host, folder, name):
+    for _, number, held in all_generations(host, folder, (name,)):
+        yield number, held
+
+
+def all_generations(host: Host, folder: str, names: Collection[str]) -> Iterator[tuple[str, int, list[bytes]]]:
+    """The same of several sources, in one pass."""
+    known: dict[str, tuple[int, list[bytes], list[bytes]]] = {}
+    for name, body, found in _frames(host, folder, _owners(host, folder, names)):
+        at, before, now = known.get(name, (0, [], []))
         if body["gen"] != at:
             if at:
-                yield at, now
-            at = body["gen"]
-            before, now = now, []
+                yield name, at, now
+            at, before, now = body["gen"], now, []
         if body.get("joins") and found and now:
             now[-1] += found.pop(0)
         now += _applied(body, found, before)
-    if at:
-        yield at, now
+        known[name] = at, before, now
+    for name, (at, _, now) in known.items():
+        yield name, at, now
 
 
-def words(host: Host, folder: str, name: str) -> dict[int, Word]:
-    """What was journaled with the last frame of each generation: how long it is, and its checksum."""
-    keys = {f"src:{one}" for one in _former_names(host, folder, name)}
-    found: dict[int, Word] = {}
+def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int, Word]]:
+    """What was journaled with the last frame of each generation of these sources: how long it is, and its checksum."""
+    owners = {f"src:{name}": own for name, own in _owners(host, folder, names).items()}
+    found: dict[str, dict[int, Word]] = {name: {} for name in names}
     for frame in Reading(host, folder, heads=True):
-        for key in keys & (frame.get("carry") or {}).keys() if frame["kind"] != Kind.PART_OPENED else ():
-            word = Word.parse(frame["carry"][key])
+        carried = (frame.get("carry") or {}) if frame["kind"] != Kind.PART_OPENED else {}
+        for key in owners.keys() & carried.keys():
+            word = Word.parse(carried[key])
             if word is not None:
-                found[word.generation] = word
+                found[owners[key]][word.generation] = word
     return found
 
 
 def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:
     """The bytes of a source as it was last read, in bounded memory while it was never rewritten."""
-    newest = max((body["gen"] for body, _ in _frames(host, folder, name)), default=0)
+    owners = _owners(host, folder, (name,))
+    newest = max((body["gen"] for _, body, _ in _frames(host, folder, owners)), default=0)
     if newest > 1:
         yield from lines(host, folder, name)
         return
-    for _, found in _frames(host, folder, name):
+    for _, _, found in _frames(host, folder, owners):
         yield from found
 
 
-def _frames(host: Host, folder: str, name: str) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
-    """Each frame of a source, with its own lines as bytes that end as they did; and where a generation begins, one without."""
-    names = _former_names(host, folder, name)
+def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
+    """Each frame of some sources, with its own lines as bytes that end as they did; and where a generation begins, one without.
+
+    `owners`: the names that a source has and had → the one it has."""
     for frame, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_READ, Kind.SOURCE_CHANGED)):
         body = frame["body"] if "chunked" not in frame else _about(raw)
-        if body["source"] not in names:
+        name = owners.get(body["source"])
+        if name is None:
             continue
         if frame["kind"] == Kind.SOURCE_CHANGED:
             if body["what"] in _REWRITTEN:
-                yield body, []
+                yield name, body, []
             continue
         found = unpack(raw)
         if not body.get("pieces"):
             last = len(found) - 1
             found = [line if n == last and body.get("more") else line + b"\n" for n, line in enumerate(found)]
-        yield body, found
+        yield name, body, found
 
 
-def _former_names(host: Host, folder: str, name: str) -> set[str]:
+def _owners(host: Host, folder: str, names: Collection[str]) -> dict[str, str]:
     was: dict[str, str] = {}
     for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_CHANGED,)):
         if frame["body"]["what"] == "moved":
             was[frame["body"]["source"]] = frame["body"]["was"]
-    names = {name}
-    while name in was and was[name] not in names:
-        name = was[name]
-        names.add(name)
-    return names
+    found: dict[str, str] = {}
+    for name in names:
+        former: str | None = name
+        while former is not None and former not in found:
+            found[former] = name
+            former = was.get(former)
+    return found
 
 
 def _about(raw: bytes) -> dict[str, Any]:

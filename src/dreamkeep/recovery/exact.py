@@ -16,7 +16,7 @@ from zlib import crc32
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
-from dreamkeep.capture.sources import DOCUMENT, LINES_ZST, ROWS, SHARED, discovery
+from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED, discovery
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.host import Host
 from dreamkeep.recovery.back import claude, codex
@@ -24,6 +24,8 @@ from dreamkeep.recovery.put import Pieces
 from dreamkeep.session.summary import Summary
 
 _NOTHING = b" \t\r\n\0"
+#: Files up to this size are held in memory together.
+_SMALL = 1 << 20
 _ZST = ".zst"
 #: Folders by which an agent's own place is known when it was somewhere else than in a home.
 _ANCHORS = {"codex": ("/archived_sessions/", "/sessions/"), "copilot": ("/session-state/",), "kimi": ("/sessions/",)}
@@ -55,6 +57,7 @@ class Database(NamedTuple):
 class Found(NamedTuple):
     files: tuple[File, ...]
     databases: tuple[Database, ...]
+    notes: tuple[str, ...] = ()
 
 
 def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
@@ -65,59 +68,82 @@ def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
 
 
 def find(host: Host, folder: str, summary: Summary, home: str | None, generation: int | None) -> Found:
-    files, databases = [], []
-    for name, about in sources(host, folder, summary.agent).items():
-        path = place(about["path"], about.get("role", "main"), summary, home)
+    files, databases, notes = [], [], []
+    known = sources(host, folder, summary.agent)
+    versions = _Versions(host, folder, summary, generation, known)
+    for name, about in known.items():
+        role = str(about.get("role") or "main")
+        try:
+            path = place(about["path"], role, summary, home)
+        except Unsupported as problem:
+            if role not in BESIDE:
+                raise
+            notes.append(f"Not restored: {problem}")
+            continue
         if about.get("form") == ROWS:
             databases.append(Database(path, _rows(host, folder, name)))
-        elif (file := _file(host, folder, name, about, path, summary, generation)) is not None:
+        elif (file := versions.file(name, role, path)) is not None:
             files.append(file)
-    return Found(tuple(files), tuple(databases))
+    return Found(tuple(files), tuple(databases), tuple(notes))
 
 
 # -- which version
 
 
-def _file(
-    host: Host, folder: str, name: str, about: Mapping[str, Any], path: str, summary: Summary, wanted: int | None
-) -> File | None:
-    words = {number: word for number, word in rejoin.words(host, folder, name).items() if word.offset}
-    if not words:
-        return None  # nothing was ever read of it
-    newest = max(words)
-    form = str(about.get("form") or "")
-    role = str(about.get("role") or "main")
-    path = path.removesuffix(_ZST) if form == LINES_ZST else path  # the client reads both; its own packing is not captured
-    if len(words) == 1:
-        chosen, pieces = newest, _whole(host, folder, name)
-    else:
-        chosen, held = _richest(host, folder, name, words, summary, form, wanted if role == "main" else None)
-        pieces = partial(iter, held)
-    _check(pieces, words[chosen], path)
-    return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset)
+class _Versions:
+    """The session's files. Small ones are read in one pass over the journal, and held; a large one that only grew is read each
+    time it is wanted, in bounded memory."""
 
+    def __init__(
+        self, host: Host, folder: str, summary: Summary, wanted: int | None, known: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._host = host
+        self._folder = folder
+        self._session = summary.id
+        self._wanted = wanted
+        self._known = known
+        names = [name for name, about in known.items() if about.get("form") != ROWS]
+        found = rejoin.words(host, folder, names)
+        # A generation of no bytes is one of which nothing was read yet.
+        self._words = {name: {n: word for n, word in found[name].items() if word.offset} for name in names}
+        self._held: dict[str, tuple[int, list[bytes]]] = {}
+        self._hold([name for name in names if len(self._words[name]) > 1 or self._size(name) <= _SMALL])
 
-def _whole(host: Host, folder: str, name: str) -> Pieces:
-    return lambda: rejoin.rejoined(host, folder, name)
+    def _size(self, name: str) -> int:
+        return max((word.offset for word in self._words[name].values()), default=0)
 
+    def _hold(self, names: list[str]) -> None:
+        richest: dict[str, int] = {}
+        newest: dict[str, list[bytes]] = {}
+        for name, number, lines in rejoin.all_generations(self._host, self._folder, names):
+            if number not in self._words[name]:
+                continue
+            size = sum(len(line.strip(_NOTHING)) for line in lines)
+            newest[name] = lines
+            wanted = self._wanted if self._known[name].get("role") == "main" else None
+            if number == wanted or (wanted is None and size >= richest.get(name, 0)):
+                richest[name] = size
+                self._held[name] = number, lines
+        for name, (number, lines) in self._held.items():
+            last = max(self._words[name])
+            chosen = number in (last, self._wanted) or self._known[name].get("form") != DOCUMENT
+            if not chosen and _meant(b"".join(lines), b"".join(newest[name])):
+                self._held[name] = last, newest[name]
 
-def _richest(
-    host: Host, folder: str, name: str, words: Mapping[int, Word], summary: Summary, form: str, wanted: int | None
-) -> tuple[int, list[bytes]]:
-    if wanted is not None and wanted not in words:
-        known = ", ".join(map(str, sorted(words)))
-        raise NotFound(f"there is no generation {wanted} of it", where=summary.id, next=f"There are: {known}.")
-    best, best_size, held, last = 0, -1, [b""], [b""]
-    for number, lines in rejoin.generations(host, folder, name):
-        if number not in words:
-            continue
-        size = sum(len(line.strip(_NOTHING)) for line in lines)
-        last = lines
-        if number == wanted or (wanted is None and size >= best_size):
-            best, best_size, held = number, size, lines
-    if wanted is None and best != max(words) and form == DOCUMENT and _meant(b"".join(held), b"".join(last)):
-        return max(words), last
-    return best, held
+    def file(self, name: str, role: str, path: str) -> File | None:
+        words = self._words[name]
+        if not words:
+            return None  # nothing was ever read of it
+        if role == "main" and self._wanted is not None and self._wanted not in words:
+            there = ", ".join(map(str, sorted(words)))
+            raise NotFound(f"there is no generation {self._wanted} of it", where=self._session, next=f"There are: {there}.")
+        newest = max(words)
+        form = str(self._known[name].get("form") or "")
+        path = path.removesuffix(_ZST) if form == LINES_ZST else path  # the client reads both; its own packing is not captured
+        chosen, held = self._held.get(name, (newest, None))
+        pieces: Pieces = partial(rejoin.rejoined, self._host, self._folder, name) if held is None else partial(iter, held)
+        _check(pieces, words[chosen], path)
+        return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset)
 
 
 def _meant(before: bytes, after: bytes) -> bool:

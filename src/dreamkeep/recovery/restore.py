@@ -149,6 +149,7 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
         found = exact.find(host, f"{root}/{folder_of(summary.id)}", summary, home, wish.generation if own else None)
         if own and not found.files and not found.databases:
             return None
+        notes += found.notes
         for file in found.files:
             files.append(_file(host, file, summary))
             notes += _told(file)
