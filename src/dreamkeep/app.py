@@ -538,7 +538,7 @@ class Keep:
         where, environment = self._home(home)
         repair = Repair(
             Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
-            lambda: audit(self._host, self.root, home=where, environment=environment),
+            lambda: audit(self._host, self.root, home=where, environment=environment, around=self._environment),
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
             forget=self._forget,

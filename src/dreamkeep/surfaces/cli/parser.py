@@ -102,7 +102,7 @@ def _repair(verb: argparse.ArgumentParser) -> None:
     what = verb.add_mutually_exclusive_group()
     what.add_argument("--apply", action="store_true", help="do what is safe, keep what was there, and audit again")
     what.add_argument("--undo", metavar="ID", help="take a repair back, where nothing changed since")
-    what.add_argument("--accept", metavar="ID", action="append", default=[], help="this fault stays as it is, and is not told again")
+    what.add_argument("--accept", metavar="ID", action="append", default=[], help="this fault stays as it is, told no more")
     verb.add_argument("--only", metavar="ID", action="append", default=[], help="of the plan only this fault")
     verb.add_argument("--home", metavar="DIR", help="look for the agents' stores below this folder")
 

@@ -226,8 +226,8 @@ def repaired(done: dict[str, Any]) -> str:
         lines.append(f"Take it back with: dreamkeep repair --undo {done['undo_id']}")
     elif done["plan"] and not done["applied"]:
         lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
-    remain = len(faults)
-    return "\n".join([*lines, "Nothing is wrong." if not remain else f"{remain} faults{'' if done['plan'] and would else ' remain'}."])
+    lines.append(f"{len(faults)} faults." if faults else "Nothing is wrong.")
+    return "\n".join(lines)
 
 
 def undone(done: dict[str, Any]) -> str:

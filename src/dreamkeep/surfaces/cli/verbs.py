@@ -13,7 +13,7 @@ from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.surfaces.cli import text
 
 #: These do it themselves, or must not be followed by anything.
-_NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init"))
+_NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "repair"))
 
 
 def run(arguments: Namespace) -> int:
