@@ -520,6 +520,19 @@ class Keep:
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
 
+    def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.
+
+        `deep`: every byte is read again, not only what looks other than it did."""
+        from dreamkeep.recovery.audit import audit
+
+        where, environment = self._home(home)
+        try:
+            found = audit(self._host, self.root, home=where, environment=environment, deep=deep, around=self._environment)
+        except OSError as problem:
+            raise cannot_read(problem, self.root) from problem
+        return found.as_json()
+
     def repair(
         self,
         *,
@@ -562,6 +575,15 @@ class Keep:
         if from_zero:
             self._with_index(_clear, follow=False)
         return self._with_index(lambda store: build.follow(self._host, self.root, store, progress), follow=False)
+
+    def catch_up(self) -> None:
+        """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
+        if not self.exists():
+            return
+        try:
+            self._with_index(lambda store: None)
+        except (DreamkeepError, OSError) as problem:
+            self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
 
     def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for

@@ -57,6 +57,13 @@ def parser() -> argparse.ArgumentParser:
     reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
     reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
     verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is.")
+    _audit(
+        verb(
+            "audit",
+            "find what is wrong with the sessions kept here and with the agents' own stores",
+            "Changes nothing. What looks as it did\nis not opened again. Exit code 1 when there are faults.",
+        )
+    )
     _repair(verb("repair", "say what mends the faults that an audit finds; do it with --apply", _REPAIR))
     _session(verb("end", "mark a session as finished", "Ending it twice is ending it once."))
     _session(verb("suspend", "set a session aside; nothing closes it for being stale"))
@@ -73,14 +80,16 @@ def parser() -> argparse.ArgumentParser:
         verb(
             "snapshot",
             "the whole keep as one file: export, verify, import",
-            "The same keep gives the same bytes. Importing adds what is\nlacking and replaces nothing. Exit code 1 when a file is not whole.",
+            "The same keep gives the same bytes. Importing adds what is\n"
+            "lacking and replaces nothing. Exit code 1 when a file is not whole.",
         )
     )
     _restore(
         verb(
             "restore",
             "write a session back for an agent, so that the agent resumes it",
-            "Byte for byte where it came from that agent, else\nconverted, saying what was lost. Never over a file that holds something else.",
+            "Byte for byte where it came from that agent, else\n"
+            "converted, saying what was lost. Never over a file that holds something else.",
         )
     )
     completion = verb(
@@ -96,6 +105,11 @@ def _snapshot(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("act", choices=("export", "import", "verify"), help="write one, take one in, or check one")
     verb.add_argument("file", metavar="FILE", help="a .tar.zst; export never writes over one")
     verb.add_argument("--no-view", action="store_true", help="export: without a page for people of each session")
+
+
+def _audit(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--deep", action="store_true", help="read every byte again, also of what looks as it did")
+    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores below this folder")
 
 
 def _repair(verb: argparse.ArgumentParser) -> None:

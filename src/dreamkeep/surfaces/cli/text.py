@@ -214,6 +214,17 @@ def doctor(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def audited(found: dict[str, Any]) -> str:
+    lines = []
+    for one in found["faults"]:
+        lines += [f"{one['class']}  {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+    looked = found["checked"]
+    accepted = f", {looked['accepted']} faults accepted before" if looked.get("accepted") else ""
+    lines.append(f"{looked.get('journals', 0)} journals looked at, {looked.get('read', 0)} of them read{accepted}.")
+    count = len(found["faults"])
+    return "\n".join([*lines, "Nothing is wrong." if not count else f"{count} fault{'s' if count > 1 else ''}."])
+
+
 def repaired(done: dict[str, Any]) -> str:
     faults = {fault["id"]: fault for fault in done["audit"]["faults"]}
     steps = done["applied"] or ([] if done["undo_id"] else done["plan"])

@@ -12,8 +12,8 @@ from dreamkeep.app import Keep, untapped
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.surfaces.cli import text
 
-#: These do it themselves, or must not be followed by anything.
-_NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "repair"))
+#: These do it themselves, or must not be followed by anything: an audit writes nothing.
+_NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "audit", "repair"))
 
 
 def run(arguments: Namespace) -> int:
@@ -67,6 +67,7 @@ def _ingest(keep: Keep, arguments: Namespace) -> int:
     )
     totals = _totals(found)
     _print(arguments, {"sources": [_outcome(one) for one in found], "totals": totals}, text.ingested)
+    keep.catch_up()
     return 1 if totals["failed"] or totals["paused"] else 0
 
 
@@ -197,6 +198,12 @@ def _restore(keep: Keep, arguments: Namespace) -> int:
     return 0
 
 
+def _audit(keep: Keep, arguments: Namespace) -> int:
+    found = keep.audit(deep=arguments.deep, home=arguments.home)
+    _print(arguments, found, text.audited)
+    return 0 if found["clean"] else 1
+
+
 def _repair(keep: Keep, arguments: Namespace) -> int:
     done = keep.repair(
         apply=arguments.apply, undo=arguments.undo, accept=arguments.accept, only=arguments.only, home=arguments.home
@@ -245,6 +252,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "resume": _lifecycle("resume"),
     "delete": _lifecycle("delete"),
     "undelete": _undelete,
+    "audit": _audit,
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
