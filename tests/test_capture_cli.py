@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli import main
 from tests.agents import claude, codex
+from tests.conftest import Ran
 from tests.test_ingest import SID, home_with, record
 
 WAIT_S = 30.0
@@ -278,3 +279,16 @@ def test_an_agent_starts_even_when_the_keep_can_not_be_opened(place: Path) -> No
     assert (done.returncode, done.stdout) == (0, "x\n")
     assert "nothing is kept of this" in done.stderr
     assert subprocess.run([sys.executable, "-m", "dreamkeep", "tap"], capture_output=True).returncode == 2
+
+
+def test_an_ingest_leaves_the_index_up_to_date_and_does_not_need_it(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
+    """B5: the next question, or an audit, opens no journal; and what can't be indexed is kept all the same."""
+    home, _ = home_with(tmp_path, b"".join(map(record, range(1, 9))))
+    assert cli("ingest", "--home", str(home)).code == 0
+    audit = cli("audit", "--json", "--home", str(home)).json
+    assert (audit["clean"], audit["checked"]["read"], audit["checked"]["index"]) == (True, 0, 1)
+    os.remove(f"{root}/index.sqlite")
+    os.mkdir(f"{root}/index.sqlite")
+    told = cli("ingest", "--json", "--again", "--home", str(home))
+    assert told.code == 0 and told.json["totals"]["failed"] == 0
+    assert "index can't be brought up to date" in told.err
