@@ -225,7 +225,20 @@ def test_a_clean_audit_opens_no_transcript_and_no_journal(tmp_path: Path, root: 
     assert audit(root, home, host=host) == []
     assert set(host.opened) == {f"{root}/state/sources.json"}
     assert classes(audit(root, home, deep=True, host=host)) == []
-    assert len(set(host.opened)) > 10
+    assert len([path for path in set(host.opened) if path.endswith(".jsonl")]) == 5, "deep: every transcript, and no journal"
+
+
+def test_a_bit_that_flipped_without_a_trace_is_found_by_the_deep_audit(tmp_path: Path, root: str) -> None:
+    """W4: the same size, the same time, the same file: only its bytes tell."""
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    seen = os.stat(file)
+    with file.open("r+b") as held:
+        held.seek(LINES.index(b"question 3"))
+        held.write(b"Q")
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert audit(root, home) == []
+    assert classes(audit(root, home, deep=True)) == ["source_changed"]
 
 
 def test_without_its_memory_the_audit_finds_the_same(tmp_path: Path, root: str) -> None:

@@ -59,11 +59,12 @@ class Outcome(NamedTuple):
 
 class Well(NamedTuple):
     """Of what was just read: how many lines are no records (None: can't be told), whether something captured is no longer there,
-    and whether it is all of the source."""
+    whether it is all of the source, and the word that was journaled with it."""
 
     odd: int | None = 0
     took_away: bool = False
     whole: bool = False
+    word: str = ""
 
 
 class Overtaken(Exception):
@@ -283,7 +284,7 @@ class Ingest:
             run.flush()
         except Paused as why:
             return done._replace(new_bytes=run.kept_bytes, new_events=run.new_events, state="paused", problem=str(why))
-        self._well = run.well
+        self._well = run.well._replace(word=str(run.word))
         return done._replace(new_bytes=run.new_bytes, new_events=run.new_events, state=state)
 
     def _read(self, run: _Run, state: str, copied: int, step: Callable[[int], None]) -> str:
@@ -428,10 +429,10 @@ def _known_well(seen: Seen, before: Seen | None, state: str, well: Well | None) 
     if well is None:
         return seen
     if state == "new":
-        return seen._replace(rewritten=False, odd=well.odd)
+        return seen._replace(rewritten=False, odd=well.odd, word=well.word)
     known = before or Seen("", "", None)
     odd = None if known.odd is None or well.odd is None else known.odd + well.odd
-    return seen._replace(rewritten=well.took_away or known.rewritten, odd=well.odd if well.whole else odd)
+    return seen._replace(rewritten=well.took_away or known.rewritten, odd=well.odd if well.whole else odd, word=well.word)
 
 
 def _lasting(state: str) -> str:

@@ -12,7 +12,7 @@ from dreamkeep.host import Host, Stat, make_folders, read_file, replace_file
 from dreamkeep.journal.places import SESSIONS
 
 NAME = "state/sources.json"
-_VERSION = 3
+_VERSION = 4
 
 
 class Look(NamedTuple):
@@ -43,9 +43,10 @@ class Seen(NamedTuple):
     journal: str = ""
     role: str = "main"
     #: For an audit, so that it need not open what is well: whether the agent ever took away or changed what was captured, and
-    #: how many lines are no records. None: nobody knows, look closer.
+    #: how many lines are no records (None: nobody knows, look closer); and its word as it was journaled (content.py).
     rewritten: bool | None = None
     odd: int | None = None
+    word: str = ""
 
 
 class Cache:
@@ -145,16 +146,16 @@ def _is_text(path: str) -> bool:
 def _entry(seen: Seen) -> list[Any]:
     look, beside = seen.look, seen.beside
     looks = (list(look) if look else None, list(beside) if beside else None)
-    return [seen.agent, seen.session, *looks, seen.state, seen.rows, seen.journal, seen.role, seen.rewritten, seen.odd]
+    return [seen.agent, seen.session, *looks, *seen[4:]]
 
 
 def _seen(entry: list[Any]) -> Seen:
-    agent, session, look, beside, state, rows, journal, role, rewritten, odd = entry
-    if not all(isinstance(word, str) for word in (agent, session, state, journal, role)):
+    agent, session, look, beside, state, rows, journal, role, rewritten, odd, word = entry
+    if not all(isinstance(text, str) for text in (agent, session, state, journal, role, word)):
         raise TypeError("somebody else wrote this")
     if rows is not None and not isinstance(rows, dict):
         raise TypeError("somebody else wrote this")
     if rewritten not in (True, False, None) or not (odd is None or isinstance(odd, int)):
         raise TypeError("somebody else wrote this")
     looks = (Look(*look) if look else None, Look(*beside) if beside else None)
-    return Seen(agent, session, *looks, state, rows, journal, role, rewritten, odd)
+    return Seen(agent, session, *looks, state, rows, journal, role, rewritten, odd, word)

@@ -2,7 +2,8 @@
 
 What a source looked like when it was captured is in `state/sources.json`: a file that still looks so, that was never rewritten
 and whose lines all are records costs a stat. One that looks other is compared with the checksum in its journal (one pass over the
-file); only where that differs, where nothing is remembered, or when asked (`deep`), its lines are compared with the journal's.
+file); only where that differs or nothing is remembered, its lines are compared with the journal's. `deep`: all files are compared
+by that checksum, whatever they look like.
 So it does not matter whether an ingest has seen a loss already. A source that only grew is no fault; nor is one that moved.
 
 Documents that are rewritten as a habit are compared by their messages. Hermes WebUI's folder is `audit_webui.py`'s work.
@@ -63,9 +64,31 @@ class _Audit:
             if seen is None:
                 continue
             named.update((seen.agent, name) for name in _journals(seen))
-            if seen.state not in _LEFT_OUT:
+            if seen.state not in _LEFT_OUT and not self._looks_well(path, seen):
                 yield from self._isolated(path, seen)
         yield from self._unnamed(named)
+
+    def _looks_well(self, path: str, seen: Seen) -> bool:
+        """By its looks; of a deep audit by its bytes, too."""
+        if seen.rewritten is not False or seen.odd != 0 or seen.look is None:
+            return False
+        try:
+            at = self._host.stat(path)
+            if at is None or (at.size, at.mtime_ns, at.inode) != seen.look:
+                return False
+            return not self._deep or self._has_its_bytes(path, seen)
+        except _STRANGE:
+            return False  # the closer look will tell
+
+    def _has_its_bytes(self, path: str, seen: Seen) -> bool:
+        word = Word.parse(seen.word)
+        if word is None:
+            return False
+        content = captured.opened(self._host, path)
+        try:
+            return content.size == word.offset and untouched(content, word)
+        finally:
+            content.close()
 
     def _isolated(self, path: str, seen: Seen) -> Iterator[Fault]:
         """What goes wrong with one source is a fault of that one."""
@@ -268,6 +291,8 @@ class _Audit:
 
 
 def _journals(seen: Seen) -> list[str]:
+    if seen.rows is None and seen.journal:
+        return [seen.journal]
     natives = [*(seen.rows or ()), *([seen.session] if seen.session else [])]
     return [os.path.basename(folder_of(f"{seen.agent}:{native}")) for native in natives]
 
