@@ -422,12 +422,16 @@ class SqliteStore:
             " UNION SELECT session FROM places WHERE session != '' AND session NOT IN (SELECT id FROM sessions)"
         )
         if rows:
-            found += self._rows(
-                "SELECT s.id FROM sessions s LEFT JOIN (SELECT session, count(*) AS held FROM messages GROUP BY session) m"
-                " ON m.session = s.no WHERE s.held != coalesce(m.held, 0)"
+            [(messages, held, words)] = self._rows(
+                "SELECT (SELECT count(*) FROM messages), (SELECT coalesce(sum(held), 0) FROM sessions),"
+                " (SELECT count(*) FROM words_docsize)"
             )
-            [(unlike,)] = self._rows("SELECT (SELECT count(*) FROM messages) != (SELECT count(*) FROM words_docsize)")
-            found += [("",)] if unlike and not found else []
+            if messages != held:
+                found += self._rows(
+                    "SELECT s.id FROM sessions s LEFT JOIN (SELECT session, count(*) AS held FROM messages GROUP BY session) m"
+                    " ON m.session = s.no WHERE s.held != coalesce(m.held, 0)"
+                )
+            found += [("",)] if messages != words and not found else []
         return sorted({str(row[0]) for row in found})
 
     def messages(self, session: str) -> list[Message]:
@@ -483,7 +487,8 @@ def _make(db: apsw.Connection) -> None:
 
 
 def _place(row: Any) -> Place:
-    return Place(row[0], row[1], Position(*row[2:6]), Mark(*row[6:11]), row[11], row[12])
+    # `_make`: there are thousands of them, and it takes half the time.
+    return Place(row[0], row[1], Position._make(row[2:6]), Mark._make(row[6:11]), row[11], row[12])
 
 
 def _summary(row: Any) -> Summary:
