@@ -180,6 +180,17 @@ def test_a_transcript_that_grew_is_no_fault_and_nor_is_one_that_moved_or_got_its
     assert audit(root, home) == []
 
 
+def test_a_last_line_without_its_line_feed_is_missed_when_it_goes_and_only_then(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES + record(9).rstrip())
+    old(file)
+    ingest(root, home)
+    Path(root, "state/sources.json").unlink()
+    assert audit(root, home) == audit(root, home, deep=True) == []
+    file.write_bytes(LINES)
+    [found] = audit(root, home)
+    assert (found.cls, found.about["gone"]) == ("source_shrank", 1)
+
+
 def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_path: Path, root: str) -> None:
     """T5 T11: torn tail + next append."""
     home, file = home_with(tmp_path, LINES + record(9)[:50])
