@@ -52,6 +52,35 @@ class StoreSuite:
         assert store.counts() == Counts(1, 1, 2, 10, 0)
         assert store.session("python:none") is None and store.messages("python:none") == []
 
+    def test_memory_is_put_row_by_row_found_by_its_words_and_told_anew(self, store: Store) -> None:
+        """D23 D34"""
+        quote = {"session": "python:a", "seq": "7.2", "turn": "t1", "quote": "q"}
+        note = {"id": "n-1", "text": "Prices are integers \ud800", "state": "active", "project": "p", "last_at": "2026-01-02"}
+        whole = {**note, "evidence": [quote]}
+        insight: dict[str, Any] = {
+            "id": "i-1",
+            "text": "integers!",
+            "state": "rejected",
+            "project": "p",
+            "said_at": None,
+            "evidence": [],
+        }
+        with store.writing():
+            store.remember({("notes", "n-1"): whole, ("insights", "i-1"): insight, ("tasks", "t"): {"id": "t"}}, anew=False)
+        assert store.memory() == [("insights", "i-1", insight), ("notes", "n-1", whole), ("tasks", "t", {"id": "t"})]
+        [hit] = store.remembered("an integer", kinds=["insight", "note"])
+        assert (hit.kind, hit.id, hit.session, hit.seq, hit.n, hit.turn) == ("note", "n-1", "python:a", 7, 2, "t1")
+        assert store.remembered("integer", kinds=["insight"]) == store.remembered("integer", kinds=["note"], project="q") == []
+        assert store.remembered("integer", kinds=["note"], since="2026-01-03") == store.remembered('"', kinds=["note"]) == []
+        with store.writing():
+            store.remember({("notes", "n-1"): {**whole, "state": "retracted"}, ("tasks", "t"): None}, anew=False)
+        assert store.remembered("integer", kinds=["note"]) == []
+        assert [row[:2] for row in store.memory()] == [("insights", "i-1"), ("notes", "n-1")]
+        with store.writing():
+            store.remember({("insights", "i-2"): {**insight, "state": "confirmed"}}, anew=True)
+        assert [row[:2] for row in store.memory()] == [("insights", "i-2")]
+        assert [one.id for one in store.remembered("INTEGERS", kinds=["insight", "note"])] == ["i-2"]
+
     def test_accepted_faults_are_remembered_until_told_anew(self, store: Store) -> None:
         with store.writing():
             store.accept(["a", "b"], anew=False)

@@ -75,6 +75,7 @@ def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
 def erase_in_keep(host: Host, root: str, session: str, taps: Collection[str]) -> int:
     """Out of the keep's own journal, in place. How many frames held something."""
     chunked = _chunked(host, root, session, taps)
+    learned = _learned(host, root, session)
 
     def change(frame: Frame, line: bytes) -> bytes | None:
         if frame["id"].partition(".")[0] in chunked:
@@ -83,9 +84,35 @@ def erase_in_keep(host: Host, root: str, session: str, taps: Collection[str]) ->
             return b""
         if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
             return _without(body_of(line, frame), frame, session)
-        return None
+        return b"" if frame["id"] in learned else None
 
     return rewrite(host, f"{root}/{KEEP}", change, marks_of(session, taps))
+
+
+def _learned(host: Host, root: str, session: str) -> set[str]:
+    """Frames of what was learned in this session: insights that quote it, and notes, tasks and edits that rest on it alone."""
+    from dreamkeep.journal.reader import events
+
+    frames: set[str] = set()
+    alone: set[str] = set()  # ids of insights and notes that have nothing else
+    for _, event in events(Reading(host, f"{root}/{KEEP}")):
+        body = event.body
+        if event.kind == Kind.INSIGHT_ADDED:
+            quoted = {quote.get("session") for quote in body.get("evidence", ()) if isinstance(quote, dict)}
+            if session in quoted:
+                frames.add(event.id)
+                alone.add(str(body.get("id")))
+        elif event.kind == Kind.NOTE_ADDED:
+            rests = set(map(str, body.get("insights", ())))
+            if rests and rests <= alone:
+                frames.add(event.id)
+                alone.add(str(body.get("id")))
+        elif event.kind in (Kind.NOTE_EDITED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED):
+            if str(body.get("id")) in alone:
+                frames.add(event.id)
+        elif event.kind == Kind.TASK_OPENED and body.get("session") == session:
+            frames.add(event.id)
+    return frames
 
 
 def _without(body: bytes, frame: Frame, session: str) -> bytes | None:

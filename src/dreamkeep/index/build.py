@@ -30,6 +30,8 @@ _LOOKS = 2
 #: Frames by which somebody tells of faults in what we may have read before.
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
+_OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.")
+
 Progress = Callable[[int, int], None]
 
 
@@ -122,23 +124,32 @@ def _new_bytes(host: Host, root: str, name: str, place: Place | None) -> int:
 
 
 def _follow_keep(host: Host, root: str, store: Store) -> None:
-    """Tombstones and their lifting; small, and read before the sessions they are about."""
+    """Tombstones and their lifting, and what was learned; read before the sessions that they are about."""
+    while not _followed_keep(host, root, store):
+        pass  # another process follows it, too: go on from where it is
+
+
+def _followed_keep(host: Host, root: str, store: Store) -> bool:
     folder = f"{root}/{KEEP}"
     place = store.place(KEEP)
     mark = mark_of(host, folder, place.mark if place else None)
     if mark is None or (place and place.mark == mark):
-        return
+        return True
     looked = looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
     found, faults, end, odd = _keep_events(host, folder, start)
-    if start and odd:
+    if start and (odd or any(event.kind == Kind.DREAM_UNDONE for event in found)):
+        # What was undone never was: that is to be told from the beginning.
         start = None
         found, faults, end, odd = _keep_events(host, folder, start)
     sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
+        if store.place(KEEP) != place:
+            return False
         if start is None:
             for session in store.tombstones():
                 store.lift(session)
+        _remember(store, found, anew=start is None)
         for event in found:
             if event.kind == Kind.SESSION_DELETED:
                 store.bury(event.body["session"], event.at)
@@ -148,6 +159,22 @@ def _follow_keep(host: Host, root: str, store: Store) -> None:
                 store.lift(event.body["session"])
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
         store.put_place(Place(KEEP, "", end, mark, looked, sums), None if start else faults)
+    return True
+
+
+def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
+    """Insights, notes, tasks and runs: the fold goes on from its rows, or begins again."""
+    if not anew and not any(event.kind.startswith(_OF_MEMORY) or event.kind == Kind.SESSION_COMPLETED for event in found):
+        return
+    from dreamkeep.memory.memory import Memory, fold
+
+    if anew:
+        memory = fold(found)
+    else:
+        memory = Memory.load(store.memory())
+        for event in found:
+            memory.apply(event)
+    store.remember(memory.changed(), anew=anew)
 
 
 def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[Event], list[Fault], Position, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 10
+VERSION = 11
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -48,6 +48,10 @@ CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size 
 CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
 CREATE TABLE accepted(fault TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE memory(tab TEXT NOT NULL, id TEXT NOT NULL, body, PRIMARY KEY(tab, id)) WITHOUT ROWID;
+CREATE TABLE recalled(no INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, project TEXT, at TEXT, session TEXT,
+    place TEXT, turn TEXT, text, UNIQUE(kind, id));
+CREATE VIRTUAL TABLE recalled_words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
 CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
 """
 
@@ -56,6 +60,10 @@ _SUMMARY = (
     " segments, compactions, lineage"
 )
 _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m.base_seq, m.base_n"
+#: Tables of memory that are searched, and what their rows are called there.
+_RECALLED = {"notes": "note", "insights": "insight"}
+#: States in which a note or an insight is told to people.
+_HOLDS = frozenset(("active", "suggested", "confirmed"))
 _OWNED = " AND t.owner != ''"
 _TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
@@ -302,7 +310,7 @@ class SqliteStore:
         with _translated(self.path):
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
             for name in (str(row[0]) for row in tables):
-                if not name.startswith(("sqlite_", "words_")):
+                if not name.startswith(("sqlite_", "words_", "recalled_words_")):
                     self._db.execute(f"DROP TABLE {name}")
             self._db.execute(_SCHEMA)
 
@@ -310,6 +318,7 @@ class SqliteStore:
         with _translated(self.path):
             # Merging all of FTS5's segments drops the words of deleted rows; VACUUM rewrites the file without its free pages.
             self._db.execute("INSERT INTO words(words) VALUES ('optimize')")
+            self._db.execute("INSERT INTO recalled_words(recalled_words) VALUES ('optimize')")
             self._db.execute("VACUUM")
             [(busy, _, _)] = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if busy:
@@ -331,7 +340,55 @@ class SqliteStore:
                 self._db.execute("DELETE FROM accepted")
             self._db.executemany("INSERT OR IGNORE INTO accepted VALUES (?)", ((_stored(fault),) for fault in faults))
 
+    def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
+        with _translated(self.path):
+            if anew:
+                for table in ("memory", "recalled", "recalled_words"):
+                    self._db.execute(f"DELETE FROM {table}")
+            for (table, id), body in changed.items():
+                self._db.execute("DELETE FROM memory WHERE tab = ? AND id = ?", (table, _stored(id)))
+                if body is not None:
+                    self._db.execute("INSERT INTO memory VALUES (?,?,?)", (table, _stored(id), _stored_data(body)))
+                if table in _RECALLED:
+                    self._recall(_RECALLED[table], id, body)
+
+    def _recall(self, kind: str, id: str, body: Mapping[str, Any] | None) -> None:
+        gone = self._db.execute("DELETE FROM recalled WHERE kind = ? AND id = ? RETURNING no", (kind, _stored(id))).fetchone()
+        if gone:
+            self._db.execute("DELETE FROM recalled_words WHERE rowid = ?", gone)
+        if body is None or body["state"] not in _HOLDS:
+            return
+        at = body.get("last_at") or body.get("said_at")
+        first = body["evidence"][0] if body["evidence"] else {"session": "", "seq": "", "turn": None}
+        added = self._db.execute(
+            "INSERT INTO recalled(kind, id, project, at, session, place, turn, text) VALUES (?,?,?,?,?,?,?,?) RETURNING no",
+            tuple(map(_stored, (kind, id, body["project"], at, first["session"], first["seq"], first["turn"], body["text"]))),
+        ).fetchone()
+        assert added is not None
+        self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], _searchable(body["text"])))
+
     # -- answers
+
+    def memory(self) -> list[tuple[str, str, dict[str, Any]]]:
+        rows = self._rows("SELECT tab, id, body FROM memory ORDER BY tab, id")
+        return [(tab, _restored(id), _restored_data(body)) for tab, id, body in rows]
+
+    def remembered(
+        self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
+    ) -> list[Hit]:
+        terms = _terms(query)
+        if not terms or not kinds:
+            return []
+        rows = self._rows(
+            "SELECT r.kind, r.session, r.place, r.turn, r.text, r.at, -bm25(recalled_words), r.project, r.id"
+            " FROM recalled_words JOIN recalled r ON r.no = recalled_words.rowid"
+            " WHERE recalled_words MATCH ?1 AND (?2 IS NULL OR r.project = ?2) AND (?3 IS NULL OR r.at >= ?3)"
+            f" AND r.kind IN ({','.join(f'?{n}' for n in range(5, 5 + len(kinds)))})"
+            " ORDER BY bm25(recalled_words), r.at DESC, r.id LIMIT ?4",
+            *(terms, project, since, limit),
+            *sorted(kinds),
+        )
+        return [_memory_hit([_restored(value) for value in row]) for row in rows]
 
     def accepted(self) -> set[str]:
         return {_restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
@@ -478,6 +535,13 @@ class SqliteStore:
             limit,
         )
         return [Hit(*("message", *map(_restored, r[:6]), round(r[6], 6), _restored(r[7]))) for r in rows]
+
+
+def _memory_hit(row: list[Any]) -> Hit:
+    kind, session, place, turn, text, at, score, project, id = row
+    seq, _, n = str(place or "0").partition(".")
+    numbers = (int(seq), int(n or 0)) if seq.isdigit() and (n or "0").isdigit() else (0, 0)
+    return Hit(kind, session, *numbers, turn, text, at, round(score, 6), project, id)
 
 
 def _make(db: apsw.Connection) -> None:

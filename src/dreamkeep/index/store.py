@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.journal.reader import Fault, Position
 from dreamkeep.session.messages import Message, Taken
@@ -65,6 +65,8 @@ class Hit(NamedTuple):
     at: str
     score: float
     project: str
+    #: Of a note or an insight.
+    id: str = ""
 
 
 class Counts(NamedTuple):
@@ -110,8 +112,19 @@ class Store(Protocol):
     def accept(self, faults: Iterable[str], *, anew: bool) -> None:
         """Remember ids of faults that the user accepted; `anew`: and no others."""
 
+    def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
+        """Rows of memory, by table and id (None: gone); `anew`: and no others. Notes and insights are searched by their texts."""
+
     # answers, each in an order that does not depend on when or how often the index was built
     def tombstones(self) -> dict[str, str]: ...
+
+    def memory(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """All rows of memory: table, id, and what was put."""
+
+    def remembered(
+        self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
+    ) -> list[Hit]:
+        """Notes and insights (`kinds`) that hold words of `query`, best first. Those that do not hold any more are left out."""
 
     def accepted(self) -> set[str]:
         """Ids of faults that the user accepted."""

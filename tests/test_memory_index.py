@@ -1,0 +1,69 @@
+"""What was learned, as the index has it: followed event by event or read from zero, and gone with its session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dreamkeep import Keep
+from dreamkeep.event import Kind
+
+from .test_delete import holding
+
+
+def say(keep: Keep, _kind: str, /, **body: Any) -> None:
+    keep._journals().say("", _kind, body)
+
+
+def learn(keep: Keep, n: int, session: str, text: str, run: str = "r-1") -> None:
+    quote = {"session": session, "seq": "2", "turn": None, "quote": text}
+    about = {"type": "constraint", "project": "p", "evidence": [quote], "said_at": "2026-01-01T00:00:00Z", "run": run}
+    say(keep, Kind.INSIGHT_ADDED, id=f"i-{n}", text=text, **about)
+    say(keep, Kind.NOTE_ADDED, id=f"n-{n}", kind="constraint", text=text, project="p", insights=[f"i-{n}"], run=run)
+
+
+def memory(keep: Keep) -> list[Any]:
+    return keep._ask(lambda store: store.memory())
+
+
+def found(keep: Keep, query: str) -> list[str]:
+    return [hit.id for hit in keep._ask(lambda store: store.remembered(query, kinds=["note"]))]
+
+
+def test_memory_followed_step_by_step_is_memory_read_from_zero(tmp_path: Path) -> None:
+    """D34 D23: and each note is found as soon as it is there."""
+    with Keep.open(tmp_path / "k") as keep:
+        for n in range(3):
+            learn(keep, n, "python:a", f"pears{n} are cheap", run=f"r-{n}")
+            assert found(keep, f"pears{n}") == [f"n-{n}"]
+        say(keep, Kind.NOTE_RETRACTED, id="n-0", reason="no")
+        say(keep, Kind.NOTE_STRENGTHENED, id="n-1", insights=["i-2"], run="r-2")
+        assert found(keep, "pears0") == []
+        say(keep, Kind.DREAM_UNDONE, run="r-2")
+        assert found(keep, "pears2") == [] and found(keep, "pears1") == ["n-1"]
+        before = memory(keep)
+        keep.reindex(from_zero=True)
+        assert memory(keep) == before
+
+
+def test_two_that_follow_at_once_agree(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as one, Keep.open(tmp_path / "k") as other:
+        for n in range(5):
+            learn(one if n % 2 else other, n, "python:a", f"pears{n}")
+            assert found(one, f"pears{n}") == found(other, f"pears{n}") == [f"n-{n}"]
+
+
+def test_a_deleted_session_takes_along_what_was_learned_in_it_alone(tmp_path: Path) -> None:
+    """R5 K7"""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "stays"):
+            keep.session(name).record("a prompt")
+        learn(keep, 1, "python:goes", "xylophones are loud")
+        learn(keep, 2, "python:stays", "pears are soft")
+        say(keep, Kind.TASK_OPENED, id="t-1", title="tune the xylophone", project="p", session="python:goes")
+        say(keep, Kind.NOTE_EDITED, id="n-1", text="xylophones are very loud", reason="by hand")
+        assert found(keep, "xylophones") == ["n-1"]
+        keep.delete("goes")
+        assert holding(tmp_path / "k", b"xylophon") == []
+        assert found(keep, "xylophones") == [] and found(keep, "pears") == ["n-2"]
+        assert [row[:2] for row in memory(keep)] == [("insights", "i-2"), ("notes", "n-2")]
