@@ -9,7 +9,8 @@ from pathlib import Path
 #: What this part of the system must hold. (The others come with the parts they touch.)
 WANTED = [
     *(f"W{n}" for n in range(1, 17)),
-    *("B2", "B5", "B6", "B7", "B8", "K5", "K6"),
+    *(f"B{n}" for n in range(1, 10)),
+    *("K1", "K2", "K3", "K4", "K5", "K6", "K8"),
     *(f"T{n}" for n in range(1, 12)),
     *(f"S{n}" for n in range(1, 29)),
     *("D29", "D30", "D31", "D34", "D35"),
