@@ -30,8 +30,9 @@ from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import mend_keep, repair
 from dreamkeep.recovery.audit import Report, audit
-from dreamkeep.recovery.faults import CLASSES
-from dreamkeep.recovery.mending import Looking
+from dreamkeep.recovery.faults import CLASSES, Fault
+from dreamkeep.recovery.ledger import Ledger
+from dreamkeep.recovery.mending import Done, Looking
 
 from .conftest import Ran
 from .faults import FragileHost, PowerCut
@@ -733,6 +734,64 @@ def test_a_fault_that_can_not_be_mended_now_hinders_no_other(world: World) -> No
     assert [one["fault"].partition("-")[0] for one in done["skipped"]] == ["lease_stale"]
     assert "not permitted" in done["skipped"][0]["reason"] and bad.exists()
     assert [fault["class"] for fault in done["audit"]["faults"]] == ["lease_stale"]
+
+
+def _acted_on(world: World, faults: list[Fault]) -> list[Done]:
+    """What was seen a while ago, mended now."""
+    with Keep.open(world.root) as keep:
+        where = Looking(HOST, world.root, str(world.home), {}, ())
+        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=keep._forget)  # type: ignore[arg-type]
+        with wired._at_work() as mending:
+            return [repair.ACTIONS[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
+
+
+def test_what_was_mended_since_it_was_seen_is_not_mended_twice(world: World) -> None:
+    """T4, W14: keyed by the turn, the event, the lines: however often, it is there once."""
+    reused(world)
+    _in_another_process(world, "k.session('own').submit('the prompt')\nos.kill(os.getpid(), 9)")
+    damage(world)
+    seen = audit(HOST, world.root, home=str(world.home), environment={}).faults
+    assert {"journal_reused", "turn_interrupted", "journal_damage"} <= {fault.cls for fault in seen}
+    for _ in range(3):
+        assert all(done.mended for done in _acted_on(world, seen))
+    own = [frame["kind"] for frame in world.journal("python:own")]
+    with Keep.open(world.root) as keep:
+        assert [m["text"] for m in keep.show("python:own")["messages"]].count("the other writer's") == 1
+    assert own.count("turn.settled") == 1 and world.rejoined() == world.transcript.read_bytes()
+    assert [frame["body"].get("what") for frame in world.journal() if frame["kind"] == "source.changed"] == ["mended"]
+
+
+def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(world: World) -> None:
+    """K4: a newer word stands."""
+    with Keep.open(world.root) as keep:
+        keep.session("own", title="before").record("one")
+    path = world.part("python:own")
+    lines = path.read_bytes().split(b"\n")
+    before = parse(lines[2])
+    assert before
+    titled = _message("")._replace(kind=Kind.SESSION_TITLED, body={"title": "hidden"}, carry={"title": "hidden"})
+    heard = _message("heard")._replace(carry={"heard": 1})
+    others = b"".join(place(draft(event), before["seq"], before["crc"])[0] for event in (titled, heard))
+    path.write_bytes(b"\n".join([*lines[:4], others[:-1], *lines[4:]]))
+    with Keep.open(world.root) as keep:
+        keep.session("own").title("after")
+        keep._journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
+    assert world.repair(apply=True)["audit"]["clean"]
+    with Keep.open(world.root) as keep:
+        assert keep._journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
+        assert [m["text"] for m in keep.show("python:own")["messages"]] == ["one", "heard later", "heard"]
+
+
+def test_a_repair_takes_away_what_one_that_died_left_half_written(world: World) -> None:
+    """W10, W15: in an agent's folder, too, where nobody else would look for it."""
+    world.captured()
+    dead = Ledger(HOST, world.root, Ids(HOST.now, HOST.random).new())
+    temp = world.transcript.with_name(f"{world.transcript.name}.{'0' * 16}.tmp")
+    dead.note({"file": str(world.transcript), "before": None, "after": None, "temp": str(temp)})
+    dead.close()
+    temp.write_bytes(b"half")
+    lease(world)
+    assert world.repair(apply=True)["audit"]["clean"] and not temp.exists()
 
 
 # -- the command line

@@ -27,10 +27,14 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 from dreamkeep.recovery.recapture import mended, recapture, why_not
 from dreamkeep.session.raw import unpack
+from dreamkeep.session.summary import STATE_AFTER
 from dreamkeep.session.turns import INTERRUPTED, SETTLED
 
 _INDEX_WAIT_S = 10.0
 _FINAL = "its session was deleted, as somebody wanted: that is not taken back"
+_CAPTURED = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS))
+#: How far capture was: said again later, they would say it of what came since.
+_ABOUT_SOURCES = _CAPTURED | {Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED}
 _NAMELESS = "which session this journal holds can't be told"
 
 # -- journals
@@ -79,12 +83,12 @@ def readd(mending: Mending, fault: Fault) -> Done:
     hidden = [event for _, event in events(frames, broken)]
     if broken:
         return left("it is one piece of several, and the others are not there")
-    if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] == Kind.SOURCE_READ):
+    if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] in _CAPTURED):
         return left("lines of a transcript that stand elsewhere: `dreamkeep ingest --again` reads it again")
     known = {frame["id"] for frame in Reading(mending.host, folder)}
     carried = mending.journals.writer(session).all_carried()
-    lost = [event for event in hidden if event.id not in known and event.kind != Kind.SOURCE_READ]
-    again = [_without_old_words(event, carried) for event in lost]
+    lost = [event for event in hidden if event.id not in known and event.kind not in _ABOUT_SOURCES]
+    again = [_without_old_words(event, carried) for event in lost if not _is_overtaken(event, carried)]
     said = Event(mending.ids.new(), Kind.JOURNAL_MENDED, _now(mending), {"faults": [dict(fault.about["mend"])], "how": "readded"})
     mending.ledger.will_append([event.id for event in again])
     mending.journals.append(session, [*again, said])
@@ -101,11 +105,16 @@ def _frames_at(host: Host, folder: str, fault: Fault) -> Iterator[Frame]:
 
 def _is_here(host: Host, folder: str, frame: Frame) -> bool:
     """Whether the lines of a captured stretch are among those that are read."""
-    if "chunked" in frame:
+    if "chunked" in frame or frame["kind"] == Kind.SOURCE_ROWS:
         return False
     own = unpack(body_of(frame["raw"], frame))
     here = {line.rstrip(b"\n") for line in rejoin.lines(host, folder, str(frame["body"]["source"]))}
     return here.issuperset(own)
+
+
+def _is_overtaken(event: Event, carried: Carry) -> bool:
+    """A title or a state that was said otherwise since: said again, it would count as the last word."""
+    return (event.kind in STATE_AFTER or event.kind == Kind.SESSION_TITLED) and any(key in carried for key in event.carry or {})
 
 
 def _without_old_words(event: Event, carried: Carry) -> Event:

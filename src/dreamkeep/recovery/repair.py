@@ -133,6 +133,7 @@ class Repair:
         if not result.plan:
             return result
         with self._at_work() as mending:
+            result = self.plan(only)  # again, now that nobody else repairs
             for step in result.plan:
                 done = _isolated(mending, step)
                 if done.mended:
