@@ -40,6 +40,17 @@ def test_the_written_sessions_agree_with_each_other() -> None:
     assert written.wrong_together(SESSIONS) == []
 
 
+def test_there_is_enough_of_everything() -> None:
+    assert len(SESSIONS) >= 24
+    assert len({one.agent for one in SESSIONS}) >= 5
+    assert len({one.cwd for one in SESSIONS}) >= 9
+    assert sum(len(one.expect) for one in SESSIONS) >= 90
+    assert sum(len(one.decoys) for one in SESSIONS) >= 150
+    assert {kind for one in SESSIONS for wanted in one.expect for kind in wanted.types} == written.TYPES
+    lengths = [len(one.turns) for one in SESSIONS]
+    assert min(lengths) <= 3 and max(lengths) >= 40
+
+
 @pytest.mark.parametrize("session", SESSIONS, ids=NAMES)
 def test_a_written_session_is_captured_as_it_is_written(session: Written, captured: Keep) -> None:
     shown = captured.show(session.id)
