@@ -555,6 +555,7 @@ class Keep:
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
             forget=self._forget,
+            off=self.is_off(),
         )
         try:
             if undo is not None:

@@ -60,3 +60,5 @@ class Mending(Looking):
     rebuild: Callable[[], None]
     #: Take a journal (by its folder's name) out of the index.
     forget: Callable[[str], None]
+    #: Capture is switched off.
+    off: bool = False

@@ -92,6 +92,7 @@ class Repair:
         alive: Callable[[str], bool],
         rebuild: Callable[[], None],
         forget: Callable[[str], None],
+        off: bool = False,
     ) -> None:
         self._looking = looking
         self._host = looking.host
@@ -100,6 +101,7 @@ class Repair:
         self._alive = alive
         self._rebuild = rebuild
         self._forget = forget
+        self._off = off
 
     def plan(self, only: Sequence[str] = ()) -> Result:
         """Writes nothing."""
@@ -225,6 +227,7 @@ class Repair:
                     self._alive,
                     self._rebuild,
                     self._forget,
+                    self._off,
                 )
                 ledger.finish()
             finally:
