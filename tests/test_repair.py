@@ -549,6 +549,15 @@ def test_hook_calls_and_the_transcripts_they_name_are_journaled_by_a_repair(worl
     assert world.rejoined() == world.transcript.read_bytes() and "hooked" in world.messages()
 
 
+def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
+    spooled(world)
+    Path(world.root, "OFF").touch(0o600)
+    [skipped] = world.repair(apply=True)["skipped"]
+    assert "switched off" in skipped["reason"] and len(list(Path(world.root, "spool").glob("*.hook"))) == 1
+    Path(world.root, "OFF").unlink()
+    assert world.repair(apply=True)["audit"]["clean"]
+
+
 def test_a_deletion_that_is_finished_leaves_no_word_and_is_not_undone(world: World) -> None:
     """K2, K7: what was deleted stays deleted, and a repair keeps nothing of it."""
     tombstone(world)
@@ -821,6 +830,14 @@ def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faul
     assert cli("repair", "--undo", "x", "--apply").code == 2
 
 
+def test_doctor_tells_that_repairs_can_be_taken_back(world: World) -> None:
+    tail(world)
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        told = [entry["what"] for entry in keep.doctor() if entry["check"] == "aside"]
+    assert [what.partition(" ")[0] for what in told] == ["what", "1"] and "1 repairs" in told[0]
+
+
 def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World, cli: Callable[..., Ran]) -> None:
     damage(world)
     world.transcript.unlink()
@@ -1086,3 +1103,9 @@ def test_classes_repairs_and_the_page_on_recovery_are_one_table() -> None:
 def test_every_class_of_the_keep_that_has_a_repair_is_broken_and_mended_here() -> None:
     ours = {cls for cls, known in CLASSES.items() if known.repair in mend_keep.ACTIONS}
     assert {cls for _, cls in BROKEN.values()} == ours
+
+
+def test_where_there_is_no_keep_a_repair_finds_nothing_and_makes_none(world: World) -> None:
+    for how in ({}, {"apply": True}):
+        assert world.repair(**how)["audit"]["clean"]
+    assert not Path(world.root).exists()

@@ -11,6 +11,7 @@ from dreamkeep.host import Host
 from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
 from dreamkeep.recovery.delete import ASIDE, INTENTS
+from dreamkeep.recovery.ledger import PREFIX
 
 _LITTLE_SPACE = 200 << 20
 #: Locks, renames or syncs on these are not what a journal needs, or not known to be.
@@ -155,7 +156,12 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 
 def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     folder = f"{root}/{ASIDE}"
-    count = len(host.names(folder)) if host.stat(folder) else 0
+    names = host.names(folder) if host.stat(folder) else []
+    count = sum(name.endswith(".tail") for name in names)
+    repairs = sum(name.startswith(PREFIX) for name in names)
+    if repairs:
+        what = f"what {repairs} repairs replaced is kept in {folder}"
+        yield _entry("aside", True, what, "`dreamkeep repair --undo ID` brings it back.")
     if count:
         yield _entry(
             "aside", True, f"{count} unfinished appends were set aside in {folder}: never acknowledged, kept all the same"

@@ -180,6 +180,8 @@ def _look_again(mending: Mending, session: str) -> None:
 def drain_spool(mending: Mending, fault: Fault) -> Done:
     """As a drainer does it, and the transcripts that hooks named are read, too."""
     host, root = mending.host, mending.root
+    if mending.off:
+        return left("capture is switched off; the calls are kept until it is on again")
     calls = _spooled(host, root)
     for path, session in calls:
         mending.ledger.keep_copy(path, session=session)

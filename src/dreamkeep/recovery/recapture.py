@@ -333,8 +333,8 @@ def _read(mending: Mending, again: list[Again]) -> None:
     for source, behind in again:
         if behind:
             for outcome in ingest.take(source, host.stat(source.path)):
-                if outcome.problem:
-                    raise Unsafe(outcome.problem)
+                if outcome.problem or outcome.state == "excluded":
+                    raise Unsafe(outcome.problem or "The transcript is excluded from capture.")
             continue
         content = opened(host, source)
         try:
