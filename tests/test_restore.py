@@ -90,6 +90,7 @@ def test_wiped_sessions_come_back_byte_for_byte_to_where_they_were(agent: str, k
     shutil.rmtree(home)
     for done in all_back(keep):
         assert done["exact"] and done["lost"] == []
+        assert done["files"][-1]["role"] in ("main", "subagent"), "where it appears, all the rest is there"
         assert all(file["bytes"] == os.stat(file["path"]).st_size for file in done["files"])
     for path, data in before.items():
         assert Path(path).read_bytes() == data, path
@@ -352,13 +353,21 @@ def test_a_link_is_followed_and_not_replaced(keep: Keep, home: Path, tmp_path: P
 
 
 class Meddling(RealHost):
-    """Somebody writes to the file at the worst moment: right before it is replaced, or right before it is published."""
+    """Somebody writes to the file at the worst moment: right before it is replaced or published, or (`early`) right after it was
+    set aside."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, early: bool = False) -> None:
         self._path = path
+        self._early = early
+
+    def create(self, path: str) -> int:
+        if self._early and path.startswith(str(self._path)):
+            with open(self._path, "ab") as file:
+                file.write(b"late words\n")
+        return super().create(path)
 
     def _meddle(self, new: str) -> None:
-        if new == str(self._path):
+        if new == str(self._path) and not self._early:
             with open(self._path, "ab") as file:
                 file.write(b"late words\n")
 
@@ -380,6 +389,10 @@ def test_what_appears_or_is_written_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="somebody wrote to the file"):
         put.put(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
     assert path.read_bytes() == b"ours\n" and Path(f"{aside}.late").read_bytes() == b"oulate words\n"
+    path.write_bytes(b"our")
+    with pytest.raises(Failed, match="something else"):
+        put.put(Meddling(path, early=True), str(path), lambda: [b"ours\n"], aside=f"{aside}.2")
+    assert path.read_bytes() == b"ourlate words\n"
     assert sorted(os.listdir(tmp_path)) == ["aside", "x.jsonl"], "no temporary file is left"
 
 
@@ -441,6 +454,7 @@ def test_trouble_at_every_step_leaves_the_old_file_or_the_new_one(there: bytes |
             assert back(after)["exact"] and read_file(after, PLACE) == WHOLE
         if calm:
             assert at > 5
+            assert read_file(host.reboot("lost"), PLACE) == WHOLE, "what was said to be done is durable"
             return
 
 
@@ -512,6 +526,33 @@ def test_a_database_that_has_gone_on_or_is_locked_is_left_alone(keep: Keep, home
         keep.restore(session.id, WITH_ROWS)
     assert list(db.execute("SELECT * FROM messages ORDER BY id")) == before
     db.close()
+
+
+def test_a_converted_session_that_has_gone_on_in_hermes_is_left_alone(keep: Keep, home: Path, tmp_path: Path) -> None:
+    captured(keep, "pi", home)
+    session = max(keep.sessions(), key=lambda s: s.messages)
+    done = keep.restore(session.id, WITH_ROWS, home=tmp_path / "new")
+    [file] = done["files"]
+    assert keep.restore(session.id, WITH_ROWS, home=tmp_path / "new")["files"][0]["action"] == "unchanged"
+    db = apsw.Connection(file["path"])
+    db.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, 'user', 'on', 9e9)", (done["native_id"],))
+    db.close()
+    with pytest.raises(Failed, match="something else is there"):
+        keep.restore(session.id, WITH_ROWS, home=tmp_path / "new")
+
+
+def test_rows_keep_what_is_no_text_and_titles_are_given_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    row = {"id": 1, "session_id": "a", "role": "user", "timestamp": {"$real": "inf"}, "workspace": "w"}
+    row |= {"content": {"$text": "/w=="}, "api_content": {"$blob": "/w=="}}
+    first = {"id": "a", "source": "cli", "started_at": 1.0, "title": "same"}
+    statedb.put_rows(HOST, path, [first], [row], dry_run=False)
+    [[line]] = rows.ask(HOST, path, lambda base: [[base.line("messages", 1)]])
+    assert row.items() <= json.loads(line)["row"].items()
+    done = statedb.put_rows(HOST, path, [{**first, "id": "b", "new_column": 7}], [], dry_run=False)
+    assert +done.lost == {statedb.TITLES: 1, statedb.COLUMNS: 1}
+    done = statedb.put_rows(HOST, path, [{**first, "source": "else"}], [row], dry_run=False)
+    assert done.action == "unchanged" and +done.lost == {statedb.OWN_ROW: 1}
 
 
 # -- what agents keep beside

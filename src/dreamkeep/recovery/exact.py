@@ -30,6 +30,7 @@ _ZST = ".zst"
 #: Folders by which an agent's own place is known when it was somewhere else than in a home.
 _ANCHORS = {"codex": ("/archived_sessions/", "/sessions/"), "copilot": ("/session-state/",), "kimi": ("/sessions/",)}
 _STATE_DB = "state.db"
+_TRANSCRIPTS = ("main", "subagent")
 #: In a document of Hermes WebUI: what changes when less is meant.
 _MEANT = ("clear_generation", "intentional_shrink_generation", "truncation_watermark", "compression_anchor_message_key")
 
@@ -61,10 +62,10 @@ class Found(NamedTuple):
 
 
 def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
-    """The session's sources of that agent, the main one last: where it appears, all the rest is there."""
+    """The session's sources of that agent, its transcript last: where it appears, all the rest is there."""
     found = rejoin.sources(host, folder)
     own = {name: about for name, about in found.items() if about.get("agent", agent) == agent and about.get("path")}
-    return dict(sorted(own.items(), key=lambda pair: (pair[1].get("role") == "main", pair[1]["path"])))
+    return dict(sorted(own.items(), key=lambda pair: (pair[1].get("role") in _TRANSCRIPTS, pair[1]["path"])))
 
 
 def find(host: Host, folder: str, summary: Summary, home: str | None, generation: int | None) -> Found:
