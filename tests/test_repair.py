@@ -1109,3 +1109,16 @@ def test_where_there_is_no_keep_a_repair_finds_nothing_and_makes_none(world: Wor
     for how in ({}, {"apply": True}):
         assert world.repair(**how)["audit"]["clean"]
     assert not Path(world.root).exists()
+
+
+def test_the_end_of_a_journal_that_only_the_index_remembers_is_read_again_from_the_file(world: World) -> None:
+    """W2: a part that somebody removed, behind which nothing is left that could tell of it."""
+    missing_part(world)
+    world.repair(apply=True)
+    said = world.messages()
+    last = parts.numbers(HOST, str(world.folder()))[-1]
+    world.part(number=last).unlink()
+    assert world.classes() == ["journal_missing_part"]
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and not done["skipped"], done
+    assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
