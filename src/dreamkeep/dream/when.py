@@ -1,0 +1,92 @@
+"""Which sessions are to be dreamed, and whether it is time. Pure: `now` and who lives are told.
+
+    not_completed ─► eligible ─► running ─► already_consolidated ─► (a new part was completed) eligible …
+                        ▲           └─► retry_after_failure ─► … ─► poisoned, after so many attempts
+                        └───────────────────┘
+
+Times are data: one that can't be read, or lies in the future (a clock that was set back), is no reason to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from dreamkeep.memory.life import FAILED, RUNNING, Dreamed
+
+ELIGIBLE, RETRY, NOT_COMPLETED = "eligible", "retry_after_failure", "not_completed"
+CONSOLIDATED, IS_RUNNING, POISONED = "already_consolidated", "running", "poisoned"
+WAITING = (ELIGIBLE, RETRY)
+
+SESSION_COUNT, TIME_ELAPSED, MANUAL = "session_count", "time_elapsed", "manual"
+
+_FIRST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 6 * 3600.0
+
+
+def eligibility(of: Dreamed | None, *, max_attempts: int, running: bool = False) -> str:
+    """`running`: somebody holds the lock of dreams now; a session that is `running` without that was left by one who died."""
+    if of is None or of.finished == 0:
+        return NOT_COMPLETED
+    if of.read >= of.finished:
+        return CONSOLIDATED
+    if of.status == RUNNING and running:
+        return IS_RUNNING
+    if of.attempts >= max_attempts:
+        return POISONED
+    return RETRY if of.attempts else ELIGIBLE
+
+
+def may_retry(of: Dreamed, now: str) -> bool:
+    """A failure is tried again, each time after a longer while; one who died was no failure of the session."""
+    if of.status != FAILED or not of.attempts:
+        return True
+    passed = _seconds(of.last_attempt_at, now)
+    return passed is None or passed >= min(_FIRST_WAIT_S * 2 ** (of.attempts - 1), _LONGEST_WAIT_S)
+
+
+def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = None) -> list[Dreamed]:
+    """Oldest completion first. `now`: leave out what failed and is not to be tried again yet."""
+    found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts) in WAITING]
+    if now is not None:
+        found = [one for one in found if may_retry(one, now)]
+    return sorted(found, key=lambda one: (one.completion_at or "", one.session))
+
+
+class Due(NamedTuple):
+    """`trigger`: which rule says so, "" for none; `why`: in words."""
+
+    due: bool
+    trigger: str
+    why: str
+    waiting: int
+
+
+def due(found: Sequence[Dreamed], *, now: str, last_success_at: str | None, session_count: int, time_hours: float) -> Due:
+    """`found`: what waits, oldest first."""
+    count = len(found)
+    if not count:
+        return Due(False, "", "nothing waits", 0)
+    if count >= session_count:
+        return Due(True, SESSION_COUNT, f"{count} sessions wait, {session_count} needed", count)
+    since = last_success_at or found[0].completion_at
+    passed = _seconds(since, now)
+    if passed is None or passed >= time_hours * 3600:
+        said = "an unknown time" if passed is None else f"{passed / 3600:.1f} h"
+        return Due(True, TIME_ELAPSED, f"{said} passed with {count} waiting, {time_hours:g} h needed", count)
+    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h passed", count)
+
+
+def _seconds(since: str | None, now: str) -> float | None:
+    """None where that can't be told, and where `since` lies in the future."""
+    try:
+        passed = (_moment(now) - _moment(since or "")).total_seconds()
+    except ValueError:
+        return None
+    return passed if passed >= 0 else None
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
