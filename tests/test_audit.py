@@ -877,26 +877,28 @@ def test_an_audit_beside_writers_tells_of_no_fault_that_is_none(world: World) ->
 import os, sys
 from dreamkeep import Keep
 from dreamkeep.errors import Deleted, NotFound
+def work(n, keep):
+    session = keep.session(f"w{{n % 5}}")
+    for _ in range(20):
+        with session.submit("prompt") as turn:
+            turn.add("assistant", "x" * 3000)
+    if n % 7 == 0:
+        keep.compress(everything=True)
+    if n % 3 == 0:
+        keep.sessions()
+    if n % 11 == 0:
+        keep.reindex(from_zero=True)
+    if n % 13 == 0:
+        keep.delete("w1")
+        keep.undelete("w1")
 n = 0
 while not os.path.exists({str(stop)!r}):
     n += 1
-    with Keep.open({world.root!r}) as keep:
-        session = keep.session(f"w{{n % 5}}")
-        for _ in range(20):
-            with session.submit("prompt") as turn:
-                turn.add("assistant", "x" * 3000)
-        if n % 7 == 0:
-            keep.compress(everything=True)
-        if n % 3 == 0:
-            keep.sessions()
-        if n % 11 == 0:
-            keep.reindex(from_zero=True)
-        if n % 13 == 0:
-            try:
-                keep.delete("w1")
-                keep.undelete("w1")
-            except (NotFound, Deleted):
-                pass  # the other one was faster
+    try:
+        with Keep.open({world.root!r}) as keep:
+            work(n, keep)
+    except (Deleted, NotFound):
+        pass  # the other one was faster
 print(n)
 """
     workers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]

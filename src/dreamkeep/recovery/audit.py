@@ -10,7 +10,7 @@ is no fault; what is young enough to be at work is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.errors import Busy, DreamkeepError
@@ -37,6 +37,7 @@ _CHECKS = {
     "going_on": ("journal_unreadable", "journal"),
     "sessions": ("journal_unreadable", "journal/sessions"),
     "keep": ("journal_unreadable", "journal/keep"),
+    "prove": ("journal_unreadable", "journal"),
     "sources": ("state_unreadable", "state/sources.json"),
     "webui": ("store_unreadable", ""),
 }
@@ -106,7 +107,8 @@ def _looked(
 ) -> Found:
     journals = Journals(host, root, store, deep=deep, proven=proven)
     keeping = Keeping(host, root, environment)
-    checks: list[tuple[str, Callable[[], Iterator[Fault]]]] = [
+    checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
+        ("prove", journals.prove if deep else tuple),
         ("keep", journals.keep),
         ("sessions", journals.sessions),
         ("going_on", lambda: keeping.going_on(store, journals)),
@@ -133,7 +135,7 @@ def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], de
     return found + _guarded(root, "webui", lambda: audit_webui(host, root, home, environment))
 
 
-def _guarded(root: str, name: str, check: Callable[[], Iterator[Fault]]) -> list[Fault]:
+def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list[Fault]:
     """The last net: a check that can't be done as a whole (its folder can't be listed) is a fault, too; what it found stays."""
     found: list[Fault] = []
     try:
