@@ -15,6 +15,8 @@ from tests.planted.written import Written
 SESSIONS = written.load()
 NAMES = [one.name for one in SESSIONS]
 _STATES = {"completed": "completed", "interrupted": "cancelled", "crashed": "interrupted"}
+#: In the place of an exit code: the user did not let the call happen.
+REFUSED = -99
 
 Shown = dict[str, Any]
 
@@ -117,6 +119,8 @@ def missing(messages: list[Shown], session: Written) -> list[tuple[str, str]]:
 def is_it(message: Shown, role: str, text: str, code: int | None, agent: str) -> bool:
     if message["role"] != role or not any(text in one for one in said(message)):
         return False
+    if code == REFUSED:
+        return bool(message["tool"]["error"]) and message["tool"].get("exit_code") != 0
     if not code:
         return True
     if agent == "gemini":
@@ -140,10 +144,10 @@ def spoken(session: Written) -> Iterator[tuple[str, str, int | None]]:
                     yield "tool", output, code
                 case written.Rejected(_, given, why):
                     yield "assistant", next(written.strings(given)), None
-                    yield "tool", why, None
-                case written.Plan(text, _, why):
+                    yield "tool", why, REFUSED
+                case written.Plan(text, approved, why):
                     yield "assistant", text, None
-                    yield "tool", why, None
+                    yield "tool", why, None if approved else REFUSED
                 case written.Ask(question, _, answer):
                     yield "assistant", question, None
                     yield "tool", answer, None

@@ -5,7 +5,10 @@
     expect    what should be learned: {"types": [any of these counts], "all": […], "any"?: […], "not"?: […], "quote",
               "supersedes"?, "scope": project | session, "fact"?: the same name wherever the same fact is told again}
     optional  the same form: may be learned; neither wanted nor punished
-    decoys    texts in the session from which nothing may be learned
+    decoys    texts in the session from which nothing may be learned (of a failed command a fix may cite its output)
+
+What meets an expectation, or an optional one, is right. What meets none is wrong, decoy or not: so a session lists as optional
+what a careful reader might keep besides. One note may meet several.
 
 A term of `all`, `any`, `not` is a word or words of the note's text, in whatever case, or a pattern between slashes. A step is
 one of the classes below; what it is called in the file stands in `STEPS`. into/ makes the transcript that the agent would have
