@@ -1,0 +1,199 @@
+"""Pass A: what a session holds goes to a backend in chunks, and what comes back is checked item by item. Pure.
+
+A proposal counts only if its type is known, its task was a candidate, and its quote stands word for word in a message that was
+given, and is somebody's words (no summary, no copy, no recalled memory). Who said it and when is taken from that message, never
+from the backend. What does not hold is dropped and counted by its reason; the others are not touched by it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven
+from dreamkeep.memory.insight import AGENT, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, normal
+from dreamkeep.session.facts import PARTIAL, SUMMARY, SYSTEM
+from dreamkeep.session.messages import Message
+from dreamkeep.session.turns import Turn
+
+_LONGEST_TEXT = 600
+_LONGEST_QUOTE = 2000
+#: Marks of what is still somebody's own words.
+_OWN = frozenset(("", PARTIAL))
+
+
+class Checked(NamedTuple):
+    insights: list[Insight]
+    dropped: Counter[str]
+
+
+class Known:
+    """The guard against doubles: inside a reply, across chunks and across runs of one session."""
+
+    def __init__(self, insights: Iterable[Insight] = ()) -> None:
+        self._ids: set[str] = set()
+        self._texts: set[tuple[str, str]] = set()
+        for one in insights:
+            self.add(one)
+
+    def add(self, insight: Insight) -> None:
+        self._ids.add(insight.id)
+        self._texts.add((insight.type, normal(insight.text)))
+
+    def has(self, insight: Insight) -> bool:
+        return insight.id in self._ids or (insight.type, normal(insight.text)) in self._texts
+
+
+def checked(answer: object, given: Given, known: Known, *, run: str, redact: Callable[[str], str]) -> Checked:
+    """`answer` is whatever a backend gave: an Answer, or a sequence of proposals, or something else altogether."""
+    proposals = answer.proposals if isinstance(answer, Answer) else answer
+    found: list[Insight] = []
+    dropped: Counter[str] = Counter()
+    if not isinstance(proposals, Sequence) or isinstance(proposals, (str, bytes)):
+        return Checked(found, Counter({"no list of proposals": 1}))
+    places = _places(given)
+    for proposal in proposals:
+        made = _insight(proposal, given, places, run, redact)
+        if isinstance(made, str):
+            dropped[made] += 1
+        elif known.has(made):
+            dropped["duplicate"] += 1
+        else:
+            known.add(made)
+            found.append(made)
+    return Checked(found, dropped)
+
+
+def _places(given: Given) -> dict[str, tuple[Said, TurnGiven]]:
+    return {said.seq: (said, turn) for turn in given.turns if not turn.known for said in turn.messages}
+
+
+def _insight(
+    proposal: object, given: Given, places: Mapping[str, tuple[Said, TurnGiven]], run: str, redact: Callable[[str], str]
+) -> Insight | str:
+    """The insight, or why there is none."""
+    if not isinstance(proposal, Proposal) or not _is_sound(proposal):
+        return "malformed"
+    if proposal.type not in TYPES:
+        return "unknown type"
+    if proposal.task and proposal.task not in {task.id for task in given.tasks}:
+        return "unknown task"
+    first = _quote(proposal.seq, proposal.quote, given, places)
+    if isinstance(first, str):
+        return first
+    more = [_quote(seq, quote, given, places) for seq, quote in proposal.more]
+    quotes = [first, *(one for one in more if isinstance(one, Quote))]
+    said = places[proposal.seq][0]
+    return Insight(
+        insight_id(given.session, proposal.type, first.quote),
+        proposal.type,
+        redact(" ".join(proposal.text.split())),
+        given.project,
+        tuple(one._replace(quote=redact(one.quote)) for one in quotes),
+        said.at,
+        min(max(proposal.confidence, 0.0), 1.0),
+        SUGGESTED,
+        USER if said.role == USER else AGENT,
+        "dream",
+        proposal.task or (given.tasks[0].id if given.tasks else ""),
+        run,
+    )
+
+
+def _is_sound(proposal: Proposal) -> bool:
+    texts = (proposal.type, proposal.text, proposal.seq, proposal.quote, proposal.task)
+    number = proposal.confidence
+    return (
+        all(isinstance(text, str) for text in texts)
+        and 0 < len(proposal.text.strip()) <= _LONGEST_TEXT
+        and isinstance(number, (int, float))
+        and math.isfinite(number)
+        and isinstance(proposal.more, tuple)
+        and all(isinstance(one, tuple) and len(one) == 2 and all(isinstance(x, str) for x in one) for one in proposal.more)
+    )
+
+
+def _quote(seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, TurnGiven]]) -> Quote | str:
+    place = places.get(seq)
+    if place is None:
+        return "a place that was not given"
+    said, turn = place
+    if said.mark not in _OWN or said.role in (SUMMARY, SYSTEM):
+        return "not somebody's own words"
+    exact = _found(words, said)
+    if not exact:
+        return "a quote that is not there"
+    return Quote(given.session, seq, turn.id or None, exact[:_LONGEST_QUOTE])
+
+
+def _found(words: str, said: Said) -> str:
+    """The quote as it stands there; line breaks and runs of blanks may differ, nothing else. "" when it is not there."""
+    wanted = words.strip()
+    if not wanted:
+        return ""
+    for text in texts(said):
+        if wanted in text:
+            return wanted
+    pattern = r"\s+".join(map(re.escape, wanted.split()))
+    for text in texts(said):
+        if match := re.search(pattern, text):
+            return match[0]
+    return ""
+
+
+def texts(said: Said) -> Iterator[str]:
+    """What stands in a message: its text, and the texts in a tool's input."""
+    yield said.text
+    if said.tool:
+        yield from _strings(said.tool.get("input"))
+
+
+def _strings(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < 8 and isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner, depth + 1)
+    elif depth < 8 and isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner, depth + 1)
+
+
+# -- what a session holds
+
+
+_CONTEXT = 2
+
+
+def turns_given(turns: Sequence[Turn], messages: Sequence[Message], first: int, last: int) -> list[TurnGiven]:
+    """The turns of a stretch of a journal (seqs `first` to `last`), with the last ones before it as context.
+
+    What belongs to no turn goes with the turn before it.
+    """
+    states = {turn.id: turn.state for turn in turns}
+    groups: list[tuple[str, list[Message]]] = []
+    for message in messages:
+        if message.seq > last:
+            continue
+        if groups and message.turn in (None, groups[-1][0]):
+            groups[-1][1].append(message)
+        else:
+            groups.append((message.turn or "", [message]))
+    split = [(id, group, all(message.seq < first for message in group)) for id, group in groups]
+    new = [n for n, (_, _, known) in enumerate(split) if not known]
+    if not new:
+        return []
+    start = max(0, new[0] - _CONTEXT)
+    return [
+        TurnGiven(id, states.get(id, ""), tuple(_said(message) for message in group), known)
+        for n, (id, group, known) in enumerate(split)
+        if n >= start and (not known or n < new[0])
+    ]
+
+
+def _said(message: Message) -> Said:
+    seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
+    return Said(seq, message.role, message.text, message.at, message.tool, message.mark)
