@@ -30,8 +30,8 @@ _STRETCHES = 10
 # -- taking turns
 
 
-def take_turns(sides: Mapping[str, Act], rounds: int, *, warm_up: int = 3) -> dict[str, list[float]]:
-    """Seconds of every single call, by side. Who begins moves on by one each round."""
+def take_turns(sides: Mapping[str, Act], rounds: int, *, warm_up: int = 3, before: Act | None = None) -> dict[str, list[float]]:
+    """Seconds of every single call, by side. Who begins moves on by one each round. `before` each call: not measured."""
     names = list(sides)
     times: dict[str, list[float]] = {name: [] for name in names}
     clock = time.perf_counter
@@ -39,6 +39,8 @@ def take_turns(sides: Mapping[str, Act], rounds: int, *, warm_up: int = 3) -> di
         first = n % len(names)
         for name in names[first:] + names[:first]:
             act = sides[name]
+            if before:
+                before()
             began = clock()
             act()
             took = clock() - began
