@@ -473,10 +473,18 @@ class Keep:
         path = os.path.abspath(os.fspath(file))
         if not self.exists():
             raise NotFound("there is no keep to be exported", where=self.root, next="Record or ingest something first.")
-        if not view:
-            return {"file": path, **snapshot.export(self._host, self.root, path, None, progress)._asdict()}
-        counts = self._ask(lambda store: snapshot.export(self._host, self.root, path, self._pages(store), progress))
-        return {"file": path, **counts._asdict()}
+
+        def out(store: Store | None) -> snapshot.Exported | NotDurable:
+            try:
+                return snapshot.export(self._host, self.root, path, self._pages(store) if store else None, progress)
+            except NotDurable as problem:
+                return problem  # of the file, not of the index: there is no sense in asking without one
+
+        done = self._ask(out) if view else out(None)
+        if isinstance(done, NotDurable):
+            raise done
+        problems = [one._asdict() for one in done.problems]
+        return {"file": path, **done.counts._asdict(), "problems": problems}
 
     def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
         """For a journal's folder: where a snapshot has its session's page, and that page."""
@@ -487,14 +495,17 @@ class Keep:
         now = rfc3339(self._host.now())
 
         def page(journal: str) -> tuple[str, str] | None:
-            if journal not in sessions:
+            one = sessions.get(journal)
+            if one is None:
                 return None
-            one = sessions[journal]
             name = f"{journal.removeprefix(SESSIONS)[1:]}.md"
             if one.bytes > _LARGEST_PAGE:
                 # A page is made in memory, and a snapshot must not need more of it for a longer session.
                 return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
-            return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
+            try:
+                return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
+            except NotFound:
+                return None  # deleted meanwhile
 
         return page
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dreamkeep.errors import NotFound
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Fault
@@ -32,7 +33,8 @@ def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live
 
 def _session_whole(store: Store, session_id: str, alive: Alive, now: str, live: bool) -> dict[str, Any]:
     summary = store.session(session_id)
-    assert summary is not None, "the caller has resolved the id"
+    if summary is None:  # the caller has resolved the id; but it may have been deleted since
+        raise NotFound("there is no such session", where=session_id, next="`dreamkeep sessions` lists them.")
     import json
 
     state = json.loads(store.state(session_id))

@@ -417,7 +417,7 @@ def _parsed(payload: bytes) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-_IDS = ("session_id", "sessionId", "sessionID")
+IDS = ("session_id", "sessionId", "sessionID")
 #: Where agents put what belongs to the whole call.
 _INSIDE = ("input", "info", "properties", "extra")
 
@@ -425,7 +425,7 @@ _INSIDE = ("input", "info", "properties", "extra")
 def native_id(payload: Mapping[str, Any]) -> str:
     """The session's own id, "" when there is none. A subagent's payload names its parent here, and belongs to it."""
     for place in (payload, *(table(payload.get(key)) for key in _INSIDE)):
-        for key in _IDS:
+        for key in IDS:
             if found := text(place.get(key)):
                 return found
     return ""

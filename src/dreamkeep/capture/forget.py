@@ -6,10 +6,11 @@ session nobody ever saw. Asked only by a deletion, which must leave no word behi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 
 from dreamkeep.capture import spool
-from dreamkeep.capture.drain import LOCK, named_session
+from dreamkeep.capture.drain import IDS, LOCK, named_session
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, read_file
 from dreamkeep.journal.erase import rewrite
@@ -60,16 +61,26 @@ def _forget_call(host: Host, folder: str, name: str, session: str) -> None:
     entry = spool.entry(finished)
     if entry is None:
         return
-    data = read_file(host, f"{folder}/{name}")
+    try:
+        data = read_file(host, f"{folder}/{name}")
+    except FileNotFoundError:
+        if finished != name:  # its hook has just finished it
+            _forget_call(host, folder, finished, session)
+        return
     torn = finished != name and any(mark in data for mark in marks_of(session, ()))
     if torn or named_session(entry.agent, data) == session:
         host.remove(f"{folder}/{name}")
 
 
 def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
-    """Bytes by which something unreadable is known to be of this session."""
+    """Bytes by which something unreadable is known to be of this session. A short id counts where it stands for an id."""
     native = session.partition(":")[2]
-    return [text.encode() for text in (*taps, native) if len(text) >= _TELLING]
+    quoted = [json.dumps(session, ensure_ascii=False)]
+    if len(native) < _TELLING:
+        quoted += [f'"{key}":{space}{json.dumps(native, ensure_ascii=False)}' for key in IDS for space in ("", " ")]
+    # As it stands, and as it stands in a text that is itself in JSON.
+    inside = [json.dumps(text, ensure_ascii=False)[1:-1] for text in quoted]
+    return [text.encode() for text in (*(t for t in (*taps, native) if len(t) >= _TELLING), *quoted, *inside)]
 
 
 def erase_in_keep(host: Host, root: str, session: str, taps: Collection[str]) -> int:
@@ -128,8 +139,6 @@ def _without(body: bytes, frame: Frame, session: str) -> bytes | None:
 
 def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[str]:
     """Long events of which something is to be erased: then all their pieces go, by the event's id."""
-    import json
-
     found = set()
     for frame, body in bodies(Reading(host, f"{root}/{KEEP}", raw=True), (Kind.TAP_FRAMES, Kind.HOOK_FIRED)):
         if "chunked" not in frame:

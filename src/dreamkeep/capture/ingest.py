@@ -356,7 +356,7 @@ class Ingest:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
     def name_of(self, source: Source) -> str:
-        return rejoin.name_of(self._host, source.role, source.path)
+        return source.name or rejoin.name_of(self._host, source.role, source.path)
 
     def about(self, source: Source) -> dict[str, Any]:
         path = os.path.abspath(source.path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,14 +1,24 @@
-"""What another copy of a session's journal has of a source, and ours has not: taken over as one more generation of that source."""
+"""What another copy of a session's journal has of a source, and ours has not: taken over as one more generation of that source.
+
+Rows of a database that are not here at all are added; one that is here in another version stays: nobody can tell which is newer.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from dreamkeep.capture import rejoin
-from dreamkeep.capture.ingest import Ingest
-from dreamkeep.capture.sources import LINES, LINES_ZST, TEXT, Source
+from dreamkeep.capture import rejoin, rows
+from dreamkeep.capture.content import FRAME
+from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.sources import LINES, LINES_ZST, ROWS, TEXT, Source
+from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.session.raw import pack, unpack
+
+_TRIES = 8
 
 
 class Bytes:
@@ -29,20 +39,42 @@ class Bytes:
 
 def regain(host: Host, root: str, ingest: Ingest, session: str, name: str, other: str) -> str:
     """`other`: the folder of the other journal. "" when all was here or is now, else why not."""
-    ours, theirs = (rejoin.lines(host, folder, name) for folder in (f"{root}/{folder_of(session)}", other))
-    if set(theirs) <= set(ours):
-        return ""
     said = rejoin.sources(host, other).get(name, {})
-    if said.get("form") not in (LINES, LINES_ZST, TEXT):
-        return f"{name} differs and can't be joined: what is here stays"
     agent, _, native = session.partition(":")
-    form = TEXT if said["form"] == TEXT else LINES  # whatever it was packed in, here it is plain
-    source = Source(agent, str(said["path"]), form, native, str(said["role"]))
-    content = Bytes(b"".join(union(ours, theirs)))
-    if ours:
+    # Known by the name it has there: on this machine its path may lead elsewhere. Whatever it was packed in, here it is plain.
+    form = LINES if said.get("form") == LINES_ZST else str(said.get("form"))
+    source = Source(agent, str(said.get("path")), form, native, str(said.get("role")), name=name)
+    ours = f"{root}/{folder_of(session)}"
+    for _ in range(_TRIES):
+        try:
+            if form == ROWS:
+                return _rows(host, ingest, session, source, ours, other)
+            return _lines(host, ingest, source, ours, other)
+        except Overtaken:
+            continue
+    return f"{name}: others keep writing the same; import again"
+
+
+def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -> str:
+    here, there = (rejoin.lines(host, folder, source.name) for folder in (ours, theirs))
+    here, there = _without_begun(here, there), _without_begun(there, here)
+    if not Counter(there) - Counter(here):
+        return ""
+    if source.form not in (LINES, TEXT):
+        return f"{source.name} differs and can't be joined: what is here stays"
+    content = Bytes(b"".join(union(here, there)))
+    if here:
         ingest.take_again(source, content)
         return ""
     return ingest.take_whole(source, content).problem or ""
+
+
+def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:
+    """Without a last line that was still being written, if the other copy has it whole."""
+    begun = lines[-1] if lines else b"\n"
+    if begun.endswith(b"\n") or not any(line.startswith(begun) and line != begun for line in other):
+        return lines
+    return lines[:-1]
 
 
 def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
@@ -50,6 +82,47 @@ def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
     left = iter(theirs)
     if all(line in left for line in ours):
         return list(theirs)
-    known = set(ours)
+    known = Counter(ours)
+    more = []
+    for line in theirs:
+        if known[line]:
+            known[line] -= 1
+        else:
+            more.append(line)
     ended = [line if line.endswith(b"\n") else line + b"\n" for line in ours]
-    return [*ended, *(line for line in theirs if line not in known)]
+    return [*ended, *more]
+
+
+def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, theirs: str) -> str:
+    here, there = _row_lines(host, ours, source.name), _row_lines(host, theirs, source.name)
+    key = f"src:{source.name}"
+    word = ingest.journals.writer(session).carried(key)
+    before = [ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {key: "rows"})] if word is None else []
+    for lines in _batches([there[row] for row in there if row not in here]):
+        body = pack({"source": source.name, "role": source.role}, lines)
+        # Carries nothing: how far the database here was read stays as it is.
+        ingest.append_if(session, [*before, ingest.event(Kind.SOURCE_ROWS, body)], {key: word})
+        word, before = word or "rows", []
+    differ = sum(1 for row, line in there.items() if row in here and rows.key_of(line) != rows.key_of(here[row]))
+    return f"{source.name}: {differ} rows differ: what is here stays" if differ else ""
+
+
+def _row_lines(host: Host, folder: str, name: str) -> dict[str, bytes]:
+    """Each row's last line."""
+    found: dict[str, bytes] = {}
+    for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)):
+        if b'"source":"%b"' % name.encode() in raw[:200]:
+            found.update((rows.key_of(line)[0], line) for line in unpack(raw))
+    return found
+
+
+def _batches(lines: Sequence[bytes]) -> list[list[bytes]]:
+    found: list[list[bytes]] = []
+    size = FRAME
+    for line in lines:
+        if size >= FRAME:
+            found.append([])
+            size = 0
+        found[-1].append(line)
+        size += len(line)
+    return found

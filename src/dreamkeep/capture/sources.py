@@ -24,7 +24,7 @@ class Source(NamedTuple):
     """`session`: the native id of the session it belongs to; "" when only its head can tell (`identify`), or when it holds many.
 
     `role`: which of a session's sources it is, e.g. "main", "subagent", "turns", "backup", or one of `BESIDE`. `parent`: of a
-    subagent, whose.
+    subagent, whose. `name`: by what its journal knows it, where that is not to be found out from its path.
     """
 
     agent: str
@@ -33,6 +33,7 @@ class Source(NamedTuple):
     session: str = ""
     role: str = "main"
     parent: str = ""
+    name: str = ""
 
 
 class Discovery(Protocol):

@@ -15,7 +15,7 @@ from dreamkeep.errors import Failed
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, replace_file
 from dreamkeep.journal import parts
-from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse
+from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse, salvage
 
 #: What to do with a frame: None leaves it; else the body that it shall have, b"" for none at all.
 Change = Callable[[Frame, bytes], "bytes | None"]
@@ -27,11 +27,14 @@ _WAIT_S = 60.0
 def rewrite(host: Host, folder: str, change: Change, marks: Collection[bytes] = ()) -> int:
     """Erase in every part of a journal what `change` says, each part old or new as a whole. How many frames were erased.
 
-    A damaged line that holds one of `marks` is overwritten, and stays damage of the same length.
+    A damaged stretch that holds one of `marks` is overwritten, and stays damage of the same length.
     """
     guard = host.open_lock(f"{folder}/{parts.LOCK}")
     try:
         lock(host, guard, where=folder, wait_s=_WAIT_S)
+        for name in host.names(folder):
+            if name.endswith(".tmp"):  # made under this lock (compression), so whoever made it is dead
+                host.remove(f"{folder}/{name}")
         return sum(_rewrite_part(host, folder, part, guard, change, marks) for part in parts.numbers(host, folder))
     finally:
         host.close(guard)
@@ -61,14 +64,32 @@ def _changed(line: bytes, change: Change, marks: Collection[bytes]) -> bytes:
     text = line.removesuffix(b"\n")
     end = line[len(text) :]
     frame = parse(text)
-    if frame is None:
-        return b"-" * len(text) + end if any(mark in text for mark in marks) else line
+    if frame is not None:
+        return _changed_frame(text, frame, change) + end
+    pieces: list[bytes] = []
+    done = 0
+    for at, piece in salvage(text):  # good frames that are glued to something: theirs is the same right
+        found = parse(piece)
+        if found is not None:
+            pieces += [_blotted(text[done:at], marks), _changed_frame(piece, found, change)]
+            done = at + len(piece)
+    return b"".join([*pieces, _blotted(text[done:], marks), end])
+
+
+def _changed_frame(text: bytes, frame: Frame, change: Change) -> bytes:
     body = change(frame, text)
-    return line if body is None else erased(text, frame, body) + end
+    return text if body is None else erased(text, frame, body)
+
+
+def _blotted(text: bytes, marks: Collection[bytes]) -> bytes:
+    return b"-" * len(text) if any(mark in text for mark in marks) else text
 
 
 def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
-    """The line with another, shorter body (b"": none, and then it is of no kind but erased), at the same length and checksum."""
+    """The line with another, shorter body (b"": none, and then it is of no kind but erased), at the same length and checksum.
+
+    Where the body is not so much shorter that the filling has room, all of it goes.
+    """
     kind = frame["kind"].encode() if body else Kind.JOURNAL_ERASED.encode()
     head = b'{"id":"%b","kind":"%b","at":"%b"' % (frame["id"].encode(), kind, frame["at"].encode())
     head += _carry(line) + (b',"body":%b,"erased":"' % body[:-1] if body else b',"body":{"erased":"')
@@ -76,6 +97,8 @@ def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
     was = f',"was":{frame["was"]}'.encode() if "was" in frame else b""
     foot = foot[:2] + was + foot[2:]
     room = len(line) - CRC_SIZE - len(head) - len(foot) - _FREE
+    if room < 0 and body:
+        return erased(line, frame, b"")
     if room < 0:
         raise Failed(
             "a frame is too short to be erased in its place", where=frame["id"], next="Report this; nothing was changed."

@@ -175,6 +175,16 @@ def forms_agree(host: Host, folder: str, part: int) -> bool:
         return all(block == plain.read(len(block)) for block in _blocks(cold)) and not plain.read(1) and not is_damaged(cold)
 
 
+_FROZEN = b"\x28\xb5\x2f\xfd"
+
+
+def thawed_blocks(source: BinaryIO) -> Iterator[bytes]:
+    """A file's bytes; of a compressed one those that were compressed, as far as they can be read."""
+    cold = source.read(len(_FROZEN)) == _FROZEN
+    source.seek(0)
+    return _blocks(io.BufferedReader(_Thawed(source), _BLOCK) if cold else source)
+
+
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
     while block := source.read(_BLOCK):
         yield block

@@ -397,8 +397,9 @@ def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[F
         kind = frame["kind"]
         if kind == Kind.CHUNK:
             body = frame["body"]
-            if body["of"] != of:
-                # Pieces of one event lie together, so only one event's pieces are ever held.
+            if body["of"] != of or body.get("n") == 0:
+                # Pieces of one event lie together, so only one event's pieces are ever held. From the first on they are told
+                # again when some were lost.
                 of, pieces = body["of"], []
             pieces.append(body["text"])
         elif kind in _BOOK_KEEPING:

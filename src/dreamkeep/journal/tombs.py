@@ -18,10 +18,11 @@ class Tombstones:
     def has(self, session: str) -> bool:
         reading = Reading(self._host, self._folder, self._position)
         for _, event in events(reading):
+            said = str(event.body.get("session"))  # anybody may have written it: what names none buries none
             if event.kind == Kind.SESSION_DELETED:
-                self._dead.add(event.body["session"])
+                self._dead.add(said)
             elif event.kind == Kind.SESSION_UNDELETED:
-                self._dead.discard(event.body["session"])
+                self._dead.discard(said)
         if reading.position.seq:
             self._position = reading.position
         return session in self._dead

@@ -6,6 +6,7 @@ An intent file comes before the tombstone only so that unfinished work is found 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
@@ -13,9 +14,11 @@ from dreamkeep.capture import forget
 from dreamkeep.errors import Busy
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
+from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.recovery import staging
 
 INTENTS = "state/deleting"
 LOCK = "state/delete.lock"
@@ -23,6 +26,8 @@ _WAIT_S = 60.0
 ASIDE = "aside"
 #: Says what a repair did, in names and digests; the bytes that it kept lie beside it.
 _LEDGER = "undo.json"
+#: Named by the session it belongs to (`places.folder_of`): what another one's words say of this one stays.
+_OF_A_SESSION = re.compile(r"[a-z0-9_-]*-[0-9a-f]{16}\.")
 
 
 class Deleting:
@@ -85,31 +90,54 @@ class Deleting:
         """What is known only from the journal comes before the journal: a crash in between must not lose the trail."""
         name = folder_of(session)
         folder = f"{self._root}/{name}"
-        taps = forget.connections(self._host, folder)
-        forget.forget_spooled(self._host, self._root, session)
-        forget.erase_in_keep(self._host, self._root, session, taps)
-        self._remove_aside(os.path.basename(name), forget.marks_of(session, taps))
+        forget_outside(self._host, self._root, session, forget.connections(self._host, folder))
+        self._sweep_imports()
         if self._host.stat(folder) is not None:
             self._journals.writer(session).remove()
         self._forget(name)
         self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
 
-    def _remove_aside(self, prefix: str, marks: Collection[bytes]) -> None:
-        """What was set aside of its journal; of the keep's own, what holds something of it; and its copies in undo ledgers."""
-        folder = f"{self._root}/{ASIDE}"
-        if self._host.stat(folder) is None:
-            return
-        for name in self._host.names(folder):
-            inside = self._host.stat(f"{folder}/{name}")
-            if inside and inside.is_folder:
-                for kept in self._host.names(f"{folder}/{name}"):
-                    self._remove_if(f"{folder}/{name}/{kept}", prefix, marks)
-                self._host.sync_folder(f"{folder}/{name}")
-            else:
-                self._remove_if(f"{folder}/{name}", prefix, marks)
-        self._host.sync_folder(folder)
+    def _sweep_imports(self) -> None:
+        try:
+            with staging.alone(self._host, self._root, wait_s=0):
+                staging.sweep(self._host, self._root)
+        except Busy:
+            pass  # an import is at work: it takes in nothing of this session, and clears up by itself
 
-    def _remove_if(self, path: str, prefix: str, marks: Collection[bytes]) -> None:
-        name = os.path.basename(path)
-        if name != _LEDGER and (name.startswith(f"{prefix}.") or any(mark in read_file(self._host, path) for mark in marks)):
-            self._host.remove(path)
+
+def forget_outside(host: Host, root: str, session: str, taps: Collection[str]) -> None:
+    """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
+    forget.forget_spooled(host, root, session)
+    forget.erase_in_keep(host, root, session, taps)
+    _remove_aside(host, f"{root}/{ASIDE}", session, forget.marks_of(session, taps))
+
+
+def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes]) -> None:
+    """What was set aside of its journal; of what belongs to no session, whatever holds something of it; also in undo ledgers."""
+    if host.stat(folder) is None:
+        return
+    for name in host.names(folder):
+        path = f"{folder}/{name}"
+        at = host.stat(path)
+        if at and at.is_folder:
+            _remove_aside(host, path, session, marks)
+        elif name != _LEDGER and (_is_of(name, session) or (not _OF_A_SESSION.match(name) and _holds(host, path, marks))):
+            host.remove(path)
+    host.sync_folder(folder)
+
+
+def _is_of(name: str, session: str) -> bool:
+    return name.startswith(f"{os.path.basename(folder_of(session))}.")
+
+
+def _holds(host: Host, path: str, marks: Collection[bytes]) -> bool:
+    """Looked through in blocks that overlap; a copy of a cold part as what it holds."""
+    longest = max(map(len, marks), default=1)
+    held = b""
+    with host.open_stream(path) as plain:
+        for block in parts.thawed_blocks(plain):
+            held += block
+            if any(mark in held for mark in marks):
+                return True
+            held = held[-longest:]
+    return False

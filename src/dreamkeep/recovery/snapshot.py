@@ -1,9 +1,10 @@
 """A keep as one file, out and checked: `export`, `verify`. What it holds is told in `docs/snapshot.md`.
 
     dreamkeep-snapshot.json   format and whose keep it is; first, so that an older program can refuse
+    spool/…                   hook calls not yet journaled
     keep.toml                 settings
     journal/…                 every part, uncompressed, byte for byte: the truth
-    aside/… spool/… pages/…   what was set aside; hook calls not yet journaled; pages
+    aside/… pages/…           what was set aside; pages
     view/AGENT/….md           each session for people to read; nothing is imported from here
     manifest.json             names, sizes and digests of all; last, so that a cut file shows
 
@@ -12,12 +13,16 @@ Caches, locks and the index are not in it: they are made again.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
-from dreamkeep.errors import BadUsage, Failed, from_os
+from dreamkeep.capture.drain import LOCK as DRAINING
+from dreamkeep.capture.spool import SPOOL
+from dreamkeep.errors import BadUsage, DreamkeepError, Failed, from_os
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, write_all
 from dreamkeep.journal import parts
@@ -31,9 +36,13 @@ MANIFEST = "manifest.json"
 TOML = "keep.toml"
 VIEW = "view"
 #: Folders whose files go in as they are.
-FOLDERS = ("aside", "spool", "pages")
+FOLDERS = ("aside", SPOOL, "pages")
 _BLOCK = 1 << 20
-_WAIT_S = 10.0
+#: What our own two entries may be at most: they are read whole.
+_LARGEST = 256 << 20
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_WAIT_S = 60.0
 
 #: (done, of how many)
 Progress = Callable[[int, int], None]
@@ -64,37 +73,98 @@ class Verified(NamedTuple):
 # -- export
 
 
-def export(host: Host, root: str, path: str, view: Views | None, progress: Progress | None = None) -> Counts:
+class Exported(NamedTuple):
+    """`problems`: what could not be read, and so is not in it, or not whole."""
+
+    counts: Counts
+    problems: Sequence[Bad]
+
+
+def export(host: Host, root: str, path: str, view: Views | None, progress: Progress | None = None) -> Exported:
     """`view`: what people shall read of the session in this journal folder; none for a snapshot without pages."""
+    _check_place(host, root, path)
     temp = f"{path}.{host.random(8).hex()}.tmp"
-    if host.stat(path) is not None:
-        raise BadUsage("there is a file of that name", where=path, next="Choose another name, or take that one away.")
     try:
         handle = host.create(temp)
     except OSError as problem:
-        raise from_os(problem, "making the snapshot", path) from problem
+        raise _no_place(problem, path) from problem
     try:
         try:
-            counts = _Export(host, root, view, Packer(lambda data: write_all(host, handle, data)), progress).run()
+            work = _Export(host, root, view, Packer(lambda data: write_all(host, handle, data)), progress)
+            counts = work.run()
             host.sync(handle)
         finally:
             host.close(handle)
-        host.link(temp, path)  # create-or-fail
-        host.remove(temp)
+        _publish(host, temp, path)
+        host.sync_folder(_above(path))
     except BaseException as problem:
         _discard(host, temp)
+        if isinstance(problem, FileExistsError):
+            raise _taken(path) from problem
         if isinstance(problem, OSError):
             raise from_os(problem, "writing the snapshot", path) from problem
         raise
-    host.sync_folder(path.rpartition("/")[0] or ".")
-    return counts
+    return Exported(counts, work.problems)
+
+
+def _check_place(host: Host, root: str, path: str) -> None:
+    """Not in the keep: it would hold what is deleted there later, and the next snapshot would hold this one."""
+    folder = _above(path)
+    try:
+        at, taken = host.stat(folder), host.stat(path) is not None
+    except OSError as problem:
+        raise _no_place(problem, path) from problem
+    if taken:
+        raise _taken(path)
+    if at is None or not at.is_folder:
+        raise BadUsage("there is no such folder", where=folder, next="Make it first, or choose another.")
+    if f"{host.real_path(folder)}/".startswith(f"{host.real_path(root)}/"):
+        raise BadUsage("a snapshot can't lie inside the keep", where=path, next="Choose another folder.")
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _taken(path: str) -> BadUsage:
+    return BadUsage("there is a file of that name", where=path, next="Choose another name, or take that one away.")
+
+
+def _no_place(problem: OSError, path: str) -> DreamkeepError:
+    if problem.errno in _REFUSED:
+        return BadUsage(f"no file can be made there ({problem.strerror})", where=path, next="Choose another folder or name.")
+    return from_os(problem, "making the snapshot", path)
+
+
+def _publish(host: Host, temp: str, path: str) -> None:
+    """Create-or-fail, also on a disk where no file can have two names (a stick, some network disks)."""
+    try:
+        host.link(temp, path)
+        host.remove(temp)
+        return
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+    host.close(host.create(path))  # ours from now on, so nobody else's is replaced
+    try:
+        host.replace(temp, path)
+    except OSError:
+        host.remove(path)
+        raise
 
 
 def _discard(host: Host, path: str) -> None:
     try:
         host.remove(path)
     except OSError:
-        pass  # the disk that failed us; the name says what it is
+        pass  # it has its name already, or the disk failed us; the name says what it is
+
+
+class _End(NamedTuple):
+    """Up to where a journal goes out: its last part, and how long that is (None: all of it)."""
+
+    part: int
+    size: int | None
 
 
 class _Export:
@@ -105,18 +175,24 @@ class _Export:
         self._packer = packer
         self._progress = progress
         self._listed: list[Header] = []
+        self.problems: list[Bad] = []
 
     def run(self) -> Counts:
         journals = [KEEP, *session_folders(self._host, self._root)]
         self._add_bytes(ABOUT, _json({"format": FORMAT, "keep": keep_id(self._host, self._root)}))
+        with self._nobody_drains():
+            # Of one moment: a hook call is in the spool or in a journal, and in no snapshot it is in both or in none.
+            for name in files_below(self._host, self._root, SPOOL):
+                self._add_file(name)
+            ends = {journal: self._end(journal) for journal in journals}
         if self._host.stat(f"{self._root}/{TOML}"):
             self._add_file(TOML)
         for n, journal in enumerate(journals):
-            self._add_journal(journal)
+            self._add_journal(journal, ends[journal])
             if self._progress:
                 self._progress(n + 1, len(journals))
         for folder in FOLDERS:
-            for name in files_below(self._host, self._root, folder):
+            for name in files_below(self._host, self._root, folder) if folder != SPOOL else ():
                 self._add_file(name)
         if self._view:
             for journal in journals[1:]:
@@ -127,61 +203,92 @@ class _Export:
         self._packer.end()
         return counts
 
-    def _add_journal(self, journal: str) -> None:
-        """Up to where it is written now: appends that come meanwhile are for the next snapshot."""
+    @contextmanager
+    def _nobody_drains(self) -> Iterator[None]:
+        path = f"{self._root}/{DRAINING}"
+        try:
+            handle = self._host.open_read(path)
+        except FileNotFoundError:
+            yield  # nobody ever drained here
+            return
+        try:
+            lock(self._host, handle, where=path, wait_s=_WAIT_S, shared=True)
+            yield
+        finally:
+            self._host.close(handle)
+
+    def _end(self, journal: str) -> _End:
+        """Seen while nobody writes: an append is there whole or not at all. What comes later is for the next snapshot."""
         folder = f"{self._root}/{journal}"
-        last, size = _end(self._host, folder)
-        for part in parts.numbers(self._host, folder):
-            if part > last:
-                break
-            limit = size if part == last else None
-            header = _measured(f"{journal}/{parts.name(part)}", _part_blocks(self._host, folder, part, limit))
-            self._packer.add(header, _part_blocks(self._host, folder, part, limit))
-            self._listed.append(header)
+        try:
+            handle = self._host.open_read(f"{folder}/{parts.LOCK}")
+        except (FileNotFoundError, NotADirectoryError):
+            return self._last(folder)  # a journal that somebody copied here; or no journal at all
+        try:
+            lock(self._host, handle, where=folder, wait_s=_WAIT_S, shared=True)
+            return self._last(folder)
+        finally:
+            self._host.close(handle)
+
+    def _last(self, folder: str) -> _End:
+        numbers = self._numbers(folder)
+        plain = self._host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
+        return _End(numbers[-1] if numbers else 0, plain.size if plain else None)
+
+    def _numbers(self, folder: str) -> list[int]:
+        try:
+            return parts.numbers(self._host, folder)
+        except NotADirectoryError:
+            return []  # a file that some program left there
+
+    def _add_journal(self, journal: str, end: _End) -> None:
+        folder = f"{self._root}/{journal}"
+        for part in self._numbers(folder):
+            if part <= end.part:
+                self._add_part(folder, part, f"{journal}/{parts.name(part)}", end.size if part == end.part else None)
+
+    def _add_part(self, folder: str, part: int, name: str, limit: int | None) -> None:
+        try:
+            with parts.stream(self._host, folder, part) as source:
+                header = _measured(name, _blocks(source, limit))
+                damaged = parts.is_damaged(source)
+        except OSError as problem:
+            if self._host.stat(folder) is not None:  # else it was deleted just now
+                self._tell(name, problem)
+            return
+        if damaged:
+            self.problems.append(
+                Bad(name, "the compressed part is damaged: what follows can't be read, and is not in the snapshot")
+            )
+        try:
+            with parts.stream(self._host, folder, part) as source:
+                self._add(header, _blocks(source, header.size))
+        except FileNotFoundError as problem:
+            raise Failed("it changed while it was read", where=name, next="Export again.") from problem
 
     def _add_file(self, name: str) -> None:
-        header = _measured(name, _file_blocks(self._host, f"{self._root}/{name}"))
-        self._packer.add(header, _file_blocks(self._host, f"{self._root}/{name}"))
-        self._listed.append(header)
+        """Opened once: it may be taken away or replaced while it is read twice, or grow."""
+        try:
+            with self._host.open_stream(f"{self._root}/{name}") as source:
+                header = _measured(name, _blocks(source, None))
+                source.seek(0)
+                self._add(header, _blocks(source, header.size))
+        except FileNotFoundError:
+            pass  # drained, or deleted
+        except OSError as problem:
+            if self._packer.writing:
+                raise
+            self._tell(name, problem)
 
     def _add_bytes(self, name: str, data: bytes) -> None:
-        header = _measured(name, [data])
-        self._packer.add(header, [data])
+        self._add(_measured(name, [data]), [data])
+
+    def _add(self, header: Header, blocks: Iterable[bytes]) -> None:
+        self._packer.add(header, blocks)
         self._listed.append(header)
 
-
-def _end(host: Host, folder: str) -> tuple[int, int | None]:
-    """The last part and its length, seen while nobody writes: an append is there whole or not at all."""
-    try:
-        handle = host.open_read(f"{folder}/{parts.LOCK}")
-    except FileNotFoundError:
-        return _last(host, folder)  # a journal that somebody copied here
-    try:
-        lock(host, handle, where=folder, wait_s=_WAIT_S, shared=True)
-        return _last(host, folder)
-    finally:
-        host.close(handle)
-
-
-def _last(host: Host, folder: str) -> tuple[int, int | None]:
-    numbers = parts.numbers(host, folder)
-    if not numbers:
-        return 0, None
-    plain = host.stat(f"{folder}/{parts.name(numbers[-1])}")
-    return numbers[-1], plain.size if plain else None
-
-
-def _part_blocks(host: Host, folder: str, part: int, limit: int | None) -> Iterator[bytes]:
-    with parts.stream(host, folder, part) as source:
-        yield from _blocks(source, limit)
-
-
-def _file_blocks(host: Host, path: str) -> Iterator[bytes]:
-    source = host.open_stream(path)
-    try:
-        yield from _blocks(source, None)
-    finally:
-        source.close()
+    def _tell(self, name: str, problem: OSError) -> None:
+        self.problems.append(Bad(name, f"it can't be read ({problem.strerror or type(problem).__name__})"))
 
 
 def _blocks(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
@@ -270,7 +377,8 @@ class Opened:
         self._file = Unpacker(self._source)
         self.about: dict[str, Any] = {}
         self.seen: list[Header] = []
-        self._manifest: list[Header] | None = None
+        self._names: set[str] = set()
+        self._manifest: set[Header] | None = None
         self.digest = ""
         self._more: list[Bad] = []
 
@@ -296,21 +404,27 @@ class Opened:
             if header.name == ABOUT:
                 self._introduce(_small(blocks))
             elif header.name == MANIFEST:
-                self._check(_small(blocks))
+                self._read_manifest(_small(blocks))
+                continue
+            elif header.name in self._names:
+                self._more.append(Bad(header.name, "it is there twice"))
                 continue
             else:
                 yield header, blocks
+            self._names.add(header.name)
             self.seen.append(header)
         if first:
             raise Failed("this is no snapshot", where=self._path, next="Name a file that `dreamkeep snapshot export` wrote.")
         if self._manifest is None or not self._file.ended:
             self._more.append(Bad(MANIFEST, "the end is missing: the file was cut or damaged"))
+        if self._manifest is not None:
+            self._compare(self._manifest, set(self.seen))
 
     def _introduce(self, data: bytes) -> None:
         try:
             said = json.loads(data)
             newer = said["format"] > FORMAT
-        except (ValueError, KeyError, TypeError):
+        except _NONSENSE:
             self._more.append(Bad(ABOUT, "it can't be read"))
             return
         if newer:
@@ -321,21 +435,35 @@ class Opened:
             )
         self.about = said
 
-    def _check(self, data: bytes) -> None:
+    def _read_manifest(self, data: bytes) -> None:
         try:
-            listed = [Header(e["name"], e["size"], e["sha256"]) for e in json.loads(data)["entries"]]
-        except (ValueError, KeyError, TypeError):
+            self._manifest = {Header(e["name"], e["size"], e["sha256"]) for e in json.loads(data)["entries"]}
+        except _NONSENSE:
             self._more.append(Bad(MANIFEST, "it can't be read"))
             return
-        self._manifest = listed
         self.digest = hashlib.sha256(data).hexdigest()
-        whole = set(self.seen)
-        self._more += [Bad(one.name, "it is in the manifest, and not in the file") for one in listed if one not in whole]
+
+    def _compare(self, listed: set[Header], found: set[Header]) -> None:
+        self._more += [
+            Bad(str(one.name), "it is in the manifest, and not in the file") for one in sorted(listed - found, key=str)
+        ]
+        self._more += [Bad(one.name, "it is in the file, and not in the manifest") for one in sorted(found - listed)]
+
+
+#: What JSON of somebody else does to code that believes in it.
+_NONSENSE = (ValueError, KeyError, TypeError, RecursionError)
 
 
 def _small(blocks: Iterator[bytes]) -> bytes:
+    held: list[bytes] = []
+    left = _LARGEST
     try:
-        return b"".join(blocks)
+        for block in blocks:
+            held.append(block)
+            left -= len(block)
+            if left < 0:
+                return b""  # not ours: nobody may make us hold more
+        return b"".join(held)
     except Damaged:
         return b""
 

@@ -22,6 +22,8 @@ _FOOT = struct.Struct("<IIIII")
 _PIECE = 1 << 20
 #: zstd may make incompressible bytes a little longer, never more than this.
 _LARGEST = _PIECE + (_PIECE >> 7) + 1024
+#: How much is read at once while a block is looked for.
+_AHEAD = 1 << 16
 _LEVEL = 6
 _TAR = 512
 _DIGEST = "comment"  # the one keyword that no tar complains of
@@ -52,6 +54,8 @@ class Packer:
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._entry = 0
+        #: Whether some of an entry was written, and not all of it: then there is no way back.
+        self.writing = False
 
     def add(self, header: Header, blocks: Iterable[bytes]) -> None:
         """`blocks` must be exactly what the header says: nobody can take back what was written."""
@@ -66,11 +70,14 @@ class Packer:
             left -= len(block)
             held += block
             while len(held) > _PIECE:
+                self.writing = True
                 self._block(piece, held[:_PIECE], last=False)
                 held, piece = held[_PIECE:], piece + 1
         if left or digest.hexdigest() != header.digest:
             raise Failed("it changed while it was read", where=header.name, next="Export again.")
+        self.writing = True
         self._block(piece, held + b"\0" * (-header.size % _TAR), last=True)
+        self.writing = False
         self._entry += 1
 
     def end(self) -> None:
@@ -216,7 +223,7 @@ class Unpacker:
         self._at += passed
         while (found := held.find(_MAGIC)) < 0:
             keep = held[-len(_MAGIC) + 1 :]
-            more = self._source.read(_PIECE)
+            more = self._source.read(_AHEAD)
             self._at += len(held) - (len(keep) if more else 0)
             if not more:
                 return b""
@@ -225,7 +232,8 @@ class Unpacker:
         return held[found:]
 
     def _fill(self, held: bytes, size: int) -> bytes:
-        while len(held) < size and (more := self._source.read(max(_PIECE, size - len(held)))):
+        """Not more than is asked for: what lies in `held` is copied with every block that is taken from it."""
+        while len(held) < size and (more := self._source.read(size - len(held))):
             held += more
         return held
 

@@ -6,11 +6,14 @@ crash leaves what was done, and importing again does the rest. A name that could
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
-from dreamkeep.errors import Deleted, DreamkeepError, Refused, from_os
+from dreamkeep.capture import forget
+from dreamkeep.errors import Busy, Deleted, DreamkeepError, NotDurable, Refused, from_os
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, make_folders, write_all
 from dreamkeep.journal import parts
@@ -19,12 +22,23 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.recovery.delete import forget_outside
 from dreamkeep.recovery.snapshot import FOLDERS, TOML, VIEW, Opened, Progress
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
-from dreamkeep.recovery.snapshot_merge import Ours, lacking, wanted
+from dreamkeep.recovery.snapshot_merge import Ours, batches, lacking, wanted
+from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
 
-_PART = re.compile(r"(journal/keep|journal/sessions/[a-z0-9-]{1,32}/[^/]{1,120})/([0-9]{6,12})\.jsonl")
+#: Seven digits are 40 TB of one session: a higher number is none of ours.
+_PART = re.compile(r"(journal/keep|journal/sessions/[a-z0-9-]{1,32}/[^/]{1,120})/([0-9]{6}|[1-9][0-9]{6})\.jsonl")
+#: What names the paths that an undo restores.
+_LEDGER = re.compile(r"aside/repair-[^/]*/undo\.json")
 _BATCH = 500
+_BATCH_BYTES = 4 << 20
+_TRIES = 8
+_WAIT_S = 10.0
+#: What frames that others made do to code that believes in them.
+STRANGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+_NO_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EILSEQ)
 
 #: (session, name of a source, folder of the staged journal): take over what that source has there and not here; or why not.
 Regain = Callable[[str, str, str], str]
@@ -52,42 +66,58 @@ class Importing:
         self._path = path
         self._journals = journals
         self._regain = regain
-        self._staging = f"{root}/state/importing-{host.random(8).hex()}"
+        self._staging = f"{root}/{new_staging(host)}"
         self._skipped: list[tuple[str, str]] = []
         self._bad: list[Bad] = []
         self._counts = {"added": 0, "merged": 0, "unchanged": 0, "events": 0, "files": 0}
+        #: Sessions that were refused because they are deleted here, and the taps through which they were seen there.
+        self._refused: dict[str, set[str]] = {}
+        self._dead_names: frozenset[str] | None = None
 
     def run(self, progress: Progress | None = None) -> Imported:
         opened = Opened(self._host, self._path)
         try:
             at = self._host.stat(self._path)
-            for journal, found in _grouped(opened.entries()):
-                self._take(journal, found)
-                if progress:
-                    progress(opened.passed, at.size if at else 0)
+            with ExitStack() as held:
+                for n, (journal, found) in enumerate(_grouped(opened.entries())):
+                    if n == 0:  # not before: of a file that is no snapshot nothing is to be seen here
+                        held.enter_context(alone(self._host, self._root, wait_s=_WAIT_S))
+                        sweep(self._host, self._root)
+                        held.callback(sweep, self._host, self._root)
+                    self._take(journal, found)
+                    if progress:
+                        progress(opened.passed, at.size if at else 0)
+                for session, taps in sorted(self._refused.items()):
+                    forget_outside(self._host, self._root, session, taps)
         except OSError as problem:
-            raise from_os(problem, "importing", str(problem.filename or self._path)) from problem
+            raise from_os(problem, "importing", str(problem.filename or self._root)) from problem
         finally:
             opened.close()
-            self._clear()
         return Imported(**self._counts, skipped=tuple(self._skipped), bad=(*opened.bad, *self._bad), digest=opened.digest)
 
     def _take(self, journal: str, found: Iterable[tuple[Header, Iterator[bytes]]]) -> None:
-        """One journal's parts, or one other entry. What is wrong with it is its own trouble."""
-        if journal:
-            staged = self._stage(found)
-            try:
-                if staged:
-                    self._keep_journal(staged) if journal == KEEP else self._session(journal, staged)
-            except Deleted as problem:
-                self._skipped.append((problem.where, "it was deleted here; `dreamkeep undelete` lifts that"))
-            except DreamkeepError as problem:
-                self._bad.append(Bad(journal, str(problem)))
-            finally:
-                self._clear()
+        """One journal's parts, or one other entry. What is wrong with it is its own trouble; a disk that fails is not."""
+        if not journal:
+            for header, blocks in found:
+                self._file(header, blocks)
             return
-        for header, blocks in found:
-            self._file(header, blocks)
+        staged = self._stage(found)
+        try:
+            if staged:
+                self._keep_journal(staged) if journal == KEEP else self._session(journal, staged)
+        except Deleted as problem:
+            self._refused[problem.where] = forget.connections(self._host, self._staging)
+            self._skipped.append((problem.where, "it was deleted here; `dreamkeep undelete` lifts that"))
+        except Busy as problem:
+            self._skipped.append((journal, f"{problem.what}; import again"))
+        except NotDurable:
+            raise
+        except DreamkeepError as problem:
+            self._bad.append(Bad(journal, str(problem)))
+        except STRANGE as problem:
+            self._bad.append(Bad(journal, f"a frame in it is none that dreamkeep writes ({type(problem).__name__}: {problem})"))
+        finally:
+            clear(self._host, self._staging)
 
     # -- staging
 
@@ -97,11 +127,11 @@ class Importing:
         for header, blocks in found:
             number = int(header.name.rpartition("/")[2].removesuffix(".jsonl"))
             path = f"{self._staging}/{parts.name(number)}"
-            if self._write(path, header, blocks):
+            if self._write(path, blocks):
                 staged.append((number, path))
         return sorted(staged)
 
-    def _write(self, path: str, header: Header, blocks: Iterator[bytes]) -> bool:
+    def _write(self, path: str, blocks: Iterator[bytes]) -> bool:
         make_folders(self._host, self._staging)
         handle = self._host.create(path)
         try:
@@ -114,13 +144,6 @@ class Importing:
             return False  # told by whoever reads the file
         finally:
             self._host.close(handle)
-
-    def _clear(self) -> None:
-        if self._host.stat(self._staging) is None:
-            return
-        for name in self._host.names(self._staging):
-            self._host.remove(f"{self._staging}/{name}")
-        self._host.remove_folder(self._staging)
 
     # -- journals
 
@@ -138,7 +161,7 @@ class Importing:
         self._journals()  # what stands above a journal must be there and durable
         if adopt(self._host, f"{self._root}/{journal}", staged, may_begin):
             self._counts["added"] += 1
-            self._counts["events"] += sum(1 for _ in events(Reading(self._host, f"{self._root}/{journal}")))
+            self._counts["events"] += sum(1 for _ in events(Reading(self._host, self._staging)))
             return
         may_begin()
         done = self._merge(session, f"{self._root}/{journal}")
@@ -154,45 +177,49 @@ class Importing:
         return ""
 
     def _merge(self, session: str, folder: str) -> int:
-        ours = Ours(self._host, folder)
+        for _ in range(_TRIES):
+            ours = Ours(self._host, folder)
+            more = (event for found in lacking(ours, self._host, self._staging) if (event := wanted(found, ours)))
+            done = self._append_all(session, more, ours)
+            if done is not None:
+                return done + (self._regain_all(session, ours.sources) if ours.sources else 0)
+        raise Busy("others keep writing to it", where=session, next="Import again.")
+
+    def _append_all(self, session: str, more: Iterable[Event], ours: Ours) -> int | None:
+        """How many were new here. None when somebody wrote meanwhile what these events would turn back: then look again."""
         done = 0
-        batch: list[Event] = []
-        for found in lacking(ours, self._host, self._staging):
-            event = wanted(found, ours)
-            if event is None:
-                continue
-            batch.append(event)
-            if len(batch) >= _BATCH:
-                done += self._append(session, batch)
-                batch = []
-        done += self._append(session, batch) if batch else 0
-        self._counts["events"] += done
-        return done + self._regain_all(session, ours.sources)
+        for batch in batches(more, most=_BATCH, size=_BATCH_BYTES):
+            said = {key: value for event in batch for key, value in (event.carry or {}).items()}
+            # Where theirs simply follow, their cursors come along: only if ours are still where they were read.
+            expect = {} if ours.apart else {key: ours.carry.get(key) for key in said}
+            seqs = self._journals().append_if(session, batch, expect)
+            if seqs is None:
+                return None
+            ours.carry.update(said)
+            done += sum(seq is not None for seq in seqs)
+            self._counts["events"] += sum(seq is not None for seq in seqs)
+        return done
 
     def _regain_all(self, session: str, sources: Iterable[str]) -> bool:
         """Sources of which they have frames that we lack. Whether something changed here."""
-        writer = self._journals().writer(session)
-        before = writer.all_carried()
+        reading = Reading(self._host, f"{self._root}/{folder_of(session)}", heads=True)
+        before = sum(1 for _ in reading)
         for source in sorted(sources):
             if why := self._regain(session, source, self._staging):
                 self._skipped.append((session, why))
-        return writer.all_carried() != before
-
-    def _append(self, session: str, batch: Sequence[Event]) -> int:
-        seqs = self._journals().append(session, batch)
-        return sum(seq is not None for seq in seqs)
+        return sum(1 for _ in Reading(self._host, f"{self._root}/{folder_of(session)}", heads=True)) != before
 
     def _keep_journal(self, staged: Sequence[tuple[int, str]]) -> None:
         """The keep's own: the first there is, else what is lacking. Nothing here is deleted for a tombstone of theirs."""
         folder = f"{self._root}/{KEEP}"
+        dead = dead_in(self._host, self._staging)  # reads all of it: a keep's own journal with strange frames is not taken over
         if not parts.numbers(self._host, folder) and adopt(self._host, folder, staged, lambda: None):
             return
         self._journals()
         ours = Ours(self._host, folder)
-        batch = [found.event for found in lacking(ours, self._host, self._staging) if found.event.kind not in _OWN]
-        if batch:
-            self._counts["events"] += self._append("", [event._replace(carry=None) for event in batch])
-        self._bury(_dead(self._host, self._staging) - _dead(self._host, folder))
+        found = (one.event._replace(carry=None) for one in lacking(ours, self._host, self._staging) if one.event.kind not in _OWN)
+        self._append_all("", found, ours)
+        self._bury(dead - dead_in(self._host, folder))
 
     def _bury(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):
@@ -210,16 +237,36 @@ class Importing:
         if not _is_safe(name) or (name != TOML and name.partition("/")[0] not in FOLDERS):
             self._bad.append(Bad(name[:200], "a name that has no place in a keep"))
             return
+        if self._is_of_dead(name):
+            return  # told of with its journal, and it may be that there is none
         staged = f"{self._staging}/file"
         try:
-            if self._write(staged, header, blocks):
+            if self._write(staged, blocks):
                 self._place(staged, name)
+        except OSError as problem:
+            if problem.errno not in _NO_NAME:
+                raise
+            self._bad.append(Bad(name[:200], f"no file can have that name here ({problem.strerror})"))
         finally:
-            self._clear()
+            clear(self._host, self._staging)
+
+    def _is_of_dead(self, name: str) -> bool:
+        """What was set aside of a session that is deleted here, by its name."""
+        folder, _, file = name.rpartition("/")
+        if folder.partition("/")[0] != "aside":
+            return False
+        if self._dead_names is None:
+            dead = dead_in(self._host, f"{self._root}/{KEEP}")
+            self._dead_names = frozenset(folder_of(one).rpartition("/")[2] for one in dead)
+        return file.partition(".")[0] in self._dead_names
 
     def _place(self, staged: str, name: str) -> None:
         """Create-or-fail; what is there already and differs stays."""
         path = f"{self._root}/{name}"
+        if self._host.stat(path) is None and _LEDGER.fullmatch(name):
+            # A repair sweeps and restores the paths that stand in it: they are another machine's, or anybody's.
+            self._skipped.append((name, "a repair that was made elsewhere can't be undone here; the bytes it kept are here"))
+            return
         make_folders(self._host, path.rpartition("/")[0])
         try:
             self._host.link(staged, path)
@@ -250,17 +297,22 @@ def _journal_of(name: str) -> str:
 
 
 def _is_safe(name: str) -> bool:
+    """Odd is not unsafe (also names that are no text, as the system has them); what could leave the keep or a line is."""
     pieces = name.split("/")
-    return name.isprintable() and len(name) < 1000 and all(piece not in ("", ".", "..") for piece in pieces)
+    return not _CONTROL.search(name) and len(name) < 1000 and all(piece not in ("", ".", "..") for piece in pieces)
 
 
-def _dead(host: Host, folder: str) -> set[str]:
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
+
+
+def dead_in(host: Host, folder: str) -> set[str]:
+    """The sessions that this journal of a keep says are deleted."""
     dead: set[str] = set()
     for _, event in events(Reading(host, folder)):
         if event.kind == Kind.SESSION_DELETED:
-            dead.add(str(event.body["session"]))
+            dead.add(str(event.body.get("session")))
         elif event.kind == Kind.SESSION_UNDELETED:
-            dead.discard(str(event.body["session"]))
+            dead.discard(str(event.body.get("session")))
     return {one for one in dead if _is_session(one)}
 
 

@@ -1,7 +1,8 @@
 """One journal into another: what they have and we lack is appended; nothing here is replaced. Pure but for reading.
 
-As long as ours is the beginning of theirs, the rest is appended as it is. Where they differ (both went on, or ours has a hole),
-events are told apart by their ids, and what is about now (a title, a state) counts only if it is newer than ours.
+As long as ours is the beginning of theirs, the rest is appended as it is, cursors included. Where they differ (both went on, or
+ours has a hole), events are told apart by their ids, and what is about now counts only if it is newer: a title than our title, a
+state than our state. Where a session runs is said once, so theirs only fills in what we do not know.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.event import Carry, Event, Kind, Verbatim
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
 from dreamkeep.journal.reader import Reading, whole
+from dreamkeep.journal.settle import Carried, merge
 
-#: What says how a session is now: the last word counts, so an older one must not come last.
-_STATE = frozenset(
-    (
-        *(Kind.SESSION_OPENED, Kind.SESSION_ENDED, Kind.SESSION_SUSPENDED, Kind.SESSION_RESUMED),
-        *(Kind.SESSION_TITLED, Kind.SESSION_PLACED),
-    )
-)
+#: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
+_NOW = {
+    Kind.SESSION_OPENED: "state",
+    Kind.SESSION_ENDED: "state",
+    Kind.SESSION_SUSPENDED: "state",
+    Kind.SESSION_RESUMED: "state",
+    Kind.SESSION_TITLED: "title",
+}
 #: A source's frames build on each other: they are not taken one by one, but as the source whole.
 _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.SOURCE_ROWS))
 
@@ -34,63 +37,99 @@ class Lacking(NamedTuple):
 
 
 class Ours:
-    """Our journal, as far as it must be known: nothing is held while it goes along with theirs."""
+    """Our journal, as far as it must be known: almost nothing is held while it goes along with theirs."""
 
     def __init__(self, host: Host, folder: str) -> None:
         self._frames = iter(Reading(host, folder, raw=True))
-        self._mine = next(self._frames, None)
-        self._ids: set[str] | None = None
-        #: Of what says how a session is now: our newest, once the two went apart.
-        self.state_at = ""
+        #: Frames that we have and they lost: they may tell them again later.
+        self._ids: set[str] = set()
+        self.apart = False
+        #: What was carried where we stopped reading: cursors and last words.
+        self.carry: Carried = {}
+        #: When we last said how the session is now ("state", "title"), among frames that they do not have at the same place.
+        self.newest: dict[str, str] = {}
+        #: Sources of which they have frames that we lack.
         self.sources: set[str] = set()
-
-    @property
-    def apart(self) -> bool:
-        return self._ids is not None
+        self._mine = self._next()
 
     def has(self, frame: Frame) -> bool:
-        if self._ids is None:
-            while self._mine and self._mine["seq"] < frame["seq"]:
-                self._mine = next(self._frames, None)
-            if self._mine is None:
-                return False
+        while not self.apart and self._mine and self._mine["seq"] < frame["seq"]:
+            self._remember(self._mine)
+            self._mine = self._next()
+        if not self.apart and self._mine:
             if self._mine["seq"] == frame["seq"] and self._mine["crc"] == frame["crc"]:
-                self._mine = next(self._frames, None)
+                self._mine = self._next()
                 return True
-            self._remember(chain([self._mine], self._frames))
-        return frame["id"] in (self._ids or ())
+            self.apart = True
+            for mine in chain([self._mine], iter(self._next, None)):
+                self._remember(mine)
+        return frame["id"] in self._ids
 
-    def _remember(self, frames: Iterable[Frame]) -> None:
-        self._ids = set()
-        for frame in frames:
-            self._ids.add(frame["id"])
-            if frame["kind"] in _STATE:
-                self.state_at = max(self.state_at, frame["at"])
+    def _next(self) -> Frame | None:
+        frame = next(self._frames, None)
+        if frame is not None:
+            merge(self.carry, frame)
+        return frame
+
+    def _remember(self, frame: Frame) -> None:
+        self._ids.add(frame["id"])
+        if about := _NOW.get(frame["kind"]):
+            self.newest[about] = max(self.newest.get(about, ""), frame["at"])
 
 
 def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
-    """Events in their journal (`folder`) that ours has not."""
+    """Events in their journal (`folder`) that ours has not, or not whole."""
+    incomplete: set[str] = set()
 
-    def missing() -> Iterator[Frame]:
+    def watched() -> Iterator[Frame]:
         for frame in Reading(host, folder, raw=True):
             if not ours.has(frame):
-                yield frame
+                # A long event is there only if all its pieces are: told again, it is told whole.
+                incomplete.add(frame["body"]["of"] if frame["kind"] == Kind.CHUNK else frame["id"])
+            yield frame
 
-    for frame, chunked in whole(missing(), None):
-        yield Lacking(_event(frame, chunked), not ours.apart)
+    for frame, chunked in whole(watched(), None):
+        if frame["id"] in incomplete:
+            yield Lacking(_event(frame, chunked), not ours.apart)
+        incomplete.clear()
 
 
 def wanted(found: Lacking, ours: Ours) -> Event | None:
-    """What to append for it: with its cursors where it simply follows; without where they would turn ours back."""
+    """What to append for it: as it is where it simply follows; else without what would turn ours back."""
     event = found.event
     if found.follows:
         return event
-    if event.kind in _STATE and event.at <= ours.state_at:
-        return None
     if event.kind in _SOURCE:
         ours.sources.add(_source(event))
         return None
-    return event._replace(carry={"state": event.carry["state"]} if event.carry and "state" in event.carry else None)
+    about = _NOW.get(event.kind)
+    if event.kind == Kind.SESSION_OPENED and ("state" in ours.newest or "state" in ours.carry):
+        # The state is ours to say; but where it runs may be what damage took. The same id: it was told.
+        carry = {key: value for key, value in (event.carry or {}).items() if key != "state"}
+        event = event._replace(kind=Kind.SESSION_PLACED, carry=carry)
+    elif about and event.at <= ours.newest.get(about, ""):
+        return None
+    return event._replace(carry=_words(event.carry, ours.carry) or None)
+
+
+def _words(theirs: Carry | None, known: Carried) -> Carry:
+    """How far their sources and their spool were read says nothing here."""
+    words = {key: value for key, value in (theirs or {}).items() if key != "drain" and not key.startswith("src:")}
+    return {key: value for key, value in words.items() if key in ("state", "title") or key not in known}
+
+
+def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[Event]]:
+    """At most so many together, and not many more bytes than `size`: memory stays bounded."""
+    batch: list[Event] = []
+    held = 0
+    for event in events:
+        batch.append(event)
+        held += len(event.body.raw) if isinstance(event.body, Verbatim) else len(str(event.body))
+        if len(batch) >= most or held >= size:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
 
 
 def _source(event: Event) -> str:

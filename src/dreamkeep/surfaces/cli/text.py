@@ -276,7 +276,8 @@ class Progress:
 
 def exported(done: dict[str, Any]) -> str:
     what = f"{done['sessions']} sessions, {done['parts']} parts of journals, {done['files']} files, {size(done['bytes'])}"
-    return f"{line(done['file'])}: {what}\ndigest {done['digest']}"
+    lines = [f"{line(done['file'])}: {what}", f"digest {done['digest']}"]
+    return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["problems"])])
 
 
 def verified(found: dict[str, Any]) -> str:

@@ -225,8 +225,9 @@ def _completion(arguments: Namespace) -> int:
 def _snapshot(keep: Keep, arguments: Namespace) -> int:
     progress = text.Progress(f"{arguments.act}ing" if arguments.act != "verify" else "verifying", always=True)
     if arguments.act == "export":
-        _print(arguments, keep.export(arguments.file, view=not arguments.no_view, progress=progress), text.exported)
-        return 0
+        out = keep.export(arguments.file, view=not arguments.no_view, progress=progress)
+        _print(arguments, out, text.exported)
+        return 1 if out["problems"] else 0
     if arguments.act == "verify":
         found = keep.verify(arguments.file, progress=progress)
         _print(arguments, found, text.verified)

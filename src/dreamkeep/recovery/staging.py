@@ -1,0 +1,54 @@
+"""Where an import lays down what it reads before it is taken over: `state/importing.<chance>.tmp/`. Words lie there for a moment.
+
+One import at a time has it (`state/import.lock`); so whoever gets the lock may sweep what a dead one left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dreamkeep.host import Host, lock, make_folders
+
+LOCK = "state/import.lock"
+_STATE = "state"
+_PREFIX = "importing."
+
+
+def new_staging(host: Host) -> str:
+    """A name of a folder, relative to the keep; an audit knows it as something that may be left over."""
+    return f"{_STATE}/{_PREFIX}{host.random(8).hex()}.tmp"
+
+
+@contextmanager
+def alone(host: Host, root: str, *, wait_s: float) -> Iterator[None]:
+    make_folders(host, f"{root}/{_STATE}")
+    path = f"{root}/{LOCK}"
+    handle = host.open_lock(path)
+    try:
+        lock(host, handle, where=path, wait_s=wait_s)
+        yield
+    finally:
+        host.close(handle)
+
+
+def sweep(host: Host, root: str) -> None:
+    """Under the lock."""
+    for name in _names(host, f"{root}/{_STATE}"):
+        if name.startswith(_PREFIX):
+            clear(host, f"{root}/{_STATE}/{name}")
+
+
+def clear(host: Host, folder: str) -> None:
+    names = _names(host, folder)
+    for name in names:
+        host.remove(f"{folder}/{name}")
+    if names or host.stat(folder) is not None:
+        host.remove_folder(folder)
+
+
+def _names(host: Host, folder: str) -> list[str]:
+    try:
+        return host.names(folder)
+    except FileNotFoundError:
+        return []
