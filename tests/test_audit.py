@@ -22,6 +22,7 @@ from dreamkeep.capture.python import OWNERS
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.held import hold
 from dreamkeep.host import RealHost
+from dreamkeep.index.open import peek
 from dreamkeep.index.sqlite import VERSION
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
@@ -122,6 +123,11 @@ def changed_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[str
         file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
 
     return act
+
+
+def last_frame_before_the_last_part(folder: str) -> None:
+    file = part(folder, last(folder) - 1)
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
 
 
 def reused(folder: str) -> None:
@@ -229,6 +235,7 @@ JOURNAL: dict[str, tuple[str, Callable[[str], None]]] = {
     "a line removed": ("journal_gap", changed_lines(lambda rows: rows[:3] + rows[4:])),
     "a line doubled": ("journal_duplicate", changed_lines(lambda rows: rows[:4] + rows[3:])),
     "lines swapped": ("journal_disorder", changed_lines(lambda rows: [*rows[:3], rows[4], rows[3], *rows[5:]])),
+    "the last frame of a part": ("journal_gap", last_frame_before_the_last_part),
     "a seq reused": ("journal_reused", reused),
     "a link to nothing": ("journal_link", unlinked),
     "a part missing": ("journal_missing_part", missing_part),
@@ -241,6 +248,55 @@ JOURNAL: dict[str, tuple[str, Callable[[str], None]]] = {
     "a format of tomorrow": ("journal_unreadable", newer),
     "a body that breaks reading": ("journal_unreadable", crafted(Kind.CHUNK, {"no": "of"})),
 }
+
+
+def other_file(folder: str) -> None:
+    """Of the same size and time."""
+    file = part(folder, 1)
+    at = file.stat()
+    Path(f"{folder}/new").write_bytes(file.read_bytes().replace(b"there", b"their"))
+    os.utime(f"{folder}/new", ns=(at.st_atime_ns, at.st_mtime_ns))
+    os.replace(f"{folder}/new", file)
+
+
+def flipped_in_place(folder: str) -> None:
+    with part(folder, 1).open("r+b") as file:
+        data = file.read()
+        file.seek(0)
+        file.write(data.replace(b"there", b"their"))
+
+
+def a_twin(folder: str) -> None:
+    part(folder, 1).with_suffix(".jsonl.zst").write_bytes(b"no twin")
+
+
+def one_more_part(folder: str) -> None:
+    part(folder, 2).write_bytes(part(folder, 1).read_bytes())
+
+
+ONE_PART = {
+    "a bit flipped": ("journal_damage", flipped_in_place),
+    "another file": ("journal_damage", other_file),
+    "a second form": ("journal_differs", a_twin),
+    "a part from elsewhere": ("journal_duplicate", one_more_part),
+    "a torn append": ("journal_tail", tail),
+    "a line feed missing": ("journal_tail", no_line_feed),
+    "the file gone": ("journal_missing_part", lambda folder: part(folder, 1).unlink()),
+}
+
+
+@pytest.mark.parametrize("what", ONE_PART)
+def test_the_commonest_journal_is_judged_by_how_it_looks(world: World, what: str) -> None:
+    """W4 B5: one part, all of it indexed: two stats must be enough to see that it is another one."""
+    cls, damage = ONE_PART[what]
+    with Keep.open(world.root) as keep:
+        keep.session("first").record("and more", ("assistant", "after it"))
+        keep.sessions()
+    host = WatchingHost()
+    assert world.audit(host=host).clean and host.parts() == []
+    damage(f"{world.root}/{folder_of('python:first')}")
+    found = world.faults()
+    assert [one.cls for one in found] == [cls], found
 
 
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
@@ -934,6 +990,78 @@ def test_a_tail_that_a_live_writer_is_just_writing_is_no_fault(world: World) -> 
     found = world.faults()
     writer.join()
     assert [one.cls for one in found if one.cls != "index_drift"] == []
+
+
+class MeddlingHost(RealHost):
+    """Somebody does something just when the sessions are listed."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def names(self, folder: str) -> list[str]:
+        if folder.endswith("/journal/sessions/python") and self._act:
+            act, self._act = self._act, None
+            found = super().names(folder)
+            act()
+            return found
+        return super().names(folder)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: World, indexed: bool) -> None:
+    """K2: between asking who is deleted and looking at his journal."""
+    if not indexed:
+        os.remove(f"{world.root}/index.sqlite")
+
+    def delete() -> None:
+        with Keep.open(world.root) as keep:
+            keep.delete("s1")
+
+    assert world.audit(host=MeddlingHost(delete)).clean
+
+
+def test_a_journal_that_is_compressed_while_it_is_looked_at_is_no_fault(world: World) -> None:
+    def compress() -> None:
+        with Keep.open(world.root) as keep:
+            keep.compress(everything=True)
+
+    for deep in (True, False):
+        assert world.audit(host=MeddlingHost(compress), deep=deep).clean
+
+
+class ForgetfulHost(RealHost):
+    """The first time somebody opens one file, it is just not there."""
+
+    def __init__(self, path: str) -> None:
+        self._missing: set[str] = {path}
+
+    def open_stream(self, path: str) -> BinaryIO:
+        if path in self._missing:
+            self._missing.discard(path)
+            raise FileNotFoundError(2, "No such file", path)
+        return super().open_stream(path)
+
+
+def test_what_is_missing_for_a_moment_is_looked_at_again(world: World) -> None:
+    os.remove(f"{world.root}/index.sqlite")
+    path = str(part(world.folder, 1))
+    host = ForgetfulHost(path)
+    assert world.audit(host=host).clean and not host._missing
+
+
+def test_what_an_index_says_while_it_moves_is_asked_again(world: World) -> None:
+    """B7: read without a lock, it may have been half of one moment and half of the next."""
+    calls = []
+
+    def ask(store: Any) -> int:
+        calls.append(len(store.places()))
+        if len(calls) == 1:
+            with Keep.open(world.root) as keep:
+                keep.session("one more").record("x")
+                keep.sessions()
+        return calls[-1]
+
+    assert peek(HOST, world.root, ask) == calls[0] + 1 and len(calls) == 2
 
 
 # -- handles

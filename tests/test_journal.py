@@ -393,6 +393,16 @@ def test_a_missing_part_is_reported_and_the_others_are_read(folder: Path) -> Non
     assert texts(folder)[0].startswith("0 ") and texts(folder)[-1].startswith("39 ")
 
 
+def test_a_part_that_was_copied_under_another_number_counts_once(folder: Path) -> None:
+    """T11 W14: its frames are the same ones, not others with the same seqs."""
+    append(folder, *(f"{n} " + "x" * 500 for n in range(40)), part_size=4_000)
+    numbers = parts.numbers(HOST, str(folder))
+    part(folder, numbers[-1] + 1).write_bytes(part(folder, 2).read_bytes())
+    [fault] = faults(folder)
+    assert (fault.kind, fault.part, fault.times) == ("duplicate", numbers[-1] + 1, len(lines(folder, 2)))
+    assert len(texts(folder)) == 40
+
+
 def test_a_newer_format_is_refused_clearly_and_nothing_is_touched(folder: Path) -> None:
     """R7"""
     body = {"format": 2, "journal": "python:x", "part": 1, "carry": {}}

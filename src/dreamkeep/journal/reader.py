@@ -93,6 +93,8 @@ class Reading:
         self._cut_short = False  # the part read last is compressed, and damaged from here on
         self._missing: list[Span] = []
         self._known: dict[int, str] | None = None
+        self._heads: list[tuple[int, int]] | None = None  # (first seq, part), asked for only when something came twice
+        self._older: tuple[int, dict[int, str]] = (0, {})
 
     @property
     def travelled(self) -> int:
@@ -238,7 +240,8 @@ class Reading:
             self._add(Fault("disorder", part, offset, size))
             yield frame
         else:
-            doubled = self._crcs(part, offset).get(here) == frame["crc"]
+            crc = frame["crc"]
+            doubled = self._crcs(part, offset).get(here) == crc or self._earlier(part, here) == crc
             self._add(Fault("duplicate" if doubled else "reused", part, offset, size))
 
     def _stands_for(self, was: int) -> bool:
@@ -267,6 +270,23 @@ class Reading:
                 if frame := parse(line.removesuffix(b"\n")):
                     self._known.setdefault(frame["seq"], frame["crc"])
         return self._known
+
+    def _earlier(self, part: int, seq: int) -> str | None:
+        """The checksum of the frame that has this seq in a part before: a part that was copied under another number."""
+        if self._heads is None:
+            self._heads = [(first, n) for n in parts.numbers(self._host, self._folder) if (first := self._first_seq(n))]
+        holder = max((n for first, n in self._heads if first <= seq and n < part), default=0)
+        if holder and self._older[0] != holder:
+            lines = parts.lines(self._host, self._folder, holder)
+            frames = (parse(line.removesuffix(b"\n")) for line in lines)
+            self._older = (holder, {frame["seq"]: frame["crc"] for frame in frames if frame})
+        return self._older[1].get(seq) if holder else None
+
+    def _first_seq(self, part: int) -> int:
+        for line in parts.lines(self._host, self._folder, part):
+            frame = parse(line.removesuffix(b"\n"))
+            return int(frame["seq"]) if frame else 0
+        return 0
 
     def _mark_bad(self, offset: int, size: int) -> None:
         part = self._place.part

@@ -92,6 +92,8 @@ class Read(NamedTuple):
     tail: Tail | None
     end: Position
     last_part: int
+    #: From where the last part can be read again: behind the last frame of the part before.
+    edge: Position | None
     odd: bool
     turns: dict[str, Turn]
     segments: dict[str, Any] | None
@@ -350,10 +352,13 @@ class Journals:
         broken: list[int] = []
         mended: set[Mended] = set()
         told = False
+        edge = start
 
         def listening() -> Iterator[Frame]:
-            nonlocal told
+            nonlocal told, edge
             for frame in reading:
+                if reading.position.part < reading.last_part:
+                    edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
                     told = True
                     mended.update(mended_by(frame))
@@ -373,6 +378,7 @@ class Journals:
             reading.tail,
             reading.position,
             reading.last_part,
+            edge,
             bool(faults) or reading.looks_back or told,
             rows.changes.turns if rows else {},
             rows.state().get("segments") if rows else None,
@@ -412,7 +418,7 @@ class Journals:
 
     def _sure(self, name: str, read: Read) -> Read:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
-        second = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
+        second = self._alone(name, lambda: self._frames(f"{self._root}/{name}", read.edge))
         there = {seen[:3] for seen in second.faults} if second else set()
         faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
         return read._replace(faults=faults, tail=second.tail if second else None)
@@ -434,9 +440,12 @@ class Journals:
             self._host.close(handle)
 
     def _last_part(self, folder: str) -> Reading:
+        """Good enough to see how it ends."""
         numbers = parts.numbers(self._host, folder)
         head = read_head(self._host, folder, numbers[-1]) if numbers else None
-        start = Position(numbers[-1], 0, head["seq"] - 1, head["prev"]) if head else None
+        return self._frames(folder, Position(numbers[-1], 0, head["seq"] - 1, head["prev"]) if head else None)
+
+    def _frames(self, folder: str, start: Position | None) -> Reading:
         reading = Reading(self._host, folder, start, heads=True)
         for _ in reading:
             pass
