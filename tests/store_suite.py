@@ -81,6 +81,16 @@ class StoreSuite:
         assert [row[:2] for row in store.memory()] == [("insights", "i-2")]
         assert [one.id for one in store.remembered("INTEGERS", kinds=["insight", "note"])] == ["i-2"]
 
+    def test_sessions_that_ended_are_told_with_their_last_message_oldest_first(self, store: Store) -> None:
+        for n, session in enumerate(("python:b", "python:a", "python:open", "python:empty")):
+            filled(store, session, *(["one", "two"][: n + 1] if session != "python:empty" else []))
+            found = store.session(session)
+            assert found
+            if session != "python:open":
+                with store.writing():
+                    store.put(Batch(place(session), found._replace(state="ended", ended_at=f"2026-01-0{n + 1}"), [], [], []))
+        assert store.ended() == [("python:b", 2), ("python:a", 3)]
+
     def test_accepted_faults_are_remembered_until_told_anew(self, store: Store) -> None:
         with store.writing():
             store.accept(["a", "b"], anew=False)

@@ -112,14 +112,14 @@ def test_a_retracted_note_does_not_come_back_by_itself() -> None:
 def test_a_session_is_dreamed_in_ranges_and_a_run_that_died_is_not_believed() -> None:
     """M1 M2 D11 D20"""
     done = event(Kind.SESSION_COMPLETED, 1, session="s", seq=10, reason="ended")
-    begun = event(Kind.DREAM_STARTED, 2, run="r-1", trigger="manual", sessions=[{"session": "s", "first": 1, "last": 10}])
+    begun = event(Kind.DREAM_STARTED, 2, run="r-1", trigger="manual", sessions=[{"session": "s"}])
     memory = fold([done, done, begun])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.RUNNING, 1, 0)
-    again = event(Kind.DREAM_STARTED, 3, run="r-2", trigger="manual", sessions=[{"session": "s", "first": 1, "last": 10}])
-    late = event(Kind.DREAM_READ, 4, run="r-1", session="s", last=10, status="completed")
+    again = event(Kind.DREAM_STARTED, 3, run="r-2", trigger="manual", sessions=[{"session": "s"}])
+    late = event(Kind.DREAM_READ, 4, run="r-1", session="s", upto=10, status="completed")
     memory = fold([done, begun, again, late])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts) == (life.RUNNING, 2), "the first run lost its hold"
-    read = event(Kind.DREAM_READ, 5, run="r-2", session="s", last=10, status="completed", artifacts=["i-1"])
+    read = event(Kind.DREAM_READ, 5, run="r-2", session="s", upto=10, status="completed", artifacts=["i-1"])
     memory = fold([done, begun, again, read])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.COMPLETED, 0, 10)
     more = event(Kind.SESSION_COMPLETED, 6, session="s", seq=20, reason="ended")
@@ -133,9 +133,13 @@ def test_a_failure_keeps_its_reason_and_its_attempts() -> None:
     told = [done]
     for n in range(3):
         told.append(event(Kind.DREAM_STARTED, 2, run=f"r-{n}", trigger="manual", sessions=[{"session": "s"}]))
-        told.append(event(Kind.DREAM_READ, 2, run=f"r-{n}", session="s", last=10, status="failed", reason=f"why {n}"))
+        told.append(event(Kind.DREAM_READ, 2, run=f"r-{n}", session="s", upto=4, status="failed", reason=f"why {n}"))
     found = fold(told).dreamed["s"]
-    assert (found.status, found.attempts, found.failure, found.read) == (life.FAILED, 3, "why 2", 0)
+    assert (found.status, found.attempts, found.failure, found.read) == (life.FAILED, 3, "why 2", 4)
+    told.append(event(Kind.DREAM_STARTED, 3, run="r-9", trigger="manual", sessions=[{"session": "s"}]))
+    told.append(event(Kind.DREAM_READ, 3, run="r-9", session="s", upto=6, status="pending"))
+    found = fold(told).dreamed["s"]
+    assert (found.status, found.attempts, found.read) == (life.PENDING, 3, 6), "put off (no budget) is no failure"
 
 
 def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
@@ -179,7 +183,7 @@ _EVENTS = st.one_of(
         lambda run: event(Kind.DREAM_STARTED, run=run, trigger="t", sessions=[{"session": "s"}]), st.sampled_from(["r-1", "r-2"])
     ),
     st.builds(
-        lambda run, last, how: event(Kind.DREAM_READ, run=run, session="s", last=last, status=how),
+        lambda run, last, how: event(Kind.DREAM_READ, run=run, session="s", upto=last, status=how),
         st.sampled_from(["r-1", "r-2"]),
         st.integers(1, 30),
         st.sampled_from(["completed", "failed"]),

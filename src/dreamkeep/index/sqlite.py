@@ -470,6 +470,13 @@ class SqliteStore:
         )
         return [(row[0], _turn(row[1:])) for row in rows]
 
+    def ended(self) -> list[tuple[str, int]]:
+        rows = self._rows(
+            "SELECT s.id, (SELECT max(m.seq) FROM messages m WHERE m.session = s.no) FROM sessions s"
+            " WHERE s.state = 'ended' ORDER BY s.ended_at, s.id"
+        )
+        return [(id, seq) for id, seq in rows if seq is not None]
+
     def compacting(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT id FROM sessions WHERE busy ORDER BY id")]
 

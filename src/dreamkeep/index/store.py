@@ -153,6 +153,9 @@ class Store(Protocol):
     def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
         """Turns that nobody has settled, with their sessions; `owned`: only those that somebody once called his."""
 
+    def ended(self) -> list[tuple[str, int]]:
+        """Sessions that ended, oldest end first, with the seq of their last message."""
+
     def compacting(self) -> list[str]:
         """Sessions in which a compaction began and did not end; perhaps some others, too: their state tells."""
 

@@ -52,6 +52,13 @@ class Memory:
         self.strange = 0
         self._dirty: set[tuple[str, str]] = set()
 
+    def copy(self) -> Memory:
+        """To try something on: what it holds is frozen, so only the tables are copied."""
+        other = Memory(self.undone)
+        for table in TABLES:
+            other._table(table).update(self._table(table))
+        return other
+
     # -- rows
 
     @classmethod
@@ -96,7 +103,7 @@ class Memory:
         if act is None:
             return
         run = event.body.get("run")
-        if run in self.undone and event.kind not in (Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_FINISHED):
+        if run in self.undone and event.kind not in _EVEN_IF_UNDONE:
             return
         try:
             act(self, event, event.body)
@@ -115,8 +122,6 @@ class Memory:
         run, trigger = str(body["run"]), str(body["trigger"])
         if run not in self.runs:
             self._put(RUNS, run, Run(run, trigger, event.at, undone=run in self.undone))
-        if run in self.undone:
-            return
         for one in body["sessions"]:
             was = self.dreamed.get(str(one["session"]))
             if was and was.run != run:
@@ -125,22 +130,22 @@ class Memory:
                 self._put(DREAMED, was.session, now)
 
     def _read(self, event: Event, body: Mapping[str, Any]) -> None:
-        session, last = str(body["session"]), int(body["last"])
+        """`upto`: so far it was read, also where the rest failed or was put off. What was undone stays read: nobody wants the
+        same again by itself."""
+        session, upto = str(body["session"]), int(body["upto"])
         was = self.dreamed.get(session)
         if was is None or was.run != body["run"]:
             return  # of a run that died and was taken over
+        now = was._replace(read=max(was.read, upto))
         if body["status"] == life.COMPLETED:
-            made = tuple(dict.fromkeys((*was.artifacts, *map(str, body.get("artifacts", ())))))
-            now = was._replace(
-                status=life.PENDING if was.finished > last else life.COMPLETED,
-                read=max(was.read, last),
-                completed_at=event.at,
-                attempts=0,
-                artifacts=made,
-                failure="",
-            )
+            made = () if body["run"] in self.undone else map(str, body.get("artifacts", ()))
+            status = life.PENDING if was.finished > now.read else life.COMPLETED
+            artifacts = tuple(dict.fromkeys((*was.artifacts, *made)))
+            now = now._replace(status=status, completed_at=event.at, attempts=0, artifacts=artifacts, failure="")
+        elif body["status"] == life.PENDING:
+            now = now._replace(status=life.PENDING, attempts=max(0, was.attempts - 1))
         else:
-            now = was._replace(status=life.FAILED, failure=str(body.get("reason", "")))
+            now = now._replace(status=life.FAILED, failure=str(body.get("reason", "")))
         self._put(DREAMED, session, now)
 
     def _finished(self, event: Event, body: Mapping[str, Any]) -> None:
@@ -276,6 +281,8 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.TASK_JOINED: Memory._task_changed,
     Kind.PAGE_PUBLISHED: Memory._page,
 }
+#: That a run was, and what it has read, stays true.
+_EVEN_IF_UNDONE = frozenset((Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_READ, Kind.DREAM_FINISHED))
 #: Kinds that this fold hears: an index passes over all others.
 KINDS = frozenset(_ACTS)
 

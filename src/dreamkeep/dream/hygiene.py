@@ -1,0 +1,52 @@
+"""Sessions that nobody closed: those that have been quiet for long are ended, so that a dream may read them.
+
+Never a suspended one, never one that somebody works on. One that can't be ended is told and stops nothing. What was ended is
+what is recorded: completion is journaled for every session that ended, also for those whose record was lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.session.summary import ACTIVE, Summary
+from dreamkeep.session.turns import Turn
+
+
+class Closed(NamedTuple):
+    closed: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+
+
+def stale(sessions: Iterable[Summary], busy: Iterable[str], *, now: str, hours: float) -> list[str]:
+    """Quiet for that long, oldest first. `busy`: sessions in which somebody works. A time that can't be read is no proof."""
+    working = set(busy)
+    return sorted(
+        (one.id for one in sessions if one.state == ACTIVE and one.id not in working and _is_quiet(one.last_at, now, hours)),
+    )
+
+
+def _is_quiet(last: str | None, now: str, hours: float) -> bool:
+    try:
+        return datetime.fromisoformat(now) - datetime.fromisoformat(last or "") >= timedelta(hours=hours)
+    except (ValueError, TypeError, OverflowError):
+        return False
+
+
+def working(unsettled: Iterable[tuple[str, Turn]], alive: Callable[[str], bool]) -> list[str]:
+    """Sessions with a turn whose owner lives."""
+    return [session for session, turn in unsettled if turn.owner and alive(turn.owner)]
+
+
+def close(sessions: Iterable[str], end: Callable[[str], object]) -> Closed:
+    closed: list[str] = []
+    failed: list[tuple[str, str]] = []
+    for session in sessions:
+        try:
+            end(session)
+            closed.append(session)
+        except (DreamkeepError, OSError) as problem:
+            failed.append((session, str(problem)))
+    return Closed(tuple(closed), tuple(failed))

@@ -1,0 +1,387 @@
+"""One dream: which sessions, what each gave, what is remembered of it; under a lock that dies with its process.
+
+    lock ─► is it time? (asked again, under it) ─► dream.started ─► each session: chunks ─► backend ─► checked ─► consolidated
+         ─► ONE append: insights, notes, and `dream.read` last ─► … ─► pages ─► dream.finished
+
+What a session gave and that it was read are one append, and every id in it is an identity: whoever dies in between, the next run
+ends with exactly one result. A session that fails keeps its reason and is tried again; what its other chunks gave stays. Nothing
+waits here: a lock that somebody else holds is an answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dreamkeep.dream import when
+from dreamkeep.dream.backfill import Known, checked, turns_given
+from dreamkeep.dream.given import Answer, Backend, Given, TaskGiven, TurnGiven, Usage
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, make_folders
+from dreamkeep.memory.insight import Insight, task_id
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.task import OPEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dreamkeep.index.store import Store
+    from dreamkeep.session.summary import Summary
+
+LOCK = "state/dream.lock"
+T = TypeVar("T")
+#: Ask the index, brought up to date with the journal.
+Ask = Callable[[Callable[["Store"], T]], T]
+#: Of new insights and what is remembered: what becomes of it, as (kind, body).
+Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str, Mapping[str, Any]]]]
+_TASKS_GIVEN = 8
+_INSIGHTS_GIVEN = 20
+
+
+class Settings(NamedTuple):
+    session_count: int
+    time_hours: float
+    max_attempts: int
+    loss_guard: float
+    #: About so many tokens go to a backend at a time.
+    chunk_tokens: int = 12_000
+
+
+class Parts(NamedTuple):
+    """What a run is made of; handed in, so that each can be another one."""
+
+    backend: Backend
+    consolidate: Consolidate
+    #: Turns of a session → pieces that a backend takes at once.
+    chunks: Callable[[Sequence[TurnGiven], int], Sequence[Sequence[TurnGiven]]]
+    redact: Callable[[str], str]
+    #: Which part of the active notes these decisions would take away.
+    loss: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], float]
+    #: Whether the budget is used up, given what was used so far; a reason, or "".
+    spent: Callable[[Usage], str] = lambda used: ""
+
+
+class Scope(NamedTuple):
+    """What a run would read."""
+
+    sessions: tuple[Dreamed, ...]
+    trigger: str
+    why: str
+    waiting: int
+
+
+class Result(NamedTuple):
+    """What one session gave. `events`: to be appended together, `dream.read` last."""
+
+    session: str
+    status: str
+    reason: str
+    events: list[Event]
+    usage: Usage
+    dropped: Counter[str]
+
+
+class Dreaming:
+    def __init__(
+        self, host: Host, root: str, append: Callable[[Sequence[Event]], object], ids: Ids, ask: Ask[Any], settings: Settings
+    ) -> None:
+        self._host = host
+        self._root = root
+        self._append = append
+        self._ids = ids
+        self._ask = ask
+        self._settings = settings
+
+    # -- what waits
+
+    def scope(self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None) -> Scope:
+        """`sessions`: only these. A manual run takes all that waits, also what failed just now."""
+        memory = Memory.load(self._ask(lambda store: store.memory()))
+        now = rfc3339(self._host.now())
+        found = when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts, now=now if if_due else None)
+        if sessions:
+            found = [one for one in found if one.session in set(sessions)]
+        due = when.due(
+            found,
+            now=now,
+            last_success_at=last_success(memory),
+            session_count=self._settings.session_count,
+            time_hours=self._settings.time_hours,
+        )
+        if if_due and not due.due:
+            return Scope((), "", due.why, due.waiting)
+        chosen = tuple(found[:limit] if limit else found)
+        return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
+
+    def complete(self) -> int:
+        """Sessions that ended and have no record of it, or ended again with more: their completion is journaled."""
+        now = rfc3339(self._host.now())
+        ended: list[tuple[str, int]] = self._ask(_ended)
+        if ended:
+            bodies = [{"session": session, "seq": seq, "reason": "ended"} for session, seq in ended]
+            self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, body) for body in bodies])
+        return len(ended)
+
+    # -- a run
+
+    @contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Whether we have it."""
+        make_folders(self._host, f"{self._root}/state")
+        handle = self._host.open_lock(f"{self._root}/{LOCK}")
+        try:
+            yield self._host.try_lock(handle)
+        finally:
+            self._host.close(handle)
+
+    def run(
+        self, parts: Parts, *, if_due: bool = False, sessions: Sequence[str] = (), limit: int | None = None, name: str = ""
+    ) -> dict[str, Any]:
+        with self.lock() as mine:
+            if not mine:
+                return report(Scope((), "", "", self._waiting()), lock="busy", status="skipped", why="another dream runs")
+            self.complete()
+            # Decided here and not before: whoever had the lock until now may have done it all.
+            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
+            if not scope.sessions:
+                return report(scope, status="skipped" if if_due else "completed", why=scope.why)
+            return _Run(self._host, self._append, self._ids, self._ask, self._settings, parts, name).all(scope)
+
+    def _waiting(self) -> int:
+        memory = Memory.load(self._ask(lambda store: store.memory()))
+        return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
+
+
+class _Run:
+    """Under the lock."""
+
+    def __init__(
+        self,
+        host: Host,
+        append: Callable[[Sequence[Event]], object],
+        ids: Ids,
+        ask: Ask[Any],
+        settings: Settings,
+        parts: Parts,
+        name: str,
+    ) -> None:
+        self._host = host
+        self._append = append
+        self._ids = ids
+        self._ask = ask
+        self._settings = settings
+        self._parts = parts
+        self._name = name
+        self._id = ids.new()
+        self._started_at = rfc3339(host.now())
+        self.memory = Memory()
+        self._used = Usage()
+        self._changes: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._seen: list[dict[str, Any]] = []
+
+    def all(self, scope: Scope) -> dict[str, Any]:
+        self.memory = Memory.load(self._ask(lambda store: store.memory()))
+        listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
+        self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
+        why = ""
+        for one in scope.sessions:
+            why = why or self._parts.spent(self._used)
+            done = self._put_off(one, why) if why else self._one(one)
+            self._journal(done.events)
+            self._used = self._used.plus(done.usage)
+            self._dropped.update(done.dropped)
+            self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
+        made = self._report(scope, why)
+        self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
+        return made
+
+    def _journal(self, events: Sequence[Event]) -> None:
+        """Durable, then known: the fold is the same as whoever reads the journal has."""
+        self._append(events)
+        for event in events:
+            self.memory.apply(event)
+            self._changes[event.kind] += 1
+
+    def _event(self, _kind: str, /, **body: Any) -> Event:
+        return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
+
+    def _put_off(self, one: Dreamed, why: str) -> Result:
+        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
+        return Result(one.session, PENDING, why, [read], Usage(), Counter())
+
+    # -- one session
+
+    def _one(self, one: Dreamed) -> Result:
+        try:
+            return self._dreamed(one)
+        except (DreamkeepError, OSError) as problem:
+            return self._failed(one, str(problem))
+        except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
+            return self._failed(one, f"{type(problem).__name__}: {problem}")
+
+    def _failed(self, one: Dreamed, why: str) -> Result:
+        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why[:1000])
+        return Result(one.session, FAILED, why[:1000], [read], Usage(), Counter())
+
+    def _dreamed(self, one: Dreamed) -> Result:
+        found = self._ask(lambda store: _session(store, one))
+        if found is None:
+            return self._failed(one, "the session is not there any more")
+        summary, turns = found
+        opened, task = self._task(summary, turns)
+        known = Known(i for i in self.memory.insights.values() if any(q.session == one.session for q in i.evidence))
+        insights: list[Insight] = []
+        usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
+        pieces = self._parts.chunks(turns, self._settings.chunk_tokens) if turns else []
+        for n, piece in enumerate(pieces, 1):
+            given = self._given(summary, piece, (n, len(pieces)), task)
+            try:
+                answer = self._parts.backend.backfill(given)
+            except Exception as problem:  # this chunk is tried again later; the others go on
+                failure = failure or f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}"[:1000]
+                continue
+            usage = usage.plus(answer.usage if isinstance(answer, Answer) else Usage())
+            made = checked(answer, given, known, run=self._id, redact=self._parts.redact)
+            insights += made.insights
+            dropped += made.dropped
+            # Only what lies before the first failure is read for good.
+            upto = upto if failure else max(upto, _last_seq(piece))
+        return self._concluded(one, opened, insights, usage, dropped, failure, upto)
+
+    def _concluded(
+        self,
+        one: Dreamed,
+        opened: list[Event],
+        insights: list[Insight],
+        usage: Usage,
+        dropped: Counter[str],
+        failure: str,
+        upto: int,
+    ) -> Result:
+        added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
+        memory = self.memory.copy()
+        for event in (*opened, *added):
+            memory.apply(event)
+        decisions = self._parts.consolidate(memory, insights, rfc3339(self._host.now()), self._id)
+        loss = self._parts.loss(memory, decisions)
+        if loss > self._settings.loss_guard:
+            why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
+            return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
+        notes = [self._event(kind, **body) for kind, body in decisions]
+        status = FAILED if failure else COMPLETED
+        artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
+        read = self._event(
+            Kind.DREAM_READ,
+            session=one.session,
+            upto=upto if failure else one.finished,
+            status=status,
+            reason=failure,
+            artifacts=artifacts,
+        )
+        return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
+
+    def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
+        """The session's own task: what it is for, by its title or first prompt."""
+        id = task_id(summary.project, summary.id)
+        known = self.memory.tasks.get(id)
+        title = known.title if known else self._parts.redact(" ".join((summary.title or summary.id).split())[:120])
+        opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]
+        return opened, TaskGiven(id, title, self._insights_of(id))
+
+    def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
+        others = [
+            TaskGiven(one.id, one.title, self._insights_of(one.id))
+            for one in sorted(self.memory.tasks.values(), key=lambda one: one.opened_at or "", reverse=True)
+            if one.project == summary.project and one.state == OPEN and one.id != task.id
+        ]
+        tasks = (task, *others[:_TASKS_GIVEN])
+        return Given(summary.id, summary.agent, summary.project, summary.cwd, summary.title, tasks, tuple(turns), chunk)
+
+    def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
+        found = [one for one in self.memory.insights.values() if one.task == task]
+        return tuple((one.type, one.text) for one in found[-_INSIGHTS_GIVEN:])
+
+    def _report(self, scope: Scope, why: str) -> dict[str, Any]:
+        statuses = Counter(one["status"] for one in self._seen)
+        good = statuses[COMPLETED]
+        status = "completed" if good == len(self._seen) else "partial" if good else "failed"
+        return report(
+            scope,
+            status=status,
+            why=why,
+            run=self._id,
+            started_at=self._started_at,
+            finished_at=rfc3339(self._host.now()),
+            processed=good,
+            failed=statuses[FAILED],
+            insights_added=self._changes[Kind.INSIGHT_ADDED],
+            notes={
+                "added": self._changes[Kind.NOTE_ADDED],
+                "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
+                "superseded": self._changes[Kind.NOTE_SUPERSEDED],
+                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
+            },
+            dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
+            usage=self._used._asdict(),
+            sessions=self._seen,
+        )
+
+
+# -- asked of the index
+
+
+def _ended(store: Store) -> list[tuple[str, int]]:
+    """(session, seq of its last message) of sessions that ended with more than what is recorded as complete."""
+    dreamed = Memory.load(row for row in store.memory() if row[0] == "dreamed").dreamed
+    found = []
+    for session, seq in store.ended():
+        was = dreamed.get(session)
+        if seq > (was.finished if was else 0):
+            found.append((session, seq))
+    return found
+
+
+def _session(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:
+    summary = store.session(one.session)
+    if summary is None:
+        return None
+    if any(kind == "subagent" for kind, _ in summary.lineage):
+        return summary, []  # its user is an agent: what matters of it, its parent was told
+    return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
+
+
+def _last_seq(turns: Iterable[TurnGiven]) -> int:
+    return max((int(said.seq.partition(".")[0]) for turn in turns if not turn.known for said in turn.messages), default=0)
+
+
+def last_success(memory: Memory) -> str | None:
+    """When a dream last read something to the end. Not by its start: one that runs long must not be due at once again."""
+    return max((one.completed_at for one in memory.dreamed.values() if one.completed_at), default=None)
+
+
+def report(scope: Scope, **more: Any) -> dict[str, Any]:
+    """The contract's report, whatever became of the run."""
+    found = {
+        "run": None,
+        "trigger": scope.trigger or None,
+        "status": "completed",
+        "lock": "acquired",
+        "started_at": None,
+        "finished_at": None,
+        "considered": len(scope.sessions),
+        "waiting": scope.waiting,
+        "processed": 0,
+        "failed": 0,
+        "insights_added": 0,
+        "notes": {"added": 0, "strengthened": 0, "superseded": 0, "retracted": 0},
+        "dropped": [],
+        "usage": Usage()._asdict(),
+        "phases": ["backfill", "consolidate", "page"],
+        "sessions": [],
+    }
+    return {**found, **more}

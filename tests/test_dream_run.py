@@ -1,0 +1,264 @@
+"""One run at a time, one result for each session, whatever dies; nothing is skipped for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from dreamkeep import Keep
+from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
+from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
+from dreamkeep.event import Kind
+from dreamkeep.memory.insight import Insight, note_id
+from dreamkeep.memory.memory import Memory
+
+from .faults import PowerCut
+from .test_delete import Dying
+
+SETTINGS = Settings(session_count=5, time_hours=24.0, max_attempts=3, loss_guard=0.25)
+
+
+class Prompts:
+    """A backend that finds a constraint in every prompt; fails where it is told to."""
+
+    def __init__(self, fails: Callable[[Given], bool] = lambda given: False) -> None:
+        self.fails = fails
+        self.given: list[Given] = []
+
+    def backfill(self, given: Given) -> Answer:
+        self.given.append(given)
+        if self.fails(given):
+            raise RuntimeError("the model said 500")
+        said = [m for turn in given.turns if not turn.known for m in turn.messages if m.role == "user"]
+        found = [Proposal("constraint", m.text, m.seq, m.text) for m in said]
+        return Answer([*found, *found, Proposal("nonsense", "x", "1", "x")], Usage(calls=1))
+
+
+def one_note_each(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for one in insights:
+        id = note_id(one.project, one.type, one.text)
+        known = id in memory.notes
+        body = {"id": id, "kind": one.type, "text": one.text, "project": one.project, "insights": [one.id], "reason": "said"}
+        found.append((Kind.NOTE_STRENGTHENED if known else Kind.NOTE_ADDED, body))
+    return found
+
+
+def each_turn(turns: Sequence[TurnGiven], tokens: int) -> list[list[TurnGiven]]:
+    return [[turn] for turn in turns]
+
+
+def parts(backend: Any, **more: Any) -> Parts:
+    given = {"consolidate": one_note_each, "chunks": each_turn, "redact": str, "loss": lambda memory, decisions: 0.0}
+    return Parts(backend, **{**given, **more})
+
+
+def dreaming(keep: Keep, settings: Settings = SETTINGS) -> Dreaming:
+    return Dreaming(keep._host, keep.root, lambda events: keep._journals().append("", events), keep._ids, keep._ask, settings)
+
+
+def filled(root: Path, sessions: int = 2, turns: int = 2) -> None:
+    with Keep.open(root) as keep:
+        for n in range(sessions):
+            session = keep.session(f"s{n}", cwd="/")
+            for k in range(turns):
+                session.record(f"rule {n}.{k}")
+            session.end()
+
+
+def memory(keep: Keep) -> Memory:
+    return Memory.load(keep._ask(lambda store: store.memory()))
+
+
+def texts(keep: Keep) -> list[str]:
+    return sorted(note.text for note in memory(keep).notes.values())
+
+
+def truth(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted((root / "journal").rglob("*.jsonl"))}
+
+
+WHOLE = ["rule 0.0", "rule 0.1", "rule 1.0", "rule 1.1"]
+
+
+def test_a_run_reads_what_ended_and_a_second_one_changes_no_byte(tmp_path: Path) -> None:
+    """M1 M2 M7: the second to tenth dream change nothing."""
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("open").record("rule that is not finished")
+        made = dreaming(keep).run(parts(Prompts()))
+        assert (made["status"], made["considered"], made["processed"], made["failed"]) == ("completed", 2, 2, 0)
+        assert (made["insights_added"], made["notes"]["added"], made["trigger"]) == (4, 4, "manual")
+        assert made["dropped"] == [{"why": "duplicate", "count": 4}, {"why": "unknown type", "count": 4}]
+        assert made["usage"]["calls"] == 4 and texts(keep) == WHOLE
+        before = truth(tmp_path / "k")
+        for _ in range(9):
+            again = dreaming(keep).run(parts(Prompts()))
+            assert (again["considered"], again["run"]) == (0, None)
+        assert truth(tmp_path / "k") == before
+
+
+def test_a_session_that_goes_on_is_dreamed_for_its_new_part_only(tmp_path: Path) -> None:
+    """D20 M2"""
+    filled(tmp_path / "k", sessions=1)
+    with Keep.open(tmp_path / "k") as keep:
+        dreaming(keep).run(parts(Prompts()))
+        session = keep.session("s0")
+        session.record("rule that is new")
+        assert dreaming(keep).run(parts(Prompts()))["considered"] == 0, "it has not ended again"
+        session.end()
+        backend = Prompts()
+        made = dreaming(keep).run(parts(backend))
+        assert (made["considered"], made["insights_added"]) == (1, 1)
+        new = [turn for given in backend.given for turn in given.turns if not turn.known]
+        assert [turn.messages[0].text for turn in new] == ["rule that is new"]
+
+
+def test_a_chunk_that_fails_loses_only_itself_and_is_read_again(tmp_path: Path) -> None:
+    """D26 D11: reason and attempts are kept, what went before is not read twice, and nothing is counted twice."""
+    filled(tmp_path / "k", turns=3)
+    with Keep.open(tmp_path / "k") as keep:
+        broken = Prompts(lambda given: any("rule 0.1" in m.text for turn in given.turns for m in turn.messages))
+        made = dreaming(keep).run(parts(broken))
+        assert (made["status"], made["processed"], made["failed"]) == ("partial", 1, 1)
+        assert "chunk 2 of 3" in made["sessions"][0]["reason"] and "500" in made["sessions"][0]["reason"]
+        assert texts(keep) == ["rule 0.0", "rule 0.2", "rule 1.0", "rule 1.1", "rule 1.2"]
+        found = memory(keep).dreamed["python:s0"]
+        assert (found.status, found.attempts) == ("failed", 1) and "500" in found.failure
+        backend = Prompts()
+        made = dreaming(keep).run(parts(backend))
+        assert (made["status"], made["insights_added"]) == ("completed", 1)
+        asked = [m.text for given in backend.given for turn in given.turns if not turn.known for m in turn.messages]
+        assert asked == ["rule 0.1", "rule 0.2"]
+        assert texts(keep) == [f"rule {n}.{k}" for n in range(2) for k in range(3)]
+
+
+def test_a_session_that_always_fails_is_poisoned_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    """M1 D26"""
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep:
+        for _ in range(3):
+            made = dreaming(keep).run(parts(Prompts(lambda given: given.session == "python:s0")))
+        assert made["status"] == "failed" and [one["id"] for one in made["sessions"]] == ["python:s0"]
+        assert dreaming(keep).run(parts(Prompts()))["considered"] == 0
+        assert memory(keep).dreamed["python:s0"].attempts == 3 and texts(keep) == ["rule 1.0", "rule 1.1"]
+
+
+def test_a_limit_or_a_budget_leaves_the_rest_for_the_next_run(tmp_path: Path) -> None:
+    """D1 D26 M8: N complete, k pending, the next run finishes them; put off is no failure."""
+    filled(tmp_path / "k", sessions=4)
+    with Keep.open(tmp_path / "k") as keep:
+        assert dreaming(keep).run(parts(Prompts()), limit=1)["considered"] == 1
+        spent = lambda used: "the budget of 2 calls is used up" if used.calls >= 2 else ""  # noqa: E731
+        made = dreaming(keep).run(parts(Prompts(), spent=spent))
+        assert (made["status"], made["processed"], made["failed"]) == ("partial", 1, 0)
+        assert [one["status"] for one in made["sessions"]] == ["completed", "pending", "pending"]
+        assert {one.attempts for one in memory(keep).dreamed.values()} == {0}
+        assert dreaming(keep).run(parts(Prompts()))["processed"] == 2
+        assert len(texts(keep)) == 8
+
+
+def test_the_trigger_counts_what_waits_and_is_asked_under_the_lock(tmp_path: Path) -> None:
+    """M4 D12 D13"""
+    filled(tmp_path / "k", sessions=4)
+    with Keep.open(tmp_path / "k") as keep:
+        made = dreaming(keep).run(parts(Prompts()), if_due=True)
+        assert (made["status"], made["run"], made["waiting"]) == ("skipped", None, 4)
+        keep.session("s9", cwd="/").record("rule")
+        keep.end("s9")
+        made = dreaming(keep).run(parts(Prompts()), if_due=True)
+        assert (made["trigger"], made["processed"]) == ("session_count", 5)
+        assert dreaming(keep).run(parts(Prompts()), if_due=True)["waiting"] == 0, "a dream never counts itself"
+
+
+def test_two_at_once_are_one_run_and_the_other_says_how_many_wait(tmp_path: Path) -> None:
+    """M5 D10"""
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep, Keep.open(tmp_path / "k") as other:
+        dreaming(keep).complete()
+        with dreaming(keep).lock() as mine:
+            assert mine
+            made = dreaming(other).run(parts(Prompts()))
+        assert (made["lock"], made["status"], made["waiting"], made["run"]) == ("busy", "skipped", 2, None)
+        assert dreaming(other).run(parts(Prompts()))["processed"] == 2
+
+
+def test_a_holder_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
+    """D3"""
+    filled(tmp_path / "k")
+    code = f"""
+import os, time
+from dreamkeep.host import RealHost
+host = RealHost()
+os.makedirs(os.path.dirname({str(tmp_path / "k" / LOCK)!r}), exist_ok=True)
+handle = host.open_lock({str(tmp_path / "k" / LOCK)!r})
+assert host.try_lock(handle)
+print("held", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        with Keep.open(tmp_path / "k") as keep:
+            assert dreaming(keep).run(parts(Prompts()))["lock"] == "busy"
+            os.kill(holder.pid, signal.SIGKILL)
+            holder.wait()
+            assert dreaming(keep).run(parts(Prompts()))["processed"] == 2
+
+
+def test_a_run_that_would_take_away_too_much_stops(tmp_path: Path) -> None:
+    """D37 M11"""
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep:
+        made = dreaming(keep).run(parts(Prompts(), loss=lambda memory, decisions: 0.5))
+        assert made["status"] == "failed" and "50%" in made["sessions"][0]["reason"]
+        assert texts(keep) == [] and memory(keep).insights == {}
+
+
+def test_a_run_that_dies_at_any_step_is_ended_by_the_next_with_one_result_each(tmp_path: Path) -> None:
+    """D11: kill at every change of the disk."""
+    filled(tmp_path / "template")
+    import shutil
+
+    for n in count(1):
+        root = tmp_path / "k"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(tmp_path / "template", root)
+        dying = Keep.open(root, host=Dying(n))
+        try:
+            dreaming(dying).run(parts(Prompts()))
+            finished = True
+        except PowerCut:
+            finished = False
+        with Keep.open(root) as keep:
+            dreaming(keep).run(parts(Prompts()))
+            found = memory(keep)
+            assert texts(keep) == WHOLE, n
+            assert len(found.insights) == 4 and all(one.read == one.finished for one in found.dreamed.values())
+            assert all(len(note.insights) == 1 and note.sessions == 1 for note in found.notes.values()), n
+            keep.reindex(from_zero=True)
+            assert memory(keep).notes == found.notes
+        if finished:
+            break
+    assert n > 10
+
+
+def test_what_a_subagent_was_told_is_nobodys_word(tmp_path: Path) -> None:
+    from .agents import claude
+
+    claude.write(tmp_path / "home")
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        below = [one.id for one in keep.sessions() if any(kind == "subagent" for kind, _ in one.lineage)]
+        assert below
+        for one in keep.sessions():
+            keep.end(one.id)
+        backend = Prompts()
+        dreaming(keep).run(parts(backend))
+        assert {given.session for given in backend.given} & set(below) == set()
+        assert all(memory(keep).dreamed[one].status == "completed" for one in below if one in memory(keep).dreamed)
