@@ -1007,15 +1007,19 @@ class MeddlingHost(RealHost):
         return super().names(folder)
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: World, indexed: bool) -> None:
+@pytest.mark.parametrize("index", ["follows", "stays behind", "is not there"])
+def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: World, index: str) -> None:
     """K2: between asking who is deleted and looking at his journal."""
-    if not indexed:
+    if index == "is not there":
         os.remove(f"{world.root}/index.sqlite")
 
     def delete() -> None:
         with Keep.open(world.root) as keep:
-            keep.delete("s1")
+            if index == "stays behind":
+                keep._journals().say("", Kind.SESSION_DELETED, {"session": "python:s1"})
+                shutil.rmtree(f"{world.root}/{folder_of('python:s1')}")
+            else:
+                keep.delete("s1")
 
     assert world.audit(host=MeddlingHost(delete)).clean
 
