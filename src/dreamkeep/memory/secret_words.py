@@ -1,0 +1,362 @@
+"""Secrets that only the words before them betray: `DB_PASSWORD=…`, `"apiKey": "…"`, `--token …`, "the password is …". Pure.
+
+    <name with a telling word> <what stands between> <value>
+
+How much a value must look like a secret depends on the word. `password` and its like: nearly everything that is not a reference
+(`$X`, `settings.x`), a type, or a placeholder. `token`, `api key`: it must have the look of something made by a machine. A bare
+`key`, `sig`: only what is long and random. Everything is looked at from the word on and with bounds, so time is linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+STRONG, KEYISH, WEAK = "strong", "keyish", "weak"
+
+_KEYS = (
+    "api|access|private|secret|encryption|decryption|signing|sign|master|account|auth|client|storage|service|deploy|webhook"
+    "|license|admin|role|bot|hmac|aes|jwt|integration|subscription|ingest|app|application|server|shared|root|consumer|write|sas"
+)
+#: In lower case; plain words only, which is what the engine searches fast.
+_WORD = re.compile(
+    "password|passwort|passwd|passphrase|passcode|secret|token|credential|pass|pwd|pw|authorization|auth|bearer|jwt|cookie|otp|key"
+    "|signature|sig|sid|session|code"
+)
+#: These may stand inside a longer word (`mypassword`, `authtoken`).
+_INSIDE = {
+    **dict.fromkeys(("password", "passwort", "passwd", "passphrase", "passcode", "secret"), STRONG),
+    **dict.fromkeys(("token", "credential"), KEYISH),
+}
+_ALONE = {
+    **dict.fromkeys(("pass", "pwd", "pw"), STRONG),
+    **dict.fromkeys(("authorization", "auth", "bearer", "jwt", "cookie", "otp"), KEYISH),
+    **dict.fromkeys(("key", "signature", "sig", "sid", "session", "code"), WEAK),
+}
+#: Before `key`.
+_KIND_OF_KEY = re.compile(rf"(?:{_KEYS})[_\-. ]?$")
+#: What these words stand for when one of these goes before them is no secret.
+_NOT_BEFORE = re.compile(
+    r"(?:public|primary|foreign|cache|sort|partition|hash|index|object|dict|map|lookup|row|idempotency|dedup|group|rout(?:e|ing)"
+    r"|query|translation|i18n|locale|host|hot|short|next|page|continuation|cursor|pad|eos|bos|unk|special|stop|mask|max|min|num"
+    r"|status|exit|error|return|response|language|country|zip|post|source|commit|file|content)[_\-. ]?$"
+)
+_NOT_BEHIND = re.compile(
+    r"(?:ur[li]s?|paths?|files?|filename|dir|folder|names?|ids?|types?|counts?|limits?|budget|length|len|sizes?|expir\w*|ttl|age"
+    r"|endpoint|headers?|fields?|prefix|suffix|policy|manager|provider|arn|env|vars?|ref|versions?|index|stdin|required|enabled"
+    r"|hint|reset|rotation|class|formats?|min|max|window|usage|used|cost|price|column|label|placeholder|input|rules?|strength"
+    r"|validator|store|algorithm|alg|method|scheme|scope|issuer|audience|at|date|time|on|in|by|total|per|regex|pattern)$"
+)
+#: Behind a word without anything between, only these do not make another word of it (`secretary`, `tokenizer`).
+_GLUED = re.compile(r"s?(?:key|token|hash|value|base|string|word)?s?\d*(?:[_\-.].*)?$")
+_BEHIND = re.compile(
+    r"""(?P<tail>[A-Za-z0-9_\-.]{0,40}+)
+    (?P<close>[\\"'`\])*]{0,6}+)
+    (?P<between>
+        [ \t]{0,8}+(?::=|=>|===?|!=|=|:|,)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
+      | [ \t]{1,4}+(?:(?:for|to|of|on|in)[ \t]{1,4}+(?:the[ \t]{1,4}+)?[\w.\-@/]{1,40}+[ \t]{1,4}+){0,2}
+        (?:is|was|equals)(?:[ \t]{1,4}+(?:now|set[ ]to|just|still))?:?[ \t*]{1,6}+
+      | [ \t]{1,8}+
+    )
+    (?:(?:str|string|String|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{0,4}+=[ \t]{0,4}+)?
+    (?:(?:Bearer|Basic|Token|Bot|ApiKey|Key)[ ]{1,4}+)?
+    (?P<open>(?:[frbu]{0,2}+\\{0,3}+["'`]{1,3}+)?)""",
+    re.X,
+)
+#: A value in quotes ends at its quote, one without at what can't be in it. A backslash before n, r, t or a quote: JSON in a text.
+_IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}+") for quote in ('"', "'", "`")}
+_SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}+")
+_CODE_WORD = re.compile(r"(?:[^\s\"'`<>|,;&)}\]\\]|\\(?![nrt\"'\\])[^\s]){1,300}+")
+
+_REST = re.compile(r"[^\s\"'`<>|,;\\]*+")
+
+_PLACEHOLDER = re.compile(
+    r"(?:x{3,}|(?:%[sdr]|[\W_])+|0+|1234|null|none|nil|true|false|yes|no|on|off|undefined|todo|tbd|n/?a|empty|unset|missing"
+    r"|required|optional|enabled|disabled|string|str|int|integer|bytes|bool|boolean|object|any|unknown|text|varchar|secretstr"
+    r"|redacted|hidden|masked|removed|omitted|password|passwd|pass|pwd|secret|token|key|value|apikey|api_key|credentials?"
+    r"|username|user|changeme|change[_-]me|replace[_-]?me|bearer|basic|auth|jwt|hs256|rs256|es256|sha256|sha512|md5|bcrypt"
+    r"|argon2|base64|utf-?8|oauth2?|(?:u?int|bytes|float|[uif])\d+"
+    r"|(?:your|my|the|an?|some|insert|enter|example|dummy|sample|fake)[_\- ].*"
+    r"|your[_\- ]?(?:own|password|token|key|secret|api).*|.*[_\-]here|.*example.*|placeholder.*|<.*>?)",
+    re.I | re.S,
+)
+_REFERENCE = re.compile(
+    r"\\?\$[A-Za-z_({0-9@*#?]|[<{\[(]|%[({%A-Z]|!(?:Ref|Sub|GetAtt|vault|env|ENV)\b|@[./~]|env[.:(\[]|process\.|os\.|vault:|secret://|op://|ssm:|arn:|file:|https?:|data:"
+)
+#: `settings.db.password`, `args[0]`, `self->x`: names, not values.
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*|\[[^\]]*\]?)+;?")
+_PATH = re.compile(
+    r"(?:~|\.{0,2})/[\w.\-@ ]*(?:/[\w.\-@ ]*)*|[A-Za-z]:[\\/].*"
+    r"|[\w.\-/]+\.(?:pem|key|txt|json|ya?ml|toml|py|js|ts|go|rs|md|env|crt|sh|sql|html)"
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d+(?:[.,:]\d+)*[a-zA-Z%]{0,3}")
+#: `advanced-tool-use-2025-11-20`: words and numbers, each by itself.
+_WORDY = re.compile(r"(?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8})(?:[_\-./:](?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8}))+")
+_RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+#: What goes before the word in `--db-password`.
+_FLAG = re.compile(r"(?<![\w\-])--?[\w\-]*$")
+#: After `--password`: a sentence about the flag, not a value of it.
+_PROSE = frozenset(
+    [
+        "flag",
+        "flags",
+        "option",
+        "options",
+        "argument",
+        "arguments",
+        "is",
+        "and",
+        "or",
+        "to",
+        "for",
+        "with",
+        "from",
+        "as",
+        "in",
+        "on",
+        "if",
+        "when",
+        "instead",
+        "which",
+        "that",
+        "the",
+        "a",
+        "an",
+        "was",
+        "not",
+        "can",
+        "must",
+        "should",
+        "will",
+        "has",
+        "via",
+        "parameter",
+        "value",
+        "prompt",
+        "switch",
+        "so",
+        "but",
+        "then",
+        "it",
+        "are",
+        "be",
+        "may",
+        "at",
+        "by",
+        "of",
+        "into",
+    ]
+)
+
+
+def found(text: str) -> Iterator[tuple[int, int]]:
+    """(start, end) of the values, in order."""
+    lower = text.lower() if text.isascii() else text.translate(_LOWER)
+    after = 0
+    for word in _WORD.finditer(lower):
+        # A value that was just taken may hold such a word itself.
+        if word.start() >= after and (span := _value(text, lower, word)):
+            yield span
+            after = span[1]
+
+
+#: `str.lower` may change the length (İ), and then no place would fit.
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def _value(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None:
+    start = word.start()
+    strength = _INSIDE.get(word[0]) or _ALONE[word[0]]
+    if word[0] == "key" and _KIND_OF_KEY.search(lower, max(0, start - 14), start):
+        strength = KEYISH
+    elif word[0] in _ALONE and not _begins_word(text, start):
+        return None
+    if strength != STRONG and _NOT_BEFORE.search(lower, max(0, start - 16), start):
+        return None
+    behind = _BEHIND.match(text, word.end())
+    if behind is None or not _same_word(text, word.end(), behind["tail"]):
+        return None
+    return _judged(text, start, strength, behind)
+
+
+def _begins_word(text: str, at: int) -> bool:
+    return (
+        at == 0 or not text[at - 1].isalpha() or (text[at].isupper() and text[at - 1].islower()) or text[at - 2 : at] in _ESCAPES
+    )
+
+
+_ESCAPES = ("\\n", "\\t", "\\r")
+
+
+def _same_word(text: str, end: int, tail: str) -> bool:
+    """False for `tokenizer`, `password_url`, `secretary`."""
+    if not tail:
+        return True
+    glued = tail[0].isalpha() and not (tail[0].isupper() and text[end - 1].islower())
+    if glued and not _GLUED.match(tail.lower()):
+        return False
+    last = re.split(r"[_\-.]|(?<=[a-z])(?=[A-Z])", tail)[-1]
+    return not _NOT_BEHIND.match(last.lower())
+
+
+def _judged(text: str, start: int, strength: str, behind: re.Match[str]) -> tuple[int, int] | None:
+    at = behind.end()
+    name = _name(text, start, behind)
+    between = behind["between"]
+    shell = bool(re.search(r"(?<!\w)--?[\w\-]*$", text[max(0, start - 40) : start]))
+    environment = name.isupper() and between in ("=", ": ", ":")
+    quote = behind["open"][-1:]
+    if quote:
+        value = _IN_QUOTES[quote].match(text, at)
+    else:
+        value = (_SHELL_WORD if environment or shell else _CODE_WORD).match(text, at)
+    if value is None:
+        return None
+    words = value[0] if quote or environment else value[0].rstrip(".,;:!?)*")
+    if not quote:
+        words = words.rstrip(",;")
+    loose = _Case(
+        name, between, words, bool(quote), environment, shell, text[at + len(words) : at + len(words) + 1], _before(text, start)
+    )
+    if not _secret(strength, loose):
+        return None
+    end = at + len(words)
+    # Judged by its beginning, which bounds the work; but all of it goes.
+    return at, (_REST.match(text, end).end() if end - at >= 280 else end)  # type: ignore[union-attr]
+
+
+def _name(text: str, start: int, behind: re.Match[str]) -> str:
+    """All of the name that the word is a part of."""
+    begin = start
+    while begin > start - 40 and begin > 0 and (text[begin - 1].isalnum() or text[begin - 1] in "_-."):
+        begin -= 1
+    return text[begin : behind.end("tail")]
+
+
+def _before(text: str, start: int) -> str:
+    return text[max(0, start - 60) : start]
+
+
+class _Case:
+    """A name, a value, and how they stand to each other."""
+
+    __slots__ = ("before", "behind", "between", "environment", "name", "quoted", "shell", "value")
+
+    def __init__(
+        self, name: str, between: str, value: str, quoted: bool, environment: bool, shell: bool, behind: str, before: str
+    ) -> None:
+        self.name, self.between, self.value, self.quoted = name, between, value, quoted
+        self.environment, self.shell, self.behind, self.before = environment, shell, behind, before
+
+
+def _secret(strength: str, case: _Case) -> bool:
+    value = case.value
+    if refers(value, quoted=case.quoted) or _names_itself(case):
+        return False
+    if "," in case.between:
+        return case.quoted and case.between == ", " and machine_made(value)
+    if "\n" in case.between:
+        return not case.quoted and random_looking(value)
+    if case.between.strip() == "":
+        return _behind_a_space(strength, case)
+    if strength == STRONG:
+        return _password(case)
+    if strength == KEYISH:
+        return machine_made(value) or (case.environment and len(value) >= 12 and runs(value) < 4.5)
+    # Ids of sessions, cache keys: what has no capitals is one of those, unless it is called a signature.
+    both = value != value.lower() and value != value.upper()
+    return len(value) >= 20 and random_looking(value) and (both or "sig" in case.name.lower())
+
+
+def _behind_a_space(strength: str, case: _Case) -> bool:
+    value = case.value
+    if case.shell:
+        if strength == STRONG:
+            return len(value) >= 4 and value.lower() not in _PROSE and not value.startswith("-")
+        return strength == KEYISH and machine_made(value) and not value.startswith("-")
+    if strength == STRONG and re.search(r"\blogin\s+\S+\s+$", case.before):  # .netrc
+        return len(value) >= 4
+    return strength != WEAK and random_looking(value)
+
+
+def _password(case: _Case) -> bool:
+    value = case.value
+    said = re.search(r"\b(?:is|was|equals)\b", case.between) is not None
+    lower_name = case.name.lower()
+    if " " in value or "\t" in value:
+        return case.quoted and ((case.environment and len(value) >= 8) or "phrase" in lower_name) and value.count(" ") < 12
+    mixed = _mixed(value)
+    if case.environment:
+        return len(value) >= 3 and not _PATH.fullmatch(value)
+    if "secret" in lower_name and "pass" not in lower_name:
+        return machine_made(value) or (mixed and len(value) >= 6 and runs(value) < 4.5)
+    if said or "!" in case.between:
+        return mixed and len(value) >= 6
+    if case.quoted:
+        return len(value) >= 4
+    if mixed or (len(value) >= 12 and runs(value) < 4):
+        return len(value) >= 5
+    # `password=swordfish` of a connection string, not `connect(password=pw)` of a program.
+    return (
+        case.between == "="
+        and len(value) >= 6
+        and case.behind not in (",", ")")
+        and case.before[-1:] not in ("(", ",")
+        and value.isalpha()
+    )
+
+
+def _mixed(value: str) -> bool:
+    letters = any(c.isalpha() for c in value)
+    return (letters and any(c.isdigit() or c in "!@#$%^&*+?~" for c in value)) or (value.isdigit() and len(value) >= 6)
+
+
+def _names_itself(case: _Case) -> bool:
+    """`password=user_password`, `token=TOKEN`: handed on, not said."""
+    value, name = _plain(case.value), _plain(case.name)
+    if value == name or (name.endswith(value) and (len(value) >= 8 or not case.quoted)):
+        return True
+    if _mixed(case.value) and runs(case.value) < 4:
+        return False
+    return not case.quoted and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+# -- how a value looks
+
+
+def refers(value: str, *, quoted: bool = False) -> bool:
+    """It stands for something else: a variable, a call, a file, a type, a place to fill in."""
+    if _REFERENCE.match(value) or _PLACEHOLDER.fullmatch(value) or _DATE.fullmatch(value):
+        return not (value.isdigit() and len(value) >= 6)
+    if not quoted and ("(" in value or "{" in value or "==" in value.rstrip("=") or _DOTTED.fullmatch(value)):
+        return True
+    return _PATH.fullmatch(value) is not None and not (len(value) >= 24 and random_looking(value))
+
+
+def runs(value: str) -> float:
+    """How long the stretches of one kind of letter are: words have long ones, what a machine made has short ones."""
+    found = _RUNS.findall(value)
+    return sum(map(len, found)) / len(found) if found else 99.0
+
+
+def machine_made(value: str) -> bool:
+    """Near a word that says so: eight signs with letters and digits are enough."""
+    if len(value) < 8 or not re.search(r"[A-Za-z]", value) or re.search(r"\s", value) or _WORDY.fullmatch(value):
+        return False
+    digits = sum(c.isdigit() for c in value)
+    if digits:
+        return runs(value) < 4 or (len(value) >= 16 and digits >= 4 and runs(value) < 5)
+    return len(value) >= 20 and runs(value) < 3.2 and not re.search(r"[.\[\](){}]", value)
+
+
+def random_looking(value: str) -> bool:
+    """By itself: long, letters and digits, and no words in it."""
+    if len(value) < 16 or re.search(r"\s", value):
+        return False
+    if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)):
+        return len(value) >= 28 and runs(value) < 2.9 and value.lower() != value != value.upper()
+    return runs(value) < 3.3 and len(set(value)) >= 8
