@@ -12,7 +12,7 @@ from dreamkeep import Keep
 from tests.planted import into, written
 from tests.planted.written import Written
 
-SESSIONS = written.load()
+SESSIONS = [*written.load(written.FIRST), *written.load(written.SECOND)]
 NAMES = [one.name for one in SESSIONS]
 _STATES = {"completed": "completed", "interrupted": "cancelled", "crashed": "interrupted"}
 #: In the place of an exit code: the user did not let the call happen.
