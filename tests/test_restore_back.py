@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
@@ -189,6 +189,13 @@ def messages(draw: st.DrawFn) -> list[Message]:
 SUMMARY = Summary("python:any", "python", "any", cwd="/w", title="t", started_at="2026-01-01T00:00:00.000000Z")
 
 
+def looks_like_a_kept_head(said: talk.Talk) -> bool:
+    """Earlier words once more, right before a summary: just so a compaction in Hermes looks that kept its head."""
+    words_said = [step.text for step in said.steps]
+    pairs = zip(said.steps, said.steps[1:], strict=False)
+    return any(next_.kind == talk.SUMMARY and words_said.count(one.text) > 1 for one, next_ in pairs if one.kind == talk.USER)
+
+
 @pytest.mark.parametrize("to", CONVERTED)
 @given(said=messages())
 @example(said=[Message(n, 0, "user", "w same", None, None) for n in range(3)])
@@ -201,10 +208,11 @@ SUMMARY = Summary("python:any", "python", "any", cwd="/w", title="t", started_at
 )
 def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
     plain, lost = talk.plain(SUMMARY, said, {})
+    assume(to != "hermes" or not looks_like_a_kept_head(plain))
     check(told(plain.steps), read_back(to, plain))
     assert not any(count < 0 for count in lost.values())
-    again, _ = talk.plain(SUMMARY, said, {})
-    assert list(records(to, again)) == list(records(to, plain)), "deterministic"
+    twice, _ = talk.plain(SUMMARY, said, {})
+    assert list(records(to, twice)) == list(records(to, plain)), "deterministic"
 
 
 @given(said=messages())

@@ -38,7 +38,7 @@ _SAFE = re.compile(r"[^A-Za-z0-9_-]")
 _LONE = re.compile("[\ud800-\udfff]")
 _EPOCH = "1970-01-01T00:00:00.000000Z"
 _TICK = timedelta(milliseconds=1)
-#: A summary stands apart from what follows it: rows within some 20 ms of it count as its copies in Hermes.
+#: Prompts and summaries stand apart from what is next to them: in Hermes, rows within some 20 ms count as a compaction's copies.
 _APART = timedelta(milliseconds=50)
 _SPOKEN = {f.USER: USER, f.ASSISTANT: ASSISTANT, f.REASONING: REASONING, f.SUMMARY: SUMMARY}
 _DEEPEST = 100
@@ -279,7 +279,8 @@ def _timed(steps: list[Step], started: str, lost: Losses) -> Iterator[Step]:
             lost[TIMES] += 1
             at = max(at, least)
         yield step._replace(at=_shown(at))
-        after = _APART if step.kind == SUMMARY or (n + 1 < len(steps) and steps[n + 1].kind == SUMMARY) else _TICK
+        apart = step.kind in (USER, SUMMARY) or (n + 1 < len(steps) and steps[n + 1].kind == SUMMARY)
+        after = _APART if apart else _TICK
         least = _later(at, after)
 
 
