@@ -1,0 +1,288 @@
+"""Same fact, another fact, or one that excludes the other: tables of pairs. What is not known to be the same is kept twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamkeep.memory import alike
+
+SAME = [
+    ("we use pnpm here", "Use pnpm."),
+    ("we use pnpm here", "please always use pnpm in this repo"),
+    ("Never force-push to main", "we don't force push to main, ever."),
+    ("on main we never force-push", "Never force-push on main!"),
+    ("All money amounts are integer cents everywhere in this codebase", "money amounts are integer cents"),
+    ("Run clippy before every commit", "before every commit, run clippy"),
+    ("run the tests before each commit", "Always run tests before commits."),
+    ("Use tabs, not spaces", "use tabs instead of spaces"),
+    ("I prefer tabs over spaces", "tabs, not spaces please"),
+    ("use tabs rather than spaces", "Tabs, not spaces."),
+    ("the config lives in conf/app.toml", "configuration lives in `conf/app.toml`"),
+    ("Two reviewers are required", "2 reviewers are required"),
+    ("don't commit to main because it is protected", "never commit to main"),
+    ("no emojis in subject lines", "Do not use emojis in subject lines"),
+    ("no emojis in subject lines", "emojis in subject lines are forbidden"),
+    ("The timeout is 30 seconds", "timeout is 30s"),
+    ("the limit is 1,000 rows", "the limit is 1000 rows"),
+    ("we do not run cargo publish by hand", "We don't run cargo publish manually"),
+    ("docs are in British spelling", "documentation is in british spelling"),
+    ("Databases are backed up nightly", "the DB is backed up nightly"),
+    ("I want short answers", "please keep answers short"),
+    ("we have to tag releases", "releases must be tagged"),
+    ("Use pytest -x for the tests", "for tests use `pytest -x`"),
+    ("we can't use the heap in firmware", "in firmware we cannot use the heap"),
+    ("log lines have at most 80 characters", "log lines have max 80 chars"),
+    ("dependencies are pinned", "deps are pinned"),
+    ("delete temporary files after the run", "Remove temporary files after the run."),
+    ("we’re using pnpm", "we're using pnpm"),
+    ("deploy   only\nfrom CI", "Deploy only from CI"),
+    ("Wir nehmen immer pnpm", "wir nehmen immer pnpm!"),
+]
+
+OTHER = [
+    # a number
+    ("the timeout is 30 s", "the timeout is 60 s"),
+    ("use node 18", "use node 20"),
+    ("the timeout is 30 s", "the timeout is 30 ms"),
+    ("Python 3.1 is supported", "Python 3.10 is supported"),
+    ("duckdb>=1.5", "duckdb<=1.5"),
+    ("needs at least 4 workers", "needs at most 4 workers"),
+    # a name, a path, a flag, a case
+    ("use jest for unit tests", "use vitest for unit tests"),
+    ("files in raw/ are immutable", "files in raw2/ are immutable"),
+    ("run cargo test --all", "run cargo test --lib"),
+    ("run make lint", "run make lint -k"),
+    ("call the class fooBar", "call the class foobar"),
+    ("session sess-1 is broken", "session sess-12 is broken"),
+    ("logs stay in eu-central-1", "logs stay in eu-central-2"),
+    ("write to /data/a", "write to /data/A"),
+    ("ask the platform team", "ask the payments team"),
+    # polarity
+    ("commit the lockfile", "don't commit the lockfile"),
+    ("use mocks in tests", "no mocks in tests"),
+    ("not all tests need the db", "no tests need the db"),
+    ("never commit without running tests", "commit without running tests"),
+    ("you may use npm", "you may not use npm"),
+    # how sure, how far, when
+    ("it is the vsync", "it might be the vsync"),
+    ("i think the cache is stale", "the cache is stale"),
+    ("you can use npm", "you must use npm"),
+    ("we moved to Redis", "we will move to Redis"),
+    ("tests run on CI", "tests run only on CI"),
+    ("run migrations before the deploy", "run migrations after the deploy"),
+    ("ask before you delete", "delete before you ask"),
+    ("deploy from main to production", "deploy from production to main"),
+    ("replace moment with dayjs", "replace dayjs with moment"),
+    ("put json in yaml", "put yaml in json"),
+    ("use pnpm", "use pnpm for the frontend"),
+    ("use npm, but only in ci", "use npm"),
+    ("scale up on fridays", "scale down on fridays"),
+    ("turn telemetry on", "turn telemetry off"),
+    ("log in", "log out"),
+    ("tabs, not spaces", "spaces, not tabs"),
+    ("nutze niemals npm", "nutze npm"),
+    ("json and yaml are read", "json or yaml is read"),
+    ("tests without mocks", "mocks without tests"),
+]
+
+#: older, newer: both can't hold.
+EXCLUDE = [
+    ("use tabs", "don't use tabs"),
+    ("never deploy on fridays", "we deploy on fridays"),
+    ("use tabs, not spaces", "spaces, not tabs"),
+    ("commit the lockfile", "Never commit the lockfile!"),
+    ("we use npm", "we use pnpm, not npm"),
+    ("no mocks in tests", "use mocks in tests"),
+    ("MSRV is 1.74", "MSRV is 1.80"),
+    ("the timeout is 30 s", "the timeout is now 60 s"),
+    ("use node 18", "use node 20"),
+    ("the relay has to have a minimum of 5 minutes between switches", "actually the relay must have 10 minutes between switches"),
+    ("we use jest for unit tests", "we switched to vitest for unit tests"),
+    ("we use jest for unit tests", "use vitest instead of jest"),
+    ("we go with a jobs table in Postgres, not Redis.", "we're moving jobs to Redis streams after all."),
+    ("we stay on duckdb 1.1 until they can spill temp tables", "the 1.1 pin is obsolete now: from here on duckdb>=1.5"),
+    (
+        "gameplay runs on the fixed 60 Hz tick in Sim::step, update(dt) is only for rendering",
+        "sim tick goes down to 30 Hz, render interpolates between two states.",
+    ),
+    ("ok so 3 s windows it is, as in the draft", "actually let's take 5 s windows after all, .74 vs .70 is worth it"),
+    ("indent with 4 spaces", "we now indent with 2 spaces"),
+    ("sessions are stored in memcached", "sessions are no longer stored in memcached"),
+    ("the docs are built with sphinx", "the docs are not built with sphinx any more"),
+]
+
+#: older, newer: near each other, and both hold.
+BOTH = [
+    ("run pytest before every commit", "run mypy before every commit"),
+    ("from now on run the tests before every commit", "run the linter before every commit"),
+    ("integration tests run against sqlite", "from now on run integration tests with -n 4"),
+    ("Python 3.10 is supported", "Python 3.11 is supported"),
+    ("tests run on Python 3.10", "tests run on Python 3.11"),
+    ("issue 12 is fixed", "issue 13 is fixed"),
+    ("we use Redis", "we go with a jobs table in Postgres, not Redis"),
+    ("don't write into /data/birds", "now the figures are written from /data/birds"),
+    ("use tabs", "don't use tabs in Makefiles"),
+    ("use npm", "never use npm in ci"),
+    ("tmp files live in /tmp", "actually put logs into /var/log, not /tmp"),
+    ("uploads are retried after 5 s", "uploads now time out after 30 s"),
+    ("port 8080 is the api", "port 8081 is the admin page"),
+    ("use black", "use ruff"),
+    ("the build takes 41 s on my machine", "the tests take 13 s on my machine"),
+    ("keep the jobs table", "keep the users table"),
+    ("use pnpm", "use pnpm, the CI rejects a package-lock.json"),
+    ("no C dependencies in this crate", "regex stays"),
+]
+
+#: longer, shorter
+FULLER = [
+    ("use pnpm, the CI rejects a package-lock.json", "we use pnpm"),
+    ("never reboot the pi remotely, the sd card is dying.", "Please don't ever reboot the Pi remotely"),
+    ("a jobs table in Postgres, not Redis", "we go with a jobs table in Postgres"),
+]
+NOT_FULLER = [
+    ("use npm, but only in ci", "use npm"),
+    ("we support json, yaml, toml", "toml"),
+    ("deploy on fridays, unless it is december", "deploy on fridays"),
+    ("use pnpm", "use pnpm"),
+]
+
+#: loop, later statement
+CLOSED = [
+    ("we still have to drop the jobs table after the release", "Dropped the jobs table"),
+    ("the achievements are not hooked up yet", "achievements are hooked up now"),
+    ("todo: rewrite the store texts", "Committed: rewrite the store texts without gps"),
+    ("Alert when a station is silent for 48 h", "added the alert when a station is silent for 48 h"),
+]
+STILL_OPEN = [
+    ("we still have to drop the jobs table after the release", "we must drop the jobs table soon"),
+    ("Alert when a station is silent for 48 h", "added the alert when a station is silent for 24 h"),
+    ("we need a frost lock before december", "finished the wind lock"),
+    ("todo: gamepad rumble", "gamepad rumble is not done"),
+    ("write the tests", "fixed the tests"),
+    ("drop the jobs table", "the jobs table is large"),
+]
+
+#: older, what takes it back
+TAKEN_BACK = [
+    ("TX power has to stay at 0 dBm on v2", "forget the TX power rule"),
+    ("commit messages follow the conventional form", "the rule about conventional commit messages no longer applies"),
+    ("we need a frost lock before december", "the frost lock is no longer needed"),
+]
+NOT_TAKEN_BACK = [
+    ("TX power has to stay at 0 dBm on v2", "forget the RX power rule"),
+    ("run the tests before each commit", "forget the tests"),
+    ("TX power has to stay at 0 dBm on v2", "TX power matters"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_other_words_for_the_same_fact_are_the_same(one: str, other: str) -> None:
+    assert alike.key(one) == alike.key(other)
+    assert not alike.contradicts(one, other) and not alike.contradicts(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), [*OTHER, *EXCLUDE, *BOTH, *FULLER])
+def test_what_differs_in_something_that_matters_is_never_merged(one: str, other: str) -> None:
+    """D5"""
+    assert not alike.same(one, other)
+
+
+@pytest.mark.parametrize(("older", "newer"), EXCLUDE)
+def test_a_newer_statement_that_excludes_an_older_one_is_seen(older: str, newer: str) -> None:
+    assert alike.contradicts(newer, older)
+
+
+@pytest.mark.parametrize(("older", "newer"), [*BOTH, *NOT_FULLER])
+def test_two_statements_that_can_both_hold_do_not_exclude_each_other(older: str, newer: str) -> None:
+    assert alike.contradicts(newer, older) == "" and alike.contradicts(older, newer) == ""
+
+
+@pytest.mark.parametrize(("longer", "shorter"), FULLER)
+def test_a_statement_that_says_all_of_another_and_more_is_fuller(longer: str, shorter: str) -> None:
+    assert alike.fuller(longer, shorter) and not alike.fuller(shorter, longer)
+
+
+@pytest.mark.parametrize(("longer", "shorter"), NOT_FULLER)
+def test_a_narrowed_statement_does_not_say_what_the_wide_one_says(longer: str, shorter: str) -> None:
+    assert not alike.fuller(longer, shorter)
+
+
+@pytest.mark.parametrize(("loop", "later"), CLOSED)
+def test_what_was_left_open_is_closed_by_what_shows_it_done(loop: str, later: str) -> None:
+    assert alike.closes(later, loop)
+
+
+@pytest.mark.parametrize(("loop", "later"), STILL_OPEN)
+def test_what_was_left_open_stays_open(loop: str, later: str) -> None:
+    assert not alike.closes(later, loop)
+
+
+@pytest.mark.parametrize(("older", "newer"), TAKEN_BACK)
+def test_a_statement_can_take_back_another(older: str, newer: str) -> None:
+    assert alike.takes_back(newer, older) and alike.only_takes_back(newer)
+
+
+@pytest.mark.parametrize(("older", "newer"), NOT_TAKEN_BACK)
+def test_only_what_is_named_is_taken_back(older: str, newer: str) -> None:
+    assert not alike.takes_back(newer, older)
+
+
+def test_lines_that_a_reader_takes_for_one_are_near_and_others_are_not() -> None:
+    assert alike.near("the nightly report goes to the finance bucket", "The nightly report always goes to the finance bucket.")
+    assert alike.near("the nightly sales report goes to the finance bucket", "the nightly report goes to the finance bucket")
+    for one, other in [*OTHER, *EXCLUDE]:
+        assert not alike.near(one, other), (one, other)
+    assert not alike.near("the nightly report goes to the finance bucket", "the nightly report goes to the marketing bucket")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        ("keep answers short", True),
+        ("I prefer small commits", True),
+        ("short answers in this repo", False),
+        ("run ./scripts/t.sh", False),
+        ("wait 5 minutes", False),
+        ("use fooBar", False),
+    ],
+)
+def test_general_is_what_names_nothing_of_a_project(text: str, is_so: bool) -> None:
+    assert alike.general(text) == is_so
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        ("Today we ship", True),
+        ("we ship tomorrow", True),
+        ("Next week is the audit", True),
+        ("no deploys on fridays", False),
+        ("the week view is slow", False),
+    ],
+)
+def test_a_text_that_speaks_of_today_depends_on_its_day(text: str, is_so: bool) -> None:
+    """D14 D15"""
+    assert alike.dated(text) == is_so
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_text_can_be_asked_about(one: str, other: str) -> None:
+    assert alike.key(one) and alike.same(one, one)
+    assert not alike.contradicts(one, one) and not alike.fuller(one, one)
+    alike.contradicts(one, other)
+    alike.closes(one, other)
+    alike.takes_back(one, other)
+    assert alike.near(one, other) == alike.near(other, one)
+
+
+TROUBLE = "we use never not no pnpm redis , . ; 30 s Hz --all /tmp/x before after to instead of now tests"
+WORDS = st.sampled_from(TROUBLE.split())
+
+
+@given(st.lists(WORDS, max_size=12).map(" ".join), st.lists(WORDS, max_size=12).map(" ".join))
+def test_sentences_of_troublesome_words_can_be_asked_about(one: str, other: str) -> None:
+    assert not (alike.same(one, other) and alike.contradicts(one, other))
+    assert not (alike.fuller(one, other) and alike.fuller(other, one))
+    assert alike.same(one, other) == alike.same(other, one)
