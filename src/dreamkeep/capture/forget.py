@@ -13,9 +13,9 @@ from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, lock, read_file
-from dreamkeep.journal.erase import rewrite
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session import raw
 
@@ -83,7 +83,7 @@ def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
     return [text.encode() for text in (*(t for t in (*taps, native) if len(t) >= _TELLING), *quoted, *inside)]
 
 
-def erase_in_keep(host: Host, root: str, session: str, taps: Collection[str]) -> int:
+def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> int:
     """Out of the keep's own journal, in place. How many frames held something."""
     chunked = _chunked(host, root, session, taps)
     learned = _learned(host, root, session)
@@ -97,7 +97,7 @@ def erase_in_keep(host: Host, root: str, session: str, taps: Collection[str]) ->
             return _without(body_of(line, frame), frame, session)
         return b"" if frame["id"] in learned else None
 
-    return rewrite(host, f"{root}/{KEEP}", change, marks_of(session, taps))
+    return journals.writer("").erase(change, marks_of(session, taps))
 
 
 def _learned(host: Host, root: str, session: str) -> set[str]:

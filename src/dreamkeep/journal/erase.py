@@ -4,6 +4,8 @@ A journal's lines are linked by their checksums, so an erased line keeps its len
 its body is replaced by filling whose last characters are chosen so that the crc32 comes out the same. (A crc is linear: flipping
 a bit always flips the same bits of the result, so the right ones are found by solving 32 equations.) No other line changes, every
 reader finds the journal whole, and the words are gone.
+
+A part is replaced by another file, so it must be one that nobody writes to any more: `Writer.erase` sees to that, under the lock.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from zlib import crc32
 
 from dreamkeep.errors import Failed
 from dreamkeep.event import Kind
-from dreamkeep.host import Host, lock, replace_file
+from dreamkeep.host import Host, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse, salvage
 
@@ -21,43 +23,39 @@ from dreamkeep.journal.frame import CRC_SIZE, FOOT_SIZE, Frame, parse, salvage
 Change = Callable[[Frame, bytes], "bytes | None"]
 
 _FREE = 12  # characters of four free bits each, "@" to "O": 48 unknowns for 32 equations
-_WAIT_S = 60.0
 
 
-def rewrite(host: Host, folder: str, change: Change, marks: Collection[bytes] = ()) -> int:
-    """Erase in every part of a journal what `change` says, each part old or new as a whole. How many frames were erased.
+def rewrite(host: Host, folder: str, part: int, change: Change, marks: Collection[bytes] = ()) -> int:
+    """Erase in a finished part what `change` says; the part is old or new as a whole. How many lines were changed.
 
     A damaged stretch that holds one of `marks` is overwritten, and stays damage of the same length.
     """
-    guard = host.open_lock(f"{folder}/{parts.LOCK}")
-    try:
-        lock(host, guard, where=folder, wait_s=_WAIT_S)
-        for name in host.names(folder):
-            if name.endswith(".tmp"):  # made under this lock (compression), so whoever made it is dead
-                host.remove(f"{folder}/{name}")
-        return sum(_rewrite_part(host, folder, part, guard, change, marks) for part in parts.numbers(host, folder))
-    finally:
-        host.close(guard)
+    done, data = changed(host, folder, part, change, marks)
+    if done:
+        path = f"{folder}/{parts.name(part)}"
+        if host.stat(path + ".zst") is not None:
+            replace_file(host, path + ".zst", parts.frozen(data))
+        if host.stat(path) is not None:
+            replace_file(host, path, data)
+    return done
 
 
-def _rewrite_part(host: Host, folder: str, part: int, guard: int, change: Change, marks: Collection[bytes]) -> int:
+def changed(host: Host, folder: str, part: int, change: Change, marks: Collection[bytes] = ()) -> tuple[int, bytes]:
+    """How many lines are to be changed, and the part as it is then."""
     lines: list[bytes] = []
     done = 0
     for line in parts.lines(host, folder, part):
         new = _changed(line, change, marks)
         done += new != line
         lines.append(new)
-    if not done:
-        return 0
-    # Told before it is done: a writer that has this part open looks again, and opens the file that has the name then.
-    host.cut(guard, part + 1)
-    path = f"{folder}/{parts.name(part)}"
-    data = b"".join(lines)
-    if host.stat(path + ".zst") is not None:
-        replace_file(host, path + ".zst", parts.frozen(data))
-    if host.stat(path) is not None:
-        replace_file(host, path, data)
-    return done
+    return done, b"".join(lines)
+
+
+def sweep(host: Host, folder: str) -> None:
+    """Temporary files are made under the journal's lock (by compression): whoever has it may take away what the dead left."""
+    for name in host.names(folder):
+        if name.endswith(".tmp"):
+            host.remove(f"{folder}/{name}")
 
 
 def _changed(line: bytes, change: Change, marks: Collection[bytes]) -> bytes:

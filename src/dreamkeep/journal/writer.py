@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import from_os
 from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders
-from dreamkeep.journal import parts
+from dreamkeep.journal import erase, parts
 from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
 from dreamkeep.journal.settle import Carried, merge, set_aside, survey
 
@@ -174,6 +174,10 @@ class Writer:
             finally:
                 host.close(handle)
                 self._close_handles()
+
+    def erase(self, change: erase.Change, marks: Collection[bytes] = ()) -> int:
+        """Take words out of frames, in their place. How many lines were changed."""
+        return self._locked(self._erase, change, marks)
 
     def after_fork(self) -> None:
         """In a forked child: the parent's mutexes may be held by threads that do not exist here, its handles are copies."""
@@ -366,6 +370,18 @@ class Writer:
         if any(self._carry.get(key) != value for key, value in expect.items()):
             return None
         return self._write_new(events, drafted)
+
+    def _erase(self, change: erase.Change, marks: Collection[bytes]) -> int:
+        """Whoever has the last part open would go on writing to a file without a name: so it is finished first.
+
+        More than once, if its sync fails: then the next part begins with what was in doubt, and that may be the same words.
+        """
+        host, folder = self._host, self.folder
+        erase.sweep(host, folder)
+        while erase.changed(host, folder, self._current.number, change, marks)[0]:
+            self._rotate()
+        last = self._current.number
+        return sum(erase.rewrite(host, folder, part, change, marks) for part in parts.numbers(host, folder) if part < last)
 
     def _fresh(self, events: Sequence[Event]) -> tuple[list[bool], Carried]:
         """Which events are new by their cursors, and what is carried once they are written."""

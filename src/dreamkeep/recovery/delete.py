@@ -90,7 +90,7 @@ class Deleting:
         """What is known only from the journal comes before the journal: a crash in between must not lose the trail."""
         name = folder_of(session)
         folder = f"{self._root}/{name}"
-        forget_outside(self._host, self._root, session, forget.connections(self._host, folder))
+        forget_outside(self._host, self._root, self._journals, session, forget.connections(self._host, folder))
         self._sweep_imports()
         if self._host.stat(folder) is not None:
             self._journals.writer(session).remove()
@@ -105,11 +105,28 @@ class Deleting:
             pass  # an import is at work: it takes in nothing of this session, and clears up by itself
 
 
-def forget_outside(host: Host, root: str, session: str, taps: Collection[str]) -> None:
+def forget_outside(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> None:
     """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
     forget.forget_spooled(host, root, session)
-    forget.erase_in_keep(host, root, session, taps)
+    forget.erase_in_keep(host, root, journals, session, taps)
+    _remove_index_copies(host, root)
     _remove_aside(host, f"{root}/{ASIDE}", session, forget.marks_of(session, taps))
+
+
+def _remove_index_copies(host: Host, root: str) -> None:
+    """An index has words of all sessions, on pages that do not say whose. It is a view: nobody needs an old one back."""
+    from dreamkeep.index.open import FILE  # whoever only finishes an append needs neither of these
+    from dreamkeep.recovery import ledger
+
+    for repair in ledger.folders(host, root):
+        try:
+            noted = ledger.notes(host, root, repair)
+        except ValueError:
+            continue  # torn, or not ours: what lies there is looked through like everything else
+        ours = [note["before"] for note in noted if str(note.get("file")).startswith(f"{root}/{FILE}") and note.get("before")]
+        for path in (f"{root}/{ASIDE}/{ledger.PREFIX}{repair}/{before['kept']}" for before in ours):
+            if host.stat(path) is not None:
+                host.remove(path)
 
 
 def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes]) -> None:

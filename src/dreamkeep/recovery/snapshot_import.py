@@ -88,7 +88,7 @@ class Importing:
                     if progress:
                         progress(opened.passed, at.size if at else 0)
                 for session, taps in sorted(self._refused.items()):
-                    forget_outside(self._host, self._root, session, taps)
+                    forget_outside(self._host, self._root, self._journals(), session, taps)
         except OSError as problem:
             raise from_os(problem, "importing", str(problem.filename or self._root)) from problem
         finally:
