@@ -267,3 +267,48 @@ def test_databases_are_found_for_every_channel_and_where_the_environment_says(da
     assert list(discovery.discover(HOST, str(tmp_path / "nowhere"))) == []
     assert discovery.claims("/x/opencode-dev.db") is not None
     assert discovery.claims("/x/openers.db") is None
+
+
+def forked(o: OpenCode, parent: str, key: str) -> str:
+    """As `opencode run --fork` does it: new ids, old times of messages, new times of parts, and no word of the parent."""
+    fork = o.session(key, "Slow checkout page (fork #1)")
+    renamed: dict[str, str] = {}
+    for old, created, data in list(
+        o.db.execute("SELECT id, time_created, data FROM message WHERE session_id = ? ORDER BY time_created", (parent,))
+    ):
+        said = json.loads(data)
+        said |= {"parentID": renamed[said["parentID"]]} if said.get("parentID") in renamed else {}
+        renamed[old] = o._id("msg")
+        o.db.execute("INSERT INTO message VALUES (?,?,?,?,?)", (renamed[old], fork, created, o.now, json.dumps(said)))
+        for (part,) in list(o.db.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (old,))):
+            o.part(fork, renamed[old], json.loads(part))
+    return fork
+
+
+def test_a_fork_is_known_by_the_times_of_its_copies_and_they_count_once(database: Path, tmp_path: Path) -> None:
+    """S28: as seen with 1.18."""
+    from dreamkeep import Keep
+
+    o = OpenCode(database)
+    o.now += 86_400_000
+    fork = forked(o, SHOP, "ses_fork")
+    o.answer(fork, o.ask(fork, "And now?"), [text("Now it is a fork.")])
+    o.close()
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path))
+        found = keep.show("ses_fork")
+        assert found["session"]["lineage"] == [{"kind": "fork", "session": f"opencode:{SHOP}"}]
+        assert [turn["prompt"] for turn in found["turns"]] == ["And now?"] and found["compactions"] == []
+        assert [m["text"] for m in found["messages"] if not m.get("mark")] == ["And now?", "Now it is a fork."]
+        assert {m["mark"] for m in found["messages"] if m.get("mark")} == {f.COPIED}
+        assert keep.show(SHOP)["session"]["lineage"] == []
+
+
+def test_a_session_that_was_imported_with_old_times_is_no_fork(tmp_path: Path) -> None:
+    o = OpenCode(tmp_path / "opencode.db")
+    s = o.session("ses_1")
+    o.answer(s, o.ask(s, "one"), [text("1")])
+    o.update(s, time_created=o.now + 10_000)
+    o.close()
+    said = [one for one in facts(lines(tmp_path / "opencode.db", s)) if isinstance(one, f.Said)]
+    assert [(one.text, one.mark) for one in said] == [("one", ""), ("1", "")]

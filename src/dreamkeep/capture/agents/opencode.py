@@ -97,8 +97,9 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
     if base.columns("project") and "project_id" in base.columns("session"):
         for (project,) in base.ask("SELECT project_id FROM session WHERE id = ?", session):
             yield "project", project
-    gone = _gone(base, session, known)
-    yield ("session", session, {"gone": gone}) if gone else ("session", session)
+    gone, origin = _gone(base, session, known), _fork_of(base, session)
+    beside: dict[str, object] = {**({"gone": gone} if gone else {}), **({"fork_of": origin} if origin else {})}
+    yield ("session", session, beside) if beside else ("session", session)
     for (message,) in base.ask(f"SELECT id FROM message WHERE session_id = ? ORDER BY {_order(base, 'message')}", session):
         yield "message", message
         for (part,) in base.ask("SELECT id FROM part WHERE message_id = ? ORDER BY id", message):
@@ -108,6 +109,20 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
         for (row,) in base.ask(f"SELECT id FROM session_message WHERE session_id = ? ORDER BY {order}", session):
             yield "session_message", row
     yield from _events(base, session, known)
+
+
+def _fork_of(base: Base, session: str) -> str:
+    """The session whose messages this one begins with: copied at the same times, from before it was itself created."""
+    if not all("time_created" in base.columns(table) for table in ("session", "message")):
+        return ""
+    found = base.ask(
+        "SELECT o.session_id FROM session s JOIN message m ON m.session_id = s.id AND m.time_created < s.time_created"
+        " JOIN message o ON o.time_created = m.time_created AND o.session_id != s.id"
+        " JOIN session p ON p.id = o.session_id AND p.time_created < s.time_created"
+        " WHERE s.id = ? GROUP BY o.session_id ORDER BY count(*) DESC, p.time_created DESC LIMIT 1",
+        session,
+    )
+    return next((str(key) for (key,) in found), "")
 
 
 def _gone(base: Base, session: str, known: Mapping[str, str]) -> list[str]:

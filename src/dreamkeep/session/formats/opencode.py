@@ -7,6 +7,9 @@ it with `summary: true`, done when that has a `finish`. `session.revert` names t
 things back. If it is empty again, that was undone; unless the rows are gone, as they are when a prompt followed. Newer versions
 write `session_message` rows instead (from their source only; not seen in real data). `event` rows tell the same once more, change
 by change: kept raw, not read.
+
+A fork begins with copies of its parent's messages: new ids, their old times, which lie before the fork's own beginning. It does
+not name its parent; capture finds that one by the same times (`fork_of` beside the session's row).
 """
 
 from __future__ import annotations
@@ -50,10 +53,21 @@ class Reader:
         if not isinstance(data, Mapping):
             return [f.Odd("row", f"a row of {record.name} whose data is no object")]
         if record.name == "message":
-            return list(self._message(row, data))
-        if record.name == "part":
-            return list(self._part(row, data))
-        return list(self._newer(row, data))
+            copied = self._is_copy(row)
+            found = list(self._message(row, data))
+        elif record.name == "part":
+            copied = text(row.get("message_id")) in self.state.get("copies", ())
+            found = list(self._part(row, data))
+        else:
+            return list(self._newer(row, data))
+        return _as_copies(found) if copied else found
+
+    def _is_copy(self, row: Mapping[str, Any]) -> bool:
+        began, created = self.state.get("forked"), row.get("time_created")
+        if not isinstance(began, int) or not isinstance(created, int) or created >= began:
+            return False
+        self.state["copies"] = [*self.state.get("copies", ()), text(row.get("id"))[:_LONGEST_ID]][-_MESSAGES_REMEMBERED:]
+        return True
 
     # -- sessions
 
@@ -65,6 +79,11 @@ class Reader:
             yield f.Titled(title)
         if parent := text(row.get("parent_id")):
             yield f.Edge("subagent", parent, "session.parent_id", when(row.get("time_created")))
+        if (origin := text(table(row.get(f.BESIDE)).get("fork_of"))) and isinstance(row.get("time_created"), int):
+            self.state["forked"] = row["time_created"]
+            yield f.Edge(
+                "fork", origin, "it begins with that session's messages, at the same times", when(row.get("time_created"))
+            )
         yield from self._gone(row)
         yield from self._reverted(row)
 
@@ -219,6 +238,12 @@ class Reader:
     def _turn_of(self, prompt: str) -> str:
         known = self._known(prompt)
         return known[1] if known else prompt or text(self.state.get("turn"))
+
+
+def _as_copies(found: Iterable[Fact]) -> list[Fact]:
+    """What was said there counts there: no turn, no compaction of this session."""
+    said = (fact for fact in found if isinstance(fact, (f.Said, f.Unknown, f.Odd)))
+    return [fact._replace(mark=f.COPIED, turn="") if isinstance(fact, f.Said) else fact for fact in said]
 
 
 def _ended(data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
