@@ -183,8 +183,10 @@ class Memory:
     def _strengthened(self, event: Event, body: Mapping[str, Any]) -> None:
         was = self.notes[str(body["id"])]
         more = [one for one in self._alive(body["insights"]) if one not in was.insights]
-        if more:
-            now = was.after(event.at, "strengthened", str(body.get("reason", "")), str(body.get("run", "")))
+        # The same fact may have been said better: in the user's own words, or as a rule and not as a guess.
+        better = {"text": str(body.get("text") or was.text), "kind": str(body.get("kind") or was.kind)}
+        if more or better != {"text": was.text, "kind": was.kind}:
+            now = was.after(event.at, "strengthened", str(body.get("reason", "")), str(body.get("run", "")), **better)
             self._put(NOTES, was.id, self._resting(now, [*was.insights, *more]))
 
     def _rest(self, was: Note, at: str, why: str, run: str) -> None:

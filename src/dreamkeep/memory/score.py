@@ -1,0 +1,70 @@
+"""How much a note is worth: what kind it is, who said it, how often, how lately. Pure.
+
+Lately is measured against the newest record and not against the clock: a keep that rests for a year forgets nothing by resting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from math import log2
+
+from dreamkeep.memory import insight as i
+from dreamkeep.memory.note import Note
+
+#: By kind: what holds for all work comes before what was found once.
+KINDS = {
+    i.CONSTRAINT: 1.0,
+    i.PREFERENCE: 0.9,
+    i.CORRECTION: 0.9,
+    i.DECISION: 0.8,
+    i.PROCEDURE: 0.75,
+    i.FAILURE_FIX: 0.7,
+    i.OPEN_LOOP: 0.7,
+    i.REJECTION: 0.6,
+    i.FINDING: 0.5,
+    i.EVIDENCE: 0.2,
+    i.HYPOTHESIS: 0.2,
+}
+_PIN = 100.0
+_HALF_DAYS = 120.0
+#: More sessions than these say nothing more.
+_ENOUGH = 31
+
+
+def score(note: Note, newest: str | None, *, uses: int = 0) -> float:
+    """`newest`: when the newest record was said. Pinned notes come before all others."""
+    worth = 4.0 * KINDS.get(note.kind, 0.5)
+    said = 2.0 if note.author == i.USER else 0.0
+    often = 1.5 * log2(1 + min(max(note.sessions, 1), _ENOUGH))
+    lately = 2.0 * 0.5 ** (max(days_between(note.last_at, newest), 0.0) / _HALF_DAYS) if note.last_at else 0.0
+    sure = min(max(note.confidence, 0.0), 1.0)
+    used = 0.5 * log2(1 + max(uses, 0))
+    return round((_PIN if note.pinned else 0.0) + worth + said + often + lately + sure + used, 6)
+
+
+def newest_of(times: Iterable[str | None], now: str | None = None) -> str | None:
+    """The newest of these that is not in the future: one record with a wrong clock does not make all others old."""
+    limit = moment(now) if now else None
+    known = [(at, text) for text in times if text and (at := moment(text)) is not None and (limit is None or at <= limit)]
+    return max(known, default=(0.0, None))[1]
+
+
+def days_between(then: str | None, newest: str | None) -> float:
+    """0 where one of them is not known."""
+    first, last = moment(then), moment(newest)
+    return (last - first) / 86_400 if first is not None and last is not None else 0.0
+
+
+@lru_cache(maxsize=1 << 15)
+def moment(text: str | None) -> float | None:
+    """Seconds, so that times written differently can be compared. What is no time is None."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    # Agents that leave out the zone mean UTC.
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
