@@ -1,25 +1,6 @@
 """The journals: what is wrong with their bytes. Reads, and opens only what does not look as it did when it was indexed.
 
-`Fault.about` of each class here (what a repair may rely on). All have `journal` (folder relative to the keep) and `session` (""
-for the keep's own, and where none can be told).
-
-    journal_tail            part, at, size, whole (only the line feed is missing)
-    journal_damage          kind "damage"; part, at, size, missing [[first, last], …], times, recorded, mend
-    journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
-    journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
-                            "index": the last parts are gone, and only the index remembers them (then mend is None)
-    journal_duplicate       kind "duplicate"; the same keys
-    journal_disorder        kind "disorder"; the same keys
-    journal_link            kind "link"; the same keys
-    journal_reused          kind "reused"; the same keys (part, at, size: where the frame lies that is not read)
-    journal_chunks          kind "chunks"; seq (of the frame that binds the pieces); part 0, at = seq; mend
-    journal_strange         kind "strange"; seq; part 0, at = seq; mend
-    journal_unreadable      why
-    journal_twice           part
-    journal_differs         part
-
-`mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
-({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded"}): then the fault is no longer reported.
+What its faults tell a repair: audit_told.py.
 """
 
 from __future__ import annotations
@@ -42,28 +23,15 @@ from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
 from dreamkeep.journal.settle import read_head
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.recovery.audit_told import end_lost, made, tail_told, told
 from dreamkeep.recovery.each import each
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import Fault
 from dreamkeep.session import summary as life
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
 
 T = TypeVar("T")
 
-_CLASS = {
-    "damage": "journal_damage",
-    "gap": "journal_gap",
-    "suspect": "journal_gap",
-    "missing_part": "journal_missing_part",
-    "duplicate": "journal_duplicate",
-    "disorder": "journal_disorder",
-    "link": "journal_link",
-    "reused": "journal_reused",
-    "chunks": "journal_chunks",
-    "strange": "journal_strange",
-}
-_RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part", "journal_chunks"))
-_NOWHERE_ELSE = "Nothing else holds what was lost here."
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 #: More than this of one journal is not folded in memory: its open turns are seen when it is indexed.
 _FOLDED_BYTES = 64 << 20
@@ -160,7 +128,7 @@ class Journals:
     def _unreadable(self, name: str, why: str) -> Fault:
         self.unread.add(name)
         place = self._places.get(name)
-        return _fault("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
+        return made("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
 
     def _vanished(self, name: str) -> Iterator[Fault]:
         place = self._places[name]
@@ -169,7 +137,7 @@ class Journals:
         if place.session and Tombstones(self._host, self._root).has(place.session):
             return  # it was deleted after we asked who is
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
-        yield self._lost_end(name, place, 1, what)
+        yield end_lost(self._root, name, place.session, 1, what)
 
     # -- one
 
@@ -315,34 +283,15 @@ class Journals:
         known, here = place.position, read.end
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
-            yield self._lost_end(name, place, read.last_part + 1, what)
+            yield end_lost(self._root, name, place.session, read.last_part + 1, what)
         elif known.seq > here.seq:
             what = f"the index knows frames up to {known.seq}, the journal ends at {here.seq}: an older copy, or a power cut"
             yield self._drift(name, place, what)
         elif not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
 
-    def _lost_end(self, name: str, place: Place, part: int, what: str) -> Fault:
-        return _fault(
-            "journal_missing_part",
-            f"{self._root}/{name}/{parts.name(part)}",
-            what,
-            name,
-            place.session,
-            unsafe=self._unsafe("journal_missing_part", place.session),
-            kind="missing_part",
-            part=part,
-            at=0,
-            size=0,
-            missing=[],
-            times=1,
-            recorded=False,
-            mend=None,
-            known_by="index",
-        )
-
     def _drift(self, name: str, place: Place, what: str) -> Fault:
-        return _fault("index_drift", f"{self._root}/{name}", what, name, place.session, path=f"{self._root}/index.sqlite")
+        return made("index_drift", f"{self._root}/{name}", what, name, place.session, path=f"{self._root}/index.sqlite")
 
     # -- reading
 
@@ -351,16 +300,16 @@ class Journals:
         reading = Reading(self._host, f"{self._root}/{name}", start)
         broken: list[int] = []
         mended: set[Mended] = set()
-        told = False
+        heard = False
         edge = start
 
         def listening() -> Iterator[Frame]:
-            nonlocal told, edge
+            nonlocal heard, edge
             for frame in reading:
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
-                    told = True
+                    heard = True
                     mended.update(mended_by(frame))
                 yield frame
 
@@ -379,7 +328,7 @@ class Journals:
             reading.position,
             reading.last_part,
             edge,
-            bool(faults) or reading.looks_back or told,
+            bool(faults) or reading.looks_back or heard,
             rows.changes.turns if rows else {},
             rows.state().get("segments") if rows else None,
         )
@@ -469,39 +418,11 @@ class Journals:
             if one.mended:
                 self.checked["mended"] += 1
             else:
-                yield self._as_fault(name, session, one)
-
-    def _as_fault(self, name: str, session: str, seen: Seen) -> Fault:
-        folder = f"{self._root}/{name}"
-        cls = _CLASS[seen.kind]
-        where = f"{folder}/{parts.name(seen.part)}:{seen.offset}" if seen.part else f"{folder}:{seen.offset}"
-        about: dict[str, Any] = {
-            "kind": seen.kind,
-            "part": seen.part,
-            "at": seen.offset,
-            "size": seen.size,
-            "missing": [list(span) for span in seen.missing],
-            "times": seen.times,
-            "recorded": seen.recorded,
-            "mend": {"kind": seen.kind, "part": seen.part, "at": seen.offset, "size": seen.size},
-        }
-        if not seen.part:
-            about["seq"] = seen.offset
-        if seen.kind == "missing_part":
-            about["known_by"] = "journal"
-        unsafe = self._unsafe(cls, session) if seen.missing else ""  # where no frame is missing nothing was lost
-        return _fault(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
-
-    def _unsafe(self, cls: str, session: str) -> str:
-        return _NOWHERE_ELSE if cls in _RECAPTURED and (not session or session.startswith("python:")) else ""
+                yield told(self._root, name, session, one)
 
     def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
-        if tail is None:
-            return
-        what = "the last frame lacks its line feed" if tail.whole else f"{tail.size} bytes of an append that did not finish"
-        where = f"{self._root}/{name}/{parts.name(tail.part)}:{tail.offset}"
-        about: dict[str, Any] = {"part": tail.part, "at": tail.offset, "size": tail.size, "whole": tail.whole}
-        yield _fault("journal_tail", where, what, name, session, **about)
+        if tail:
+            yield tail_told(self._root, name, session, tail)
 
     def _files(self, name: str, session: str, names: list[str], last: int) -> Iterator[Fault]:
         """Temporary files, and parts that lie there in both forms."""
@@ -526,10 +447,10 @@ class Journals:
 
         same = self._alone(name, compared)
         if same:
-            yield _fault("journal_twice", f"{plain}.zst", "the part lies there plain and compressed", name, session, part=part)
+            yield made("journal_twice", f"{plain}.zst", "the part lies there plain and compressed", name, session, part=part)
         elif same is False:
             what = "the compressed form holds other bytes than the plain one, which is the one that is read"
-            yield _fault("journal_differs", f"{plain}.zst", what, name, session, part=part)
+            yield made("journal_differs", f"{plain}.zst", what, name, session, part=part)
 
 
 class _Nothing:
@@ -557,24 +478,3 @@ def _claimed(frame: Frame, name: str) -> str | None:
     body = frame["body"]
     session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
     return session if isinstance(session, str) and folder_of(session) == name else None
-
-
-def _fault(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:
-    return fault(cls, where, what, session=session, key=key, unsafe=unsafe, journal=name, **about)
-
-
-def _said(seen: Seen) -> str:
-    lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
-    said = {
-        "damage": f"{seen.size} bytes fail their checksum",
-        "gap": "frames are missing",
-        "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
-        "missing_part": "the part is not there",
-        "duplicate": f"{seen.times} frames a second time",
-        "disorder": f"{seen.times} frames lie where others should",
-        "link": "the frame does not name the one before it",
-        "reused": f"{seen.times} frames with a seq that another one has",
-        "chunks": "the pieces of this event don't add up",
-        "strange": "the body of this frame is not what its kind promises",
-    }[seen.kind]
-    return f"{said}: seq {lost}" if lost and seen.part else said

@@ -1,0 +1,113 @@
+"""What a reading of a journal saw, as faults of the audit. Pure.
+
+`Fault.about` of each class here (what a repair may rely on). All have `journal` (folder relative to the keep) and `session` (""
+for the keep's own, and where none can be told).
+
+    journal_tail            part, at, size, whole (only the line feed is missing)
+    journal_damage          kind "damage"; part, at, size, missing [[first, last], …], times, recorded, mend
+    journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
+    journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
+                            "index": the last parts are gone, and only the index remembers them (then mend is None)
+    journal_duplicate       kind "duplicate"; the same keys
+    journal_disorder        kind "disorder"; the same keys
+    journal_link            kind "link"; the same keys
+    journal_reused          kind "reused"; the same keys (part, at, size: where the frame lies that is not read)
+    journal_chunks          kind "chunks"; seq (of the frame that binds the pieces); part 0, at = seq; mend
+    journal_strange         kind "strange"; seq; part 0, at = seq; mend
+    journal_unreadable      why
+    journal_twice           part
+    journal_differs         part
+
+`mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
+({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded"}): then the fault is no longer reported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dreamkeep.journal import parts
+from dreamkeep.journal.reader import Fault as Seen
+from dreamkeep.journal.reader import Tail
+from dreamkeep.recovery.faults import Fault, fault
+
+_CLASS = {
+    "damage": "journal_damage",
+    "gap": "journal_gap",
+    "suspect": "journal_gap",
+    "missing_part": "journal_missing_part",
+    "duplicate": "journal_duplicate",
+    "disorder": "journal_disorder",
+    "link": "journal_link",
+    "reused": "journal_reused",
+    "chunks": "journal_chunks",
+    "strange": "journal_strange",
+}
+_RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part", "journal_chunks"))
+_NOWHERE_ELSE = "Nothing else holds what was lost here."
+
+
+def told(root: str, name: str, session: str, seen: Seen) -> Fault:
+    """One fault of the journal `name`."""
+    folder = f"{root}/{name}"
+    cls = _CLASS[seen.kind]
+    where = f"{folder}/{parts.name(seen.part)}:{seen.offset}" if seen.part else f"{folder}:{seen.offset}"
+    unsafe = _unsafe(cls, session) if seen.missing else ""  # where no frame is missing nothing was lost
+    return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **_about(seen))
+
+
+def _about(seen: Seen) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "kind": seen.kind,
+        "part": seen.part,
+        "at": seen.offset,
+        "size": seen.size,
+        "missing": [list(span) for span in seen.missing],
+        "times": seen.times,
+        "recorded": seen.recorded,
+        "mend": {"kind": seen.kind, "part": seen.part, "at": seen.offset, "size": seen.size},
+    }
+    if not seen.part:
+        about["seq"] = seen.offset
+    if seen.kind == "missing_part":
+        about["known_by"] = "journal"
+    return about
+
+
+def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
+    what = "the last frame lacks its line feed" if tail.whole else f"{tail.size} bytes of an append that did not finish"
+    where = f"{root}/{name}/{parts.name(tail.part)}:{tail.offset}"
+    about: dict[str, Any] = {"part": tail.part, "at": tail.offset, "size": tail.size, "whole": tail.whole}
+    return made("journal_tail", where, what, name, session, **about)
+
+
+def end_lost(root: str, name: str, session: str, part: int, what: str) -> Fault:
+    """The parts from `part` on are gone, and only the index remembers them."""
+    cls = "journal_missing_part"
+    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "known_by": "index"}
+    return made(cls, f"{root}/{name}/{parts.name(part)}", what, name, session, unsafe=_unsafe(cls, session), **about)
+
+
+def made(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:
+    return fault(cls, where, what, session=session, key=key, unsafe=unsafe, journal=name, **about)
+
+
+def _unsafe(cls: str, session: str) -> str:
+    return _NOWHERE_ELSE if cls in _RECAPTURED and (not session or session.startswith("python:")) else ""
+
+
+def _said(seen: Seen) -> str:
+    lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
+    said = {
+        "damage": f"{seen.size} bytes fail their checksum",
+        "gap": "frames are missing",
+        "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
+        "missing_part": "the part is not there",
+        "duplicate": f"{seen.times} frames a second time",
+        "disorder": f"{seen.times} frames lie where others should",
+        "link": "the frame does not name the one before it",
+        "reused": f"{seen.times} frames with a seq that another one has",
+        "chunks": "the pieces of this event don't add up",
+        "strange": "the body of this frame is not what its kind promises",
+    }[seen.kind]
+    return f"{said}: seq {lost}" if lost and seen.part else said
