@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,13 +43,18 @@ def test_the_written_sessions_agree_with_each_other() -> None:
     assert written.wrong_together(SESSIONS) == []
 
 
-def test_there_is_enough_of_everything() -> None:
-    assert len(SESSIONS) >= 24
-    assert len({one.agent for one in SESSIONS}) >= 5
-    assert len({one.cwd for one in SESSIONS}) >= 9
-    assert sum(len(one.expect) for one in SESSIONS) >= 90
-    assert sum(len(one.decoys) for one in SESSIONS) >= 150
-    assert {kind for one in SESSIONS for wanted in one.expect for kind in wanted.types} == written.TYPES
+@pytest.mark.parametrize("half", [written.FIRST, written.SECOND], ids=["first", "second"])
+def test_there_is_enough_of_everything_in_each_half(half: Path) -> None:
+    sessions = written.load(half)
+    assert len(sessions) >= 24
+    assert len({one.agent for one in sessions}) >= 5
+    assert len({one.cwd for one in sessions}) >= 9
+    assert sum(len(one.expect) for one in sessions) >= 90
+    assert sum(len(one.decoys) for one in sessions) >= 150
+    assert {kind for one in sessions for wanted in one.expect for kind in wanted.types} == written.TYPES
+
+
+def test_some_sessions_are_short_and_some_are_long() -> None:
     lengths = [len(one.turns) for one in SESSIONS]
     assert min(lengths) <= 3 and max(lengths) >= 40
 
