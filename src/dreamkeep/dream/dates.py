@@ -1,0 +1,142 @@
+"""Days that are told from where the speaker stands ("tomorrow", "next week") → dates, by when it was said. Pure.
+
+A note is read on another day than it was said on. What comes again and again ("every friday", "on fridays") is no date and stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NUMBERS = {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "ten": 10,
+    "couple of": 2,
+}
+_NUMBER = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|ten|a couple of)"
+_PREPOSITION = re.compile(
+    r"\b(?:on|by|until|till|til|before|after|since|from|for|of|due|as of|between|than|to|or|and|in|through)\s+$", re.IGNORECASE
+)
+#: Nothing of a word, a name or a path on either side.
+_EDGE = (r"(?<![\w./@-])", r"(?![\w@'’-]|[./]\w)")
+_CODE = re.compile(r"`[^`]*`")
+
+
+def resolved(text: str, at: str | None) -> str:
+    """`text` with such days as dates. Without a time of its own it stays as it is."""
+    said = _day(at)
+    if said is None:
+        return text
+    pieces, last = [], 0
+    for code in _CODE.finditer(text):
+        pieces += [_in(text[last : code.start()], said), code[0]]
+        last = code.end()
+    return "".join([*pieces, _in(text[last:], said)])
+
+
+def _day(at: str | None) -> date | None:
+    try:
+        return datetime.fromisoformat(at).date() if at else None
+    except ValueError:
+        return None
+
+
+def _in(text: str, said: date) -> str:
+    text = _STAYS.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
+    for pattern, what in _PHRASES:
+        text = _each(pattern, what, text, said)
+    return text
+
+
+def _each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], text: str, said: date) -> str:
+    return pattern.sub(lambda found: _put(found, what(found, said)), text)
+
+
+def _put(found: re.Match[str], when: str) -> str:
+    before = found.string[: found.start()]
+    if not when:
+        return found[0]
+    if _PREPOSITION.search(before):
+        return when
+    word = "in" if len(when) == 7 or len(when) == 4 else "on"
+    if when.startswith("the week"):
+        word = "in"
+    lead = word.capitalize() if not before.strip() and found[0][:1].isupper() else word
+    return f"{lead} {when}"
+
+
+def _days(count: int) -> Callable[[re.Match[str], date], str]:
+    return lambda found, said: (said + timedelta(days=count)).isoformat()
+
+
+def _count(words: str) -> int:
+    words = words.lower().strip()
+    return int(words) if words.isdigit() else _NUMBERS.get(words.removeprefix("a ") if words != "a" else "a", 0)
+
+
+def _apart(found: re.Match[str], said: date, sign: int) -> str:
+    unit, count = found[2].lower(), _count(found[1])
+    if not count:
+        return ""
+    if unit.startswith("day"):
+        return (said + timedelta(days=sign * count)).isoformat()
+    if unit.startswith("week"):
+        return (said + timedelta(days=sign * 7 * count)).isoformat()
+    if unit.startswith("month"):
+        return _month(said, sign * count)
+    return str(said.year + sign * count)
+
+
+def _month(said: date, by: int) -> str:
+    whole = said.year * 12 + said.month - 1 + by
+    return f"{whole // 12:04}-{whole % 12 + 1:02}"
+
+
+def _span(found: re.Match[str], said: date) -> str:
+    by = {"next": 1, "last": -1, "this": 0}[found[1].lower()]
+    unit = found[2].lower()
+    if unit == "week":
+        return f"the week of {(said - timedelta(days=said.weekday()) + timedelta(days=7 * by)).isoformat()}"
+    return _month(said, by) if unit == "month" else str(said.year + by)
+
+
+def _weekday(found: re.Match[str], said: date) -> str:
+    word, day = found[1].lower(), _DAYS.index(found[2].lower())
+    if word in ("last", "since", "past"):
+        back = (said.weekday() - day) % 7 or 7
+        return (said - timedelta(days=back)).isoformat()
+    on = (day - said.weekday()) % 7 or 7
+    # "Next friday", said in the same week before it, is the one of the next week; "this" and "by" are the one to come.
+    if word == "next" and said.weekday() < day:
+        on += 7
+    return (said + timedelta(days=on)).isoformat()
+
+
+def _phrase(words: str) -> re.Pattern[str]:
+    return re.compile(f"{_EDGE[0]}{words}{_EDGE[1]}", re.IGNORECASE)
+
+
+_WEEKDAY = f"({'|'.join(_DAYS)})"
+_PHRASES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...] = (
+    (_phrase(r"the day after tomorrow"), _days(2)),
+    (_phrase(r"the day before yesterday"), _days(-2)),
+    (_phrase(r"(?:today|tonight|this (?:morning|afternoon|evening))"), _days(0)),
+    (_phrase(r"tomorrow(?: (?:morning|afternoon|evening|night))?"), _days(1)),
+    (_phrase(r"(?:yesterday(?: (?:morning|afternoon|evening))?|last night)"), _days(-1)),
+    (_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda found, said: _apart(found, said, 1)),
+    (_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda found, said: _apart(found, said, -1)),
+    (_phrase(r"(next|last|this) (week|month|year)"), _span),
+    (_phrase(rf"(next|last|this|past) {_WEEKDAY}"), _weekday),
+)
+#: "By friday": the preposition stays.
+_STAYS = _phrase(rf"(by|until|till|since|before) {_WEEKDAY}")

@@ -1,0 +1,303 @@
+"""What a user says → what it is: preferences, constraints, corrections, decisions and so on, in his own words. Pure.
+
+    message ─► sentences (his own) ─► vetoes (questions, what-ifs, one-offs, others' rules, irony) ─► rules, the most telling first
+
+What the words mean is in data/said.toml. A sentence that says nothing by itself ("do that before every commit") is joined with the
+one before, or dropped. A sentence that is vetoed may hold a clause that is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from dreamkeep.dream import lexicon
+from dreamkeep.dream.dates import resolved
+from dreamkeep.dream.sentences import Sentence, plain, sentences
+
+TEXT = 240
+QUOTE = 400
+#: Of one message; the surest.
+MOST = 10
+_CLAUSE = re.compile(
+    r"""[;:—–]\s+|\s+-+\s+|,\s+(?:and\s+|but\s+|so\s+|also\s+|then\s+)?|\s+but\s+|\s+(?:and|then)\s+(?=(?:from now on|never|always|don|do not|please|we|leave|keep|no |stop|make sure|remember|remind)\b)""",
+    re.IGNORECASE,
+)
+_TAIL = re.compile(
+    r"""(?:,\s*|\s+-\s+|\s+)(?:so|then|and)?,?\s*(?:please\s+)?(?:(?:can|could) you|so (?:stop|go|please|let)|go ahead|thanks|thank you|thx|ok\?|right\?|got it\?|lol)\b.*$""",
+    re.IGNORECASE,
+)
+_NO = re.compile(
+    r"^\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]+|^\s*(?:no|nope|nah)\s*$", re.IGNORECASE
+)
+_WORD = re.compile(r"[\w'’/.@#+-]+")
+_STRICT = frozenset(("others", "sarcasm", "hypothetical"))
+
+
+class Found(NamedTuple):
+    """`start`, `end`: where the quote stands in the message."""
+
+    type: str
+    text: str
+    quote: str
+    start: int
+    sure: float
+    rule: str
+
+
+class _Judged(NamedTuple):
+    type: str
+    sure: float
+    rule: str
+
+
+def said(message: str, at: str | None = None, *, refused: bool = False, reply: str = "", first: bool = False) -> list[Found]:
+    """`refused`: the user said it when he did not allow a call. `reply`: what the model said before: he may answer a question.
+    `first`: it is the prompt that the session began with."""
+    own = sentences(message)
+    if not own or _is_joke(own):
+        return []
+    found: list[Found] = []
+    last: dict[int, int] = {}
+    for n, sentence in enumerate(own):
+        judged = list(_judged(sentence, first=first)) or list(_agreed(sentence, reply))
+        hangs, leans = _hangs(sentence.text), _hangs(sentence.text, "leans")
+        carried = n > 0 and (n - 1 in last or _may_carry(own[n - 1]))
+        if not hangs and not (leans and carried):
+            for part, one in judged:
+                if not _hangs(part.text):
+                    found.append(_made(part, at, one))
+                    last[n] = len(found) - 1
+        elif n and n - 1 in last:
+            _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
+            last[n] = last[n - 1]
+        elif n and judged and _may_carry(own[n - 1]):
+            found.append(_both(own[n - 1], sentence, message, at, judged[0][1]))
+            last[n] = len(found) - 1
+        elif judged and n == 0:
+            alone = _made(sentence, at, judged[0][1])
+            if question := asked(reply):
+                found.append(alone._replace(text=shortened(f"{question} {alone.text}")))
+            elif _stands(sentence.text):
+                found.append(alone._replace(sure=alone.sure - 0.1))
+            else:
+                continue
+            last[n] = len(found) - 1
+    if refused and not found:
+        found += _reason(own, at)
+    best = sorted(range(len(found)), key=lambda n: (-found[n].sure, n))[:MOST]
+    return [found[n] for n in sorted(best) if len(found[n].text) > 5]
+
+
+def asked(reply: str) -> str:
+    """The question that a model's words end with."""
+    own = sentences(reply[-1500:])
+    return own[-1].text if own and own[-1].text.endswith("?") and len(own[-1].text) <= 140 else ""
+
+
+def _reason(own: Sequence[Sentence], at: str | None) -> Iterator[Found]:
+    """Whatever a user states when he refuses a call is why."""
+    for sentence in own:
+        core = plain(without_lead(sentence.text))
+        if (
+            len(_WORD.findall(core)) >= 4
+            and not _hits(core, tuple(lexicon.vetoes()))
+            and not re.match(r"(?:i|of course|you)\b", core)
+        ):
+            yield _made(sentence, at, _Judged("rejection", 0.6, "reason"))
+            return
+
+
+_FINE = re.compile(
+    r"^(?P<what>.{3,80}?) (?:is|are|sounds|seems|works|looks|would be) (?:fine|ok|okay|good|enough|plenty|great|perfect|right)(?: (?:for|with|by) (?:me|us|now))?[.!]?$"
+)
+
+
+def _agreed(sentence: Sentence, reply: str) -> Iterator[tuple[Sentence, _Judged]]:
+    """ "A window of five days is fine": what the model offered is decided, if it offered that."""
+    core = plain(without_lead(sentence.text))
+    fine = _FINE.match(core)
+    if not reply or not fine or _hits(core, ("question", "sarcasm", "hypothetical")):
+        return
+    words = {word for word in _WORD.findall(fine["what"]) if len(word) > 3 or word.isdigit()}
+    if words & set(_WORD.findall(plain(reply[-2000:]))) or re.search(r"\d", fine["what"]):
+        yield sentence, _Judged("decision", 0.65, "fine")
+
+
+def _is_joke(own: Sequence[Sentence]) -> bool:
+    """Irony in a short message is the whole message's."""
+    return len(own) <= 3 and any(_hits(plain(one.text), ("sarcasm",)) for one in own)
+
+
+# -- what a sentence is
+
+
+def _judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, _Judged]]:
+    """The sentence with what it is, or those of its clauses that are something."""
+    clauses = list(_clauses(sentence))
+    sentence = _without_task(sentence, clauses)
+    hits, one = _judge(sentence.text, first=first)
+    if one is None and sentence.item:
+        one = _listed(sentence, hits)
+    if one is not None:
+        yield sentence, one
+        return
+    if hits & (_STRICT - {"others"}) or sentence.text.rstrip().endswith("?") or len(clauses) < 2:
+        return
+    for n, clause in enumerate(clauses):
+        if "others" in hits and not (n and re.match(r"(?:we|i|our|not|use|so we)\b", clause.text, re.IGNORECASE)):
+            continue
+        if len(_WORD.findall(clause.text)) >= 3:
+            _, one = _judge(clause.text, first=True)
+            if one is not None:
+                yield clause, one._replace(sure=one.sure - 0.05)
+
+
+def _without_task(sentence: Sentence, clauses: Sequence[Sentence]) -> Sentence:
+    """Without the clauses before it that only say what to do now: "commit this, and never sign commits"."""
+    start = 0
+    while start < len(clauses) - 1 and _hits(plain(without_lead(clauses[start].text)), ("task",)):
+        start += 1
+    if not start or len(_WORD.findall(clauses[start].text)) < 3 and start == len(clauses) - 1:
+        return sentence
+    skip = clauses[start].start - sentence.start
+    quote = sentence.quote[skip:]
+    rest = sentence._replace(text=" ".join(quote.split()), quote=quote, start=sentence.start + skip)
+    return rest if _judge(rest.text, first=True)[1] else sentence
+
+
+def _judge(text: str, *, first: bool) -> tuple[frozenset[str], _Judged | None]:
+    whole, core = plain(text), plain(without_lead(text))
+    if len(core) < 6:
+        return frozenset(), None
+    hits = _hits(core, tuple(lexicon.vetoes())) | _hits(whole, ("sarcasm", "others", "oneoff", "question"))
+    for rule in lexicon.rules():
+        if hits - rule.despite or (rule.later and first):
+            continue
+        if rule.unless and (rule.unless.search(core) or rule.unless.search(whole)):
+            continue
+        if rule.pattern.search(core) or rule.pattern.search(whole):
+            return hits, _Judged(rule.type, rule.sure, rule.name)
+    return hits, None
+
+
+def _hits(words: str, names: Sequence[str]) -> frozenset[str]:
+    known = lexicon.vetoes()
+    found = []
+    for name in names:
+        pattern, unless = known[name]
+        if pattern.search(words) and not (unless and unless.search(words)):
+            found.append(name)
+    return frozenset(found)
+
+
+@cache
+def _headings() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, lexicon.any_of(patterns)) for kind, patterns in lexicon.table("said")["items"].items())
+
+
+def _listed(sentence: Sentence, hits: frozenset[str]) -> _Judged | None:
+    """In a list of rules, an entry is one even without a word that says so."""
+    if not sentence.under or hits & {"question", "others", "sarcasm", "hypothetical"}:
+        return None
+    for kind, heading in _headings():
+        if heading.search(sentence.under):
+            return _Judged(kind, 0.75, f"under {kind}")
+    return None
+
+
+def _clauses(sentence: Sentence) -> Iterator[Sentence]:
+    start = 0
+    for cut in [*_CLAUSE.finditer(sentence.quote), None]:
+        end = cut.start() if cut else len(sentence.quote)
+        words = sentence.quote[start:end]
+        if words.strip():
+            skip = len(words) - len(words.lstrip())
+            yield sentence._replace(text=" ".join(words.split()), quote=words.strip(), start=sentence.start + start + skip)
+        start = cut.end() if cut else end
+
+
+# -- what it says, by itself
+
+
+@cache
+def _lead() -> re.Pattern[str]:
+    said = lexicon.table("said")["text"]
+    sign, space = "|".join(said["lead_sign"]), "|".join(said["lead_space"])
+    return re.compile(rf"^\s*(?:(?:{sign})\s*(?:[,:;.!…]+|\s[—–-]+)\s*|(?:{space})\s+)(?=\S)", re.IGNORECASE)
+
+
+def without_lead(text: str) -> str:
+    for _ in range(5):
+        shorter = _lead().sub("", text, count=1)
+        if shorter == text or len(shorter) < 4:
+            break
+        text = shorter
+    return text
+
+
+def _hangs(text: str, how: str = "hangs") -> bool:
+    return lexicon.pattern("said", "text", how).search(without_lead(text)) is not None
+
+
+def _stands(text: str) -> bool:
+    """ "It has to work offline": "it" is what the session is about."""
+    words = [word for word in _WORD.findall(plain(without_lead(text))) if word not in _stop()]
+    return without_lead(text).lower().startswith(("it ", "it's ", "its ", "that's wrong", "that is not")) and len(words) >= 2
+
+
+@cache
+def _stop() -> frozenset[str]:
+    return frozenset(lexicon.table("said")["text"]["stop"])
+
+
+def _may_carry(sentence: Sentence) -> bool:
+    words = plain(sentence.text)
+    hits = _hits(words, ("question", "hypothetical", "others", "sarcasm"))
+    return not hits and len(_WORD.findall(words)) >= 3 and not sentence.text.rstrip().endswith("?")
+
+
+def worded(text: str, at: str | None = None) -> str:
+    """As a note says it: no greeting before it, no request behind it, days as dates, one line, not too long."""
+    found = without_lead(" ".join(text.split()))
+    found = resolved(found, at)
+    cut = _TAIL.sub("", found)
+    if len(cut) >= 20:
+        found = cut
+    found = shortened(found.strip(" ,;:-–—"))
+    return found[:1].upper() + found[1:] if re.match(r"[a-z]+(?:['’]\w+)?\b(?![./_:@-]\w)", found) else found
+
+
+def shortened(text: str, most: int = TEXT) -> str:
+    if len(text) <= most:
+        return text
+    cut = text[: most - 1]
+    for sign in (". ", "; ", ", ", " "):
+        place = cut.rfind(sign)
+        if place > most // 2:
+            return cut[:place].rstrip(" ,;:") + "…"
+    return cut + "…"
+
+
+def _made(sentence: Sentence, at: str | None, one: _Judged) -> Found:
+    return Found(one.type, worded(sentence.text, at), sentence.quote[:QUOTE], sentence.start, one.sure, one.rule)
+
+
+def _both(before: Sentence, sentence: Sentence, message: str, at: str | None, one: _Judged) -> Found:
+    end = sentence.start + len(sentence.quote)
+    quote = message[before.start : end]
+    text = f"{worded(before.text, at).rstrip('.')}. {worded(sentence.text, at)}"
+    if len(quote) > QUOTE or len(text) > TEXT:
+        return Found(one.type, shortened(text), sentence.quote[:QUOTE], sentence.start, one.sure - 0.1, one.rule)
+    return Found(one.type, text, quote, before.start, one.sure - 0.1, one.rule)
+
+
+def _join(found: list[Found], n: int, sentence: Sentence, at: str | None, *, is_rule: bool) -> None:
+    """A sentence that goes on with what the one before says: its reason, or how often."""
+    text = f"{found[n].text.rstrip('.')}. {worded(sentence.text, at)}"
+    if len(text) > TEXT or sentence.text.rstrip().endswith("?"):
+        return
+    if is_rule or not _hits(plain(sentence.text), tuple(lexicon.vetoes())):
+        found[n] = found[n]._replace(text=text)

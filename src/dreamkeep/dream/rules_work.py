@@ -1,0 +1,304 @@
+"""What was done → what it shows: commands that work here, failures and their fixes, plans, answers, what is left open. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from dreamkeep.dream import lexicon, work
+from dreamkeep.dream.given import Proposal, Said
+from dreamkeep.dream.rules_said import shortened, worded
+from dreamkeep.dream.sentences import plain, sentences
+from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Reply, Step, Todos
+
+_COMMAND = 120
+_WHY = 110
+#: Which program with which of its commands, for "the same, for all": `pytest`, `cargo test`, `npm run lint`.
+_NARROW = re.compile(
+    r"(?:^|\s)(?:\S*/\S+|\S+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|php|c|cc|cpp|h|cs|ex|exs|kt|swift|scala|vue|sql)\b\S*|\S*::\S+|-k\b|-t\b|-run\b|--filter[= ]\S+\.\S+|--testPathPattern\S*|--tests\b|--test\b)"
+)
+_TRIVIAL = re.compile(
+    r"^(?:wip|fixup|squash|merge|bump|typo|update|fix|changes?|tmp|test|checkpoint|save|initial commit)\b\W*\w*\W*$",
+    re.IGNORECASE,
+)
+_DONE = re.compile(
+    r"\b(?:all (?:done|set|tests? pass\w*|\d+ (?:items|steps|tasks))|everything (?:is )?(?:done|in place|finished|implemented)|(?:is|are|now) (?:complete|completed|finished|done)|completed (?:all|the|everything)|finished)\b",
+    re.IGNORECASE,
+)
+_EXPECTED = re.compile(
+    r"\b(?:as expected|expected to fail|fails? first|failing test first|red phase|should fail (?:now|first)|reproduces? (?:it|the bug|the issue))\b",
+    re.IGNORECASE,
+)
+_PROCEDURAL = re.compile(
+    r"\b(?:proceed|continue|go ahead|ready|start|begin|commit|push|merge|run (?:it|the|them)|looks? (?:good|right|complete|ok)|approve|next|shall i|should i (?:go|do|fix|also|update|add|create|open|apply)|do you want me to|anything else|capture everything|which (?:file|one|branch) (?:do|did) you)\b",
+    re.IGNORECASE,
+)
+_NO_ANSWER = re.compile(
+    r"^\W*(?:other|skip(?:ped)?|none|no preference|you (?:decide|choose)|either|whatever|up to you|n/?a|not sure|don.?t know|i don.?t know|no answer provided|yes|no|ok|okay|sure|later|maybe|both|all(?: of them)?|cancel\w*|looks good|looks complete|continue|proceed|go ahead|\(no answer.*)\W*$",
+    re.IGNORECASE,
+)
+
+
+# -- commands
+
+
+@cache
+def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, lexicon.any_of(patterns, flags=0)) for kind, patterns in lexicon.table("tools")["commands"].items())
+
+
+def kind_of(key: str) -> str:
+    """test, build, lint …; "" for a command that is none of them."""
+    last = _last_part(key)
+    return next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
+
+
+def _last_part(key: str) -> str:
+    return re.split(r"\s*(?:&&|;)\s*", key)[-1]
+
+
+def is_look(key: str) -> bool:
+    return all(lexicon.pattern("tools", "look", "only").match(part) for part in re.split(r"\s*(?:&&|;|\|\|?)\s*", key) if part)
+
+
+_WORKS = {
+    "test": "Tests run with",
+    "build": "It builds with",
+    "lint": "The linter runs with",
+    "typecheck": "Types are checked with",
+    "format": "Code is formatted with",
+    "migrate": "The database is migrated with",
+}
+
+
+def commands(steps: Sequence[Step]) -> Iterator[Proposal]:
+    """Of each kind the most general command that worked, if none failed behind it."""
+    best: dict[str, Ran] = {}
+    for step in steps:
+        if not isinstance(step, Ran) or step.failed is not False or step.result is None:
+            continue
+        kind = kind_of(step.key)
+        if not kind or _NARROW.search(_last_part(step.key)) or len(step.key) > _COMMAND:
+            continue
+        if kind not in best or len(_last_part(step.key)) <= len(_last_part(best[kind].key)):
+            best[kind] = step
+    for kind, step in best.items():
+        if step.known:
+            continue
+        place, quote = _shown(step)
+        if quote:
+            yield Proposal(
+                "procedure",
+                f"{_WORKS[kind]} `{step.key}`.",
+                place.seq,
+                quote,
+                author="agent",
+                confidence=0.6 if step.exit_code == 0 else 0.5,
+                about=f"{kind} command",
+            )
+
+
+def _shown(step: Ran) -> tuple[Said, str]:
+    """The command itself where it was called; that is what a reader wants to see."""
+    return step.call, step.command[:300].split("\n")[0]
+
+
+# -- failures and fixes
+
+
+def fixes(steps: Sequence[Step]) -> Iterator[Proposal]:
+    failed: dict[str, list[Ran]] = {}
+    for n, step in enumerate(steps):
+        if not isinstance(step, Ran) or step.failed is None or is_look(step.key):
+            continue
+        if step.failed:
+            failed.setdefault(step.key, []).append(step)
+            continue
+        for key in [key for key in failed if _same(key, step.key)]:
+            before = failed.pop(key)
+            if not step.known and (one := _fixed(steps, before, step, n)) is not None:
+                yield one
+        if (one := _otherwise(steps, failed, step, n)) is not None:
+            yield one
+
+
+def _same(failed: str, passed: str) -> bool:
+    """The same command, or the same for more: what passes for all passes for one."""
+    if failed == passed or _last_part(passed) == failed:
+        return True
+    narrow = _NARROW.sub("", failed).strip()
+    return narrow == passed and narrow != failed
+
+
+def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) -> Proposal | None:
+    last = before[-1]
+    between = [step for step in steps if before[0].n < step.n < passed.n]
+    after = [step for step in between if step.n > last.n]
+    paths = _paths(after) or _paths(between)
+    prepared = _prepared(last.key, passed.key) or _ran(after)
+    if (not paths and not prepared) or any(isinstance(one, Reply) and _EXPECTED.search(one.said.text) for one in between):
+        return None
+    line = work.key_line(last.result) if last.result else ""
+    shown = work.quoted(last.result, line) if last.result else ""
+    # What was given before may not be quoted again.
+    place, quote = _shown(passed if last.known else last)
+    what = f"editing {', '.join(paths[:3])}{' and more' if len(paths) > 3 else ''}" if paths else f"`{prepared[0]}`"
+    why = _explained(steps, n)
+    return Proposal(
+        "failure_fix",
+        _told(last.key, line, what, why),
+        place.seq,
+        quote,
+        author="agent",
+        confidence=0.7 if passed.exit_code == 0 or last.exit_code else 0.6,
+        about=" ".join([_last_part(last.key)[:60], *paths[:2]]),
+        more=(*(((last.result.seq, shown),) if last.result and shown else ()), (passed.call.seq, _shown(passed)[1])),
+    )
+
+
+def _told(command: str, line: str, what: str, why: str) -> str:
+    head = f"`{command[:_COMMAND]}` failed" + (f" ({shortened(line, 90)})" if line else "")
+    found = f"{head}; fixed by {what}"
+    return shortened(f"{found}: {why}" if why else f"{found}.")
+
+
+def _paths(steps: Sequence[Step]) -> list[str]:
+    found: list[str] = []
+    for step in steps:
+        if isinstance(step, Edited):
+            name = "/".join(step.path.rstrip("/").split("/")[-2:])
+            if name not in found:
+                found.append(name)
+    return found
+
+
+def _prepared(failed: str, passed: str) -> list[str]:
+    """What the passing command does before the one that failed: `docker compose up -d db && make migrate`."""
+    parts = re.split(r"\s*(?:&&|;)\s*", passed)
+    return [" && ".join(parts[:-1])] if len(parts) > 1 and parts[-1] == failed else []
+
+
+def _ran(steps: Sequence[Step]) -> list[str]:
+    done = [
+        step.key
+        for step in steps
+        if isinstance(step, Ran) and step.failed is False and not is_look(step.key) and not kind_of(step.key)
+    ]
+    return [key for key in done if len(key) <= _COMMAND and "git " not in key]
+
+
+_ABSENT = re.compile(
+    r"command not found|not found: \w+|No module named|is not recognized|No such command|unknown command|must be installed with|Missing script|Unknown (?:option|argument)|unrecognized",
+    re.IGNORECASE,
+)
+
+
+def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran, n: int) -> Proposal | None:
+    """Another way of the same: `pytest` is not there, `python3 -m pytest` is. Only directly behind."""
+    kind = kind_of(passed.key)
+    if not kind or passed.known:
+        return None
+    near = [step for step in steps[max(0, n - 4) : n] if isinstance(step, Ran) and step.failed and step.key in failed]
+    for step in near:
+        if kind_of(step.key) != kind or step.result is None or step.key == passed.key:
+            continue
+        found = _ABSENT.search(work.output_of(step.result))
+        if found and not _paths([one for one in steps if step.n < one.n < passed.n]):
+            line = next((one.strip() for one in work.output_of(step.result).split("\n") if found[0] in one), found[0])
+            quote = work.quoted(step.result, line) or work.quoted(step.result, found[0])
+            del failed[step.key]
+            if quote:
+                text = f"`{step.key}` fails here ({shortened(line, 80)}); `{_last_part(passed.key)}` works."
+                return Proposal(
+                    "failure_fix", shortened(text), step.result.seq, quote, author="agent", confidence=0.6, about=kind
+                )
+    return None
+
+
+def _explained(steps: Sequence[Step], n: int) -> str:
+    """What the model says right after it passed, if that is more than that it passed."""
+    for step in steps[n + 1 : n + 4]:
+        if isinstance(step, Reply):
+            for sentence in sentences(step.said.text[:2000]):
+                words = plain(sentence.text)
+                tells = re.search(
+                    r"\b(?:because|so|now|was|were|fixed|instead|changed|added|needs?|missing|happened|created|moved|uses?)\b",
+                    words,
+                )
+                if (
+                    tells
+                    and len(sentence.text) <= _WHY
+                    and not re.match(
+                        r"(?:all|the|every)?\s*(?:\d+ )?(?:tests?|checks?|everything|it) (?:now )?(?:pass|is|are) ", words
+                    )
+                ):
+                    return sentence.text
+            return ""
+    return ""
+
+
+# -- commits, plans, answers, lists
+
+
+def commits(steps: Sequence[Step]) -> Iterator[Proposal]:
+    for step in steps:
+        if not isinstance(step, Committed) or step.known:
+            continue
+        words = step.message
+        if len(words.split()) < 3 or _TRIVIAL.match(words) or not (quote := _in_call(step.call, words)):
+            continue
+        yield Proposal(
+            "evidence", shortened(f"Committed: {words}"), step.call.seq, quote, author="agent", confidence=0.3, about="commit"
+        )
+
+
+def _in_call(call: Said, words: str) -> str:
+    command = work.command_of((call.tool or {}).get("input"))
+    return words if words in command else ""
+
+
+_STEP = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(?:\[[ x]\]\s*)?(.{4,200}?)\s*$")
+
+
+def plans(steps: Sequence[Step]) -> Iterator[Proposal]:
+    for step in steps:
+        if not isinstance(step, Approved) or step.known or not step.plan.strip():
+            continue
+        lines = step.plan[:6000].split("\n")
+        parts = [found[1] for line in lines if (found := _STEP.match(line))]
+        if not parts:
+            parts = [line.strip("# ").strip() for line in lines if line.strip()][:2]
+        text = shortened(f"Plan agreed: {'; '.join(one.rstrip('.') for one in parts)}")
+        first = parts[0]
+        place = step.result if first in step.result.text else step.call
+        yield Proposal("decision", text, place.seq, first, author="user", confidence=0.7, about="plan")
+
+
+def answers(steps: Sequence[Step]) -> Iterator[Proposal]:
+    for step in steps:
+        if not isinstance(step, Answered) or step.known or _NO_ANSWER.match(step.answer) or _PROCEDURAL.search(step.question):
+            continue
+        quote = work.quoted(step.result, step.answer)
+        if not quote:
+            continue
+        question = " ".join(step.question.split())
+        text = shortened(f"{question} {worded(step.answer, step.result.at)}")
+        yield Proposal("decision", text, step.result.seq, quote, author="user", confidence=0.85, about=question[:80])
+
+
+def left_open(steps: Sequence[Step]) -> Iterator[Proposal]:
+    """Of the last list of things to do, what was not done; only at a session's end."""
+    last = next((step for step in reversed(steps) if isinstance(step, Todos)), None)
+    if last is None or last.known:
+        return
+    words = " ".join(step.said.text for step in steps if isinstance(step, Reply) and step.n > last.n)[-4000:]
+    done = _DONE.search(words) is not None
+    worked = any(isinstance(step, (Ran, Edited)) and step.n > last.n for step in steps)
+    for text, is_open in last.entries:
+        if not is_open or (done and worked):
+            continue
+        clean = " ".join(text.split())
+        yield Proposal(
+            "open_loop", worded(clean, last.call.at), last.call.seq, text, author="agent", confidence=0.6, about=clean[:80]
+        )
