@@ -87,8 +87,11 @@ class Usage(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """`dropped`: what the backend itself could make nothing of: why, and how many."""
+
     proposals: Sequence[Proposal] = ()
     usage: Usage = Usage()
+    dropped: Mapping[str, int] = {}
 
 
 class Backend(Protocol):

@@ -13,7 +13,7 @@ from dreamkeep.dream import lexicon, rules_work, work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
 from dreamkeep.dream.rules_said import Found, said, shortened, worded
 from dreamkeep.dream.sentences import plain, sentences
-from dreamkeep.dream.work import Prompt, Ran, Refused, Reply, Step
+from dreamkeep.dream.work import Prompt, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
 
 #: Of one session; the surest.
@@ -116,7 +116,7 @@ def _why(step: Refused) -> Iterator[Proposal]:
 
 
 def _brief(what: str) -> str:
-    line = what.split("\n")[0]
+    line = what.split("\n", maxsplit=1)[0]
     return what if what == "the plan" else f"`{shortened(line, 80)}`"
 
 

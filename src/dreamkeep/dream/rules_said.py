@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dreamkeep.dream import lexicon
 from dreamkeep.dream.dates import resolved
-from dreamkeep.dream.sentences import Sentence, plain, sentences
+from dreamkeep.dream.sentences import Sentence, plain, sentences, spans
 
 TEXT = 240
 QUOTE = 400
@@ -32,6 +32,7 @@ _TAIL = re.compile(
 _NO = re.compile(
     r"^\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]+|^\s*(?:no|nope|nah)\s*$", re.IGNORECASE
 )
+_NO = re.compile(r"\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]", re.IGNORECASE)
 _WORD = re.compile(r"[\w'’/.@#+-]+")
 _STRICT = frozenset(("others", "sarcasm", "hypothetical"))
 
@@ -61,13 +62,20 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
         return []
     found: list[Found] = []
     last: dict[int, int] = {}
+    no = _NO.match(message) is not None
     for n, sentence in enumerate(own):
         judged = list(_judged(sentence, first=first)) or list(_agreed(sentence, reply))
         hangs, leans = _hangs(sentence.text), _hangs(sentence.text, "leans")
         carried = n > 0 and (n - 1 in last or _may_carry(own[n - 1]))
         if not hangs and not (leans and carried):
             for part, one in judged:
-                if not _hangs(part.text):
+                if _hangs(part.text):
+                    continue
+                one = _in_context(one, found[last[n - 1]] if n - 1 in last else None, refused=refused, no=no)
+                if n - 1 in last and _goes_on(found[last[n - 1]], part, one):
+                    _join(found, last[n - 1], part, at, is_rule=True)
+                    last[n] = last[n - 1]
+                else:
                     found.append(_made(part, at, one))
                     last[n] = len(found) - 1
         elif n and n - 1 in last:
@@ -85,8 +93,8 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
             else:
                 continue
             last[n] = len(found) - 1
-    if refused and not found:
-        found += _reason(own, at)
+    if refused:
+        found += _reasons(own, at, [one.start for one in found])
     best = sorted(range(len(found)), key=lambda n: (-found[n].sure, n))[:MOST]
     return [found[n] for n in sorted(best) if len(found[n].text) > 5]
 
@@ -97,17 +105,34 @@ def asked(reply: str) -> str:
     return own[-1].text if own and own[-1].text.endswith("?") and len(own[-1].text) <= 140 else ""
 
 
-def _reason(own: Sequence[Sentence], at: str | None) -> Iterator[Found]:
-    """Whatever a user states when he refuses a call is why."""
-    for sentence in own:
+def _in_context(one: _Judged, before: Found | None, *, refused: bool, no: bool) -> _Judged:
+    """What follows a decision spells it out; what follows a "no" corrects."""
+    if one.rule in ("states", "states a rule", "contrast") and before is not None and before.type == "decision":
+        return one._replace(type="decision")
+    if (refused or no) and one.rule in ("states", "states a rule", "contrast", "here"):
+        return one._replace(type="correction")
+    if no and one.rule == "must":
+        return one._replace(type="correction")
+    return one
+
+
+def _goes_on(before: Found, part: Sentence, one: _Judged) -> bool:
+    """Whether it tells more of the same: a finding that speaks of "it", or a few words more."""
+    words = _WORD.findall(part.text)
+    if one.rule == "states" and before.rule == "states" and len(words) <= 6:
+        return True
+    return one.type == before.type == "finding" and any(word.lower() in ("it", "it's", "its", "they") for word in words)
+
+
+def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> Iterator[Found]:
+    """Whatever else a user says when he refuses a call is why, or what to do in its place. Only if nothing better was found."""
+    for n, sentence in enumerate(own):
+        if n and known or any(sentence.start <= start < sentence.start + len(sentence.quote) for start in known):
+            continue
         core = plain(without_lead(sentence.text))
-        if (
-            len(_WORD.findall(core)) >= 4
-            and not _hits(core, tuple(lexicon.vetoes()))
-            and not re.match(r"(?:i|of course|you)\b", core)
-        ):
-            yield _made(sentence, at, _Judged("rejection", 0.6, "reason"))
-            return
+        hits = _hits(core, tuple(lexicon.vetoes())) - {"task"}
+        if len(_WORD.findall(core)) >= 5 and not hits and not re.match(r"(?:i|of course|you|it|that|this)\b", core):
+            yield _made(sentence, at, _Judged("correction", 0.55, "reason"))
 
 
 _FINE = re.compile(
@@ -159,8 +184,10 @@ def _without_task(sentence: Sentence, clauses: Sequence[Sentence]) -> Sentence:
     """Without the clauses before it that only say what to do now: "commit this, and never sign commits"."""
     start = 0
     while start < len(clauses) - 1 and _hits(plain(without_lead(clauses[start].text)), ("task",)):
+        if _judge(clauses[start].text, first=True)[1]:
+            break
         start += 1
-    if not start or len(_WORD.findall(clauses[start].text)) < 3 and start == len(clauses) - 1:
+    if not start or (len(_WORD.findall(clauses[start].text)) < 3 and start == len(clauses) - 1):
         return sentence
     skip = clauses[start].start - sentence.start
     quote = sentence.quote[skip:]
@@ -210,7 +237,9 @@ def _listed(sentence: Sentence, hits: frozenset[str]) -> _Judged | None:
 
 def _clauses(sentence: Sentence) -> Iterator[Sentence]:
     start = 0
-    for cut in [*_CLAUSE.finditer(sentence.quote), None]:
+    whole = spans(sentence.quote)
+    cuts = [cut for cut in _CLAUSE.finditer(sentence.quote) if not any(a < cut.start() < b for a, b in whole)]
+    for cut in [*cuts, None]:
         end = cut.start() if cut else len(sentence.quote)
         words = sentence.quote[start:end]
         if words.strip():
@@ -266,7 +295,7 @@ def worded(text: str, at: str | None = None) -> str:
     cut = _TAIL.sub("", found)
     if len(cut) >= 20:
         found = cut
-    found = shortened(found.strip(" ,;:-–—"))
+    found = shortened(found.strip(" ,;:–—"))
     return found[:1].upper() + found[1:] if re.match(r"[a-z]+(?:['’]\w+)?\b(?![./_:@-]\w)", found) else found
 
 

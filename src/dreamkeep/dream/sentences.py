@@ -203,13 +203,18 @@ def _goes_on(before: str, text: str) -> bool:
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
     start = 0
-    code = [found.span() for pattern in (_CODE, _QUOTES, _SINGLE) for found in pattern.finditer(text)]
+    code = spans(text)
     for stop in _STOP.finditer(text):
         if any(a < stop.start() < b for a, b in code) or _SHORT.search(text[max(0, stop.start() - 8) : stop.start() + 1]):
             continue
         yield from _trimmed(text, start, stop.end())
         start = stop.end()
     yield from _trimmed(text, start, len(text))
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where code and quotations stand: nothing is cut in there."""
+    return [found.span() for pattern in (_CODE, _QUOTES, _SINGLE) for found in pattern.finditer(text)]
 
 
 def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:

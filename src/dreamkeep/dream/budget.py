@@ -1,0 +1,79 @@
+"""What a run may spend (`dream.max_calls`, `max_tokens`, `max_usd`), and what it has spent. Pure.
+
+Before a call the most that it can cost is set aside; if that does not fit, the call is not made. After it, what it really cost
+takes that place, or, where nobody says (a time-out, a reply cut off), the most stays. So no run spends more than it may, as far
+as the one who bills counts as we do.
+
+The most: no tokenizer makes more tokens of a text than it has bytes. The likely number, for estimates and for cutting: one token
+for four ASCII signs, one for two bytes of anything else. (English is near that; code and numbers are up to a third above.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dreamkeep.dream.given import Usage
+from dreamkeep.errors import OverBudget
+
+#: What a vendor adds to a request by itself: a chat's frame, its own words about tools.
+HIDDEN_TOKENS = 1024
+
+
+def estimate(text: str) -> int:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size == len(text):
+        return -(-size // 4)
+    ascii_size = len(text.encode("ascii", "ignore"))
+    return -(-ascii_size // 4) + -(-(size - ascii_size) // 2)
+
+
+class Prices(NamedTuple):
+    """USD for a million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+    def of(self, tokens_in: int, tokens_out: int) -> float:
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+
+
+class Budget:
+    """None: no limit. `spent` is the run's ledger."""
+
+    def __init__(self, calls: int | None = None, tokens: int | None = None, usd: float | None = None) -> None:
+        self._calls, self._tokens, self._usd = calls, tokens, usd
+        self.spent = Usage()
+
+    @property
+    def limits_money(self) -> bool:
+        return self._usd is not None
+
+    def fits(self, most: Usage) -> bool:
+        return self._lack(self.spent.plus(most)) is None
+
+    def set_aside(self, most: Usage) -> None:
+        """Before a call; raises when it may not be made."""
+        lack = self._lack(self.spent.plus(most))
+        if lack is not None:
+            alone = self._lack(most) is not None
+            raise OverBudget(
+                f"one more call may cost more than {lack} allows",
+                where=f"{self.spent.calls} calls, {self.spent.tokens_in + self.spent.tokens_out} tokens spent",
+                next=f"Raise `{lack}`" + (": not even one call fits." if alone else ", or let the next run go on from here."),
+            )
+        self.spent = self.spent.plus(most)
+
+    def settle(self, most: Usage, real: Usage) -> None:
+        """After a call: what it cost takes the place of what was set aside."""
+        back = Usage(-most.calls, -most.tokens_in, -most.tokens_out, -most.usd)
+        self.spent = self.spent.plus(back).plus(real)
+
+    def _lack(self, total: Usage) -> str | None:
+        if self._calls is not None and total.calls > self._calls:
+            return "dream.max_calls"
+        if self._tokens is not None and total.tokens_in + total.tokens_out > self._tokens:
+            return "dream.max_tokens"
+        # Sums of prices are not exact: a billionth of a dollar is nobody's overdraft.
+        if self._usd is not None and total.usd > self._usd + 1e-9:
+            return "dream.max_usd"
+        return None

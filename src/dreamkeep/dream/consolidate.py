@@ -1,0 +1,510 @@
+"""Pass B: insights → notes. Decides, and says why; writes nothing. Pure.
+
+    insights ─► facts (shelf.py) ─► what becomes of each (fate) ─► what is missing in the notes for that: decisions
+
+What becomes of a fact follows from all that was said, and from hands on its notes; from nothing else. So it makes no difference
+in which order sessions are dreamed, one by one or together, and what was planned is planned only once. `insights` says where to
+look: at these, and at what they touch. With all of them, everything is thought over.
+
+    active      one note that rests on all who said it; worded by the user who said it first, else by the agent
+    superseded  something newer excludes it; a user's word counts more than an agent's. Said at the same time: both are kept
+    absorbed    another fact says all of it, and more
+    retracted   a user said later that it does not hold;   closed: an open loop that was done
+    expired     an agent's suggestion that nobody confirmed in a month of records
+    barred      a user's hand is on it;   silent: a guess or a piece of evidence, which is no memory by itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream import shelf as s
+from dreamkeep.dream.shelf import Fact, Shelf
+from dreamkeep.event import Kind
+from dreamkeep.memory import alike, note
+from dreamkeep.memory import insight as i
+from dreamkeep.memory.insight import Insight, note_id
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import Note
+from dreamkeep.memory.score import days_between, moment, newest_of
+
+ACTIVE, SUPERSEDED, ABSORBED, RETRACTED = "active", "superseded", "absorbed", "retracted"
+CLOSED, EXPIRED, BARRED, SILENT = "closed", "expired", "barred", "silent"
+
+#: A suggestion that nobody took up in so many days of records.
+EXPIRE_DAYS = 30
+#: By itself no memory: it takes a second session that says so.
+_WEAK = (i.EVIDENCE, i.HYPOTHESIS)
+#: An agent's finding below this is a guess.
+_SURE = 0.5
+#: The first of these that somebody called it is what it is.
+_KINDS = (
+    *(i.CONSTRAINT, i.PREFERENCE, i.DECISION, i.PROCEDURE, i.CORRECTION, i.REJECTION, i.FINDING),
+    *(i.FAILURE_FIX, i.OPEN_LOOP, i.EVIDENCE, i.HYPOTHESIS),
+)
+#: Up to so many notes may go at once whatever part of the memory that is: people change their minds.
+FEW = 2
+
+
+class Decision(NamedTuple):
+    kind: str
+    body: dict[str, Any]
+
+
+class Fate(NamedTuple):
+    what: str
+    why: str = ""
+    #: What superseded or absorbed it.
+    by: Fact | None = None
+
+
+def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
+    """`insights`: those that are new; whether `memory` has them already makes no difference."""
+    planning = _Planning(Shelf(memory, insights), now, run)
+    return planning.all(insights)
+
+
+def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:
+    """Active notes that would be gone, and not just be said by another note, nor done, nor never confirmed."""
+    decisions = list(decisions)
+    texts = {id: one.text for id, one in memory.notes.items()}
+    texts.update({body["id"]: body["text"] for kind, body in decisions if kind == Kind.NOTE_ADDED})
+    gone = []
+    for kind, body in decisions:
+        was = memory.notes.get(body["id"])
+        if was is None or was.state != note.ACTIVE or kind not in (Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED):
+            continue
+        by = texts.get(body.get("by", ""), "")
+        if not (alike.same(by, was.text) or alike.fuller(by, was.text)):
+            gone.append(was.id)
+    return gone
+
+
+def loss(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> float:
+    """Which part of the active notes would be lost (D37); 0 for a few."""
+    gone = lost(memory, decisions)
+    active = sum(one.state == note.ACTIVE for one in memory.notes.values())
+    return len(gone) / active if len(gone) > FEW else 0.0
+
+
+class _Planning:
+    """One plan. Fates are found when they are asked for, and then known."""
+
+    def __init__(self, shelf: Shelf, now: str, run: str) -> None:
+        self._shelf = shelf
+        self._run = run
+        self._newest = newest_of((one.said_at for one in shelf.insights()), now)
+        self._fates: dict[Fact, Fate] = {}
+        self._bare: dict[Fact, Fate] = {}
+        self._against: dict[Fact, list[tuple[Fact, str]]] = {}
+        #: The note that stands for a fact, and ids that this plan gives.
+        self._made: dict[Fact, str] = {}
+        self._ids: set[str] = set()
+        self._done: list[Decision] = []
+
+    def all(self, insights: Sequence[Insight]) -> list[Decision]:
+        touched = self._touched([*insights, *self._overdue()])
+        # Those that stay first: others refer to them.
+        for about in sorted(touched, key=lambda about: (self.fate(about).what != ACTIVE, self._sort_key(about))):
+            self._settle(about)
+        general = {about.key for about in touched if about.drawer == s.SAID and about.key in self._shelf.general}
+        for key in sorted(general, key=sorted):
+            self._everywhere(key)
+        judged = {Kind.INSIGHT_CONFIRMED: 0, Kind.INSIGHT_EXPIRED: 2}
+        return sorted(self._done, key=lambda one: judged.get(one.kind, 1))
+
+    def _sort_key(self, about: Fact) -> tuple[str, str, str]:
+        first = min(self._members(about), key=_earliest, default=None)
+        return about.project, (first.said_at or "") if first else "", first.id if first else ""
+
+    # -- where to look
+
+    def _touched(self, insights: Iterable[Insight]) -> set[Fact]:
+        near: set[Fact] = set()
+        for one in insights:
+            about = s.fact(one)
+            if about in near:
+                continue
+            near.add(about)
+            near.update(other for other, _ in self._opposed(about))
+            near.update(self._shaken(about))
+        for _ in range(2):
+            near.update([other for about in near for other in (*self._wider(about), *self._narrower(about))])
+        return near
+
+    def _shaken(self, about: Fact) -> Iterable[Fact]:
+        """Facts that this one may close or take back."""
+        project = self._shelf.of(about.project)
+        said = project.members.get(about, [])
+        for other in project.sharing(about):
+            texts = {one.text for one in project.members[other]}
+            closes = other.drawer == s.LOOP and any(alike.closes(one.text, text) for one in said for text in texts)
+            if closes or any(alike.takes_back(one.text, text) for one in said if one.author == i.USER for text in texts):
+                yield other
+
+    def _overdue(self) -> Iterable[Insight]:
+        return [one for one in self._shelf.insights() if one.state == i.SUGGESTED and self._stale(one)]
+
+    def _stale(self, one: Insight) -> bool:
+        return one.author != i.USER and days_between(one.said_at, self._newest) > EXPIRE_DAYS
+
+    # -- a fact and its members
+
+    def _members(self, about: Fact) -> list[Insight]:
+        """Who says it, and counts: of an agent's suggestions that nobody confirmed only the fresh ones."""
+        live = self._shelf.of(about.project).live(about)
+        return live if _corroborated(live) else [one for one in live if not self._stale(one) and one.state != i.EXPIRED]
+
+    def _pinned(self, about: Fact) -> bool:
+        return any(one.pinned for one in self._shelf.of(about.project).active(about))
+
+    # -- what becomes of it
+
+    def fate(self, about: Fact) -> Fate:
+        if about not in self._fates:
+            bare = self._bare_fate(about)
+            by = self._absorber(about) if bare.what == ACTIVE and not self._pinned(about) else None
+            self._fates[about] = Fate(ABSORBED, "another note says this, and more", by) if by else bare
+        return self._fates[about]
+
+    def _bare_fate(self, about: Fact) -> Fate:
+        """But for absorption, which depends on the fates of others."""
+        if about not in self._bare:
+            self._bare[about] = self._decide(about)
+        return self._bare[about]
+
+    def _decide(self, about: Fact) -> Fate:
+        project = self._shelf.of(about.project)
+        live = project.live(about)
+        if not live:
+            return Fate(BARRED)
+        members = self._members(about)
+        if not members:
+            return Fate(EXPIRED, f"suggested by an agent, and not confirmed in {EXPIRE_DAYS} days of records")
+        if not _worth(members):
+            return Fate(SILENT)
+        if self._pinned(about):
+            return Fate(ACTIVE)
+        return self._taken_back(about, members) or self._closed(about, members) or self._overruled(about) or Fate(ACTIVE)
+
+    def _taken_back(self, about: Fact, members: list[Insight]) -> Fate | None:
+        last = _voice(members)
+        for one in sorted(self._shelf.of(about.project).takers, key=_earliest):
+            if s.fact(one) != about and s.order(one, last) > 0 and alike.takes_back(one.text, last.text):
+                return Fate(RETRACTED, f"{_who(one)}: “{_short(one.text)}”")
+        return None
+
+    def _closed(self, about: Fact, members: list[Insight]) -> Fate | None:
+        if about.drawer != s.LOOP:
+            return None
+        last = s.latest(members)
+        project = self._shelf.of(about.project)
+        shown = [one for other in project.sharing(about) if other.drawer != s.LOOP for one in project.live(other)]
+        for one in sorted(shown, key=_earliest):
+            if s.order(one, last) > 0 and alike.closes(one.text, last.text):
+                return Fate(CLOSED, f"done: {_who(one)}: “{_short(one.text)}”")
+        return None
+
+    def _overruled(self, about: Fact) -> Fate | None:
+        stronger = [(other, why) for other, why in self._opposed(about) if self._compare(other, about) > 0]
+        if not stronger:
+            return None
+        best, why = stronger[0]
+        for other, its_why in stronger[1:]:
+            if self._compare(other, best) > 0:
+                best, why = other, its_why
+        voice = _voice(self._heard(best))
+        return Fate(SUPERSEDED, f"{why}: {_who(voice)}: “{_short(voice.text)}”", best)
+
+    def _compare(self, one: Fact, other: Fact) -> int:
+        """Which of two that exclude each other holds: a user's word, then the later one."""
+        a, b = _voice(self._heard(one)), _voice(self._heard(other))
+        if (a.author == i.USER) != (b.author == i.USER):
+            return 1 if a.author == i.USER else -1
+        return s.order(a, b)
+
+    def _heard(self, about: Fact) -> list[Insight]:
+        """Also what a hand has barred still excludes what it excluded: that does not come back by itself."""
+        return self._shelf.of(about.project).members[about]
+
+    def _opposed(self, about: Fact) -> list[tuple[Fact, str]]:
+        """Facts that can't hold together with this one, and why; in an order of their own."""
+        if about not in self._against:
+            self._against[about] = sorted(self._find_opposed(about), key=lambda one: self._sort_key(one[0]))
+        return self._against[about]
+
+    def _find_opposed(self, about: Fact) -> Iterable[tuple[Fact, str]]:
+        project = self._shelf.of(about.project)
+        mine = project.members.get(about, [])
+        if about.drawer != s.SAID or not _worth(mine):
+            return
+        for other in project.sharing(about):
+            if other.drawer == s.SAID and _worth(project.members[other]):
+                why = _excluding(_spoken(mine), _spoken(project.members[other]))
+                if why:
+                    yield other, why
+
+    # -- one that says all of another, and more
+
+    def _absorber(self, about: Fact) -> Fact | None:
+        fit = [other for other in self._wider(about) if self._bare_fate(other).what == ACTIVE and self._may_absorb(other, about)]
+        return min(fit, key=lambda other: (-len(other.key), self._sort_key(other)), default=None)
+
+    def _may_absorb(self, wide: Fact, narrow: Fact) -> bool:
+        """An agent does not speak for a user."""
+        return _said_by_user(self._members(wide)) or not _said_by_user(self._members(narrow))
+
+    def _wider(self, about: Fact) -> list[Fact]:
+        return [other for other in self._kin(about) if alike.covers(_form(self._shelf, other), _form(self._shelf, about))]
+
+    def _narrower(self, about: Fact) -> list[Fact]:
+        return [other for other in self._kin(about) if alike.covers(_form(self._shelf, about), _form(self._shelf, other))]
+
+    def _kin(self, about: Fact) -> set[Fact]:
+        project = self._shelf.of(about.project)
+        if not project.members.get(about):
+            return set()
+        sharing = {other for clause in _form(self._shelf, about).clauses for other in project.clauses[clause]}
+        return {other for other in sharing if other != about and other.drawer == about.drawer}
+
+    # -- from fates to decisions
+
+    def _settle(self, about: Fact) -> None:
+        fate = self.fate(about)
+        self._judge(about, fate)
+        if fate.what == ACTIVE:
+            self._keep(about)
+        elif fate.what in (SUPERSEDED, ABSORBED):
+            self._supersede(about, fate)
+        elif fate.what in (RETRACTED, CLOSED, EXPIRED):
+            ends = {RETRACTED: Kind.NOTE_RETRACTED, CLOSED: Kind.NOTE_CLOSED, EXPIRED: Kind.NOTE_EXPIRED}
+            for one in self._unpinned(about):
+                self._say(ends[fate.what], id=one.id, reason=fate.why)
+
+    def _judge(self, about: Fact, fate: Fate) -> None:
+        """Suggested insights are confirmed by a user or a second session, or expire."""
+        live = s.real(self._shelf.of(about.project).live(about))
+        if fate.what == BARRED:
+            return
+        if _corroborated(live):
+            by = "a user said it" if _said_by_user(live) else f"{len(_sessions(live))} sessions say it"
+            for one in sorted(live, key=_earliest):
+                if one.state in (i.SUGGESTED, i.EXPIRED):
+                    self._say(Kind.INSIGHT_CONFIRMED, id=one.id, reason=by)
+            return
+        for one in sorted(live, key=_earliest):
+            if one.state == i.SUGGESTED and self._stale(one):
+                self._say(Kind.INSIGHT_EXPIRED, id=one.id, reason=f"not confirmed in {EXPIRE_DAYS} days of records")
+
+    def _keep(self, about: Fact) -> None:
+        """One active note that rests on all who say it."""
+        members = sorted(self._members(about), key=_earliest)
+        more = [one for other in self._narrower(about) if self.fate(other).by == about for one in self._members(other)]
+        rests = s.real([*members, *sorted(more, key=_earliest)])
+        kept = min(self._shelf.of(about.project).active(about), key=_foremost, default=None)
+        if kept is None:
+            self._add(about, members, rests)
+            return
+        self._made[about] = kept.id
+        self._strengthen(kept, members, rests)
+        for one in self._unpinned(about):
+            if one.id != kept.id:
+                self._say(Kind.NOTE_SUPERSEDED, id=one.id, by=kept.id, reason="the same fact, kept once")
+
+    def _add(self, about: Fact, members: list[Insight], rests: list[Insight]) -> str:
+        worded, kind = _wording(members), _kind(members)
+        id = self._new_id(about, kind, worded.text)
+        if not rests:
+            return id
+        earlier = self._shelf.of(about.project).notes.get(about, [])
+        reason = f"{_who(_voice(members))}{_also(rests)}" + (", again after an earlier note of it ended" if earlier else "")
+        both = [other for other, _ in self._opposed(about) if self._stands_beside(other, about)]
+        if both:
+            other = _short(_voice(self._heard(both[0])).text)
+            reason += f"; it excludes “{other}”, which is kept, too: {self._beside(both[0])}"
+        self._say(
+            Kind.NOTE_ADDED,
+            id=id,
+            kind=kind,
+            text=worded.text,
+            project=about.project,
+            insights=[one.id for one in rests],
+            reason=reason,
+        )
+        return id
+
+    def _stands_beside(self, other: Fact, about: Fact) -> bool:
+        return self.fate(other).what == ACTIVE and (self._compare(other, about) == 0 or self._pinned(other))
+
+    def _beside(self, other: Fact) -> str:
+        return "it is pinned" if self._pinned(other) else "both were said at the same time"
+
+    def _new_id(self, about: Fact, kind: str, text: str) -> str:
+        """An identity. When it had its life already, or another fact has these words (said of another day), the next one."""
+        if about in self._made:
+            return self._made[about]
+        id = note_id(about.project, kind, text)
+        life = 1
+        while id in self._shelf.memory.notes or id in self._ids:
+            life += 1
+            id = note_id(about.project, kind, f"{text}\0{life}")
+        self._ids.add(id)
+        self._made[about] = id
+        return id
+
+    def _strengthen(self, kept: Note, members: list[Insight], rests: list[Insight]) -> None:
+        missing = [one.id for one in rests if one.id not in kept.insights]
+        better: dict[str, str] = {}
+        if s.real(members) and not s.edit(kept):
+            worded, kind = _wording(members), _kind(members)
+            better = {} if worded.text == kept.text else {"text": worded.text}
+            better |= {} if kind == kept.kind else {"kind": kind}
+        if not missing and not better:
+            return
+        reason = f"the same fact{_also(rests)}" if missing else f"worded by {_who(_wording(members))}"
+        self._say(Kind.NOTE_STRENGTHENED, id=kept.id, insights=missing, reason=reason, **better)
+
+    def _supersede(self, about: Fact, fate: Fate) -> None:
+        assert fate.by is not None
+        active = self._unpinned(about)
+        ended = [one.id for one in active]
+        known = self._shelf.of(about.project).notes.get(about)
+        if fate.what == SUPERSEDED and not known:
+            # Both are kept in history: what was thought before, and why no longer.
+            members = sorted(self._members(about), key=_earliest)
+            ended = [self._add(about, members, s.real(members))]
+        for id in ended:
+            self._say(Kind.NOTE_SUPERSEDED, id=id, by=self._note_of(fate.by), reason=fate.why)
+
+    def _note_of(self, about: Fact) -> str:
+        """The note that stands for a fact, whatever became of it."""
+        fate = self.fate(about)
+        if fate.what == ABSORBED and fate.by:
+            return self._note_of(fate.by)
+        notes = self._shelf.of(about.project).notes.get(about, [])
+        if about in self._made:
+            return self._made[about]
+        if notes:
+            return max(notes, key=lambda one: (one.state == note.ACTIVE, one.last_at or "", one.id)).id
+        if fate.what not in (ACTIVE, SUPERSEDED):
+            return ""  # it never had one, and never will
+        members = self._members(about)
+        return self._new_id(about, _kind(members), _wording(members).text)
+
+    def _unpinned(self, about: Fact) -> list[Note]:
+        """Only a hand takes away what a hand has pinned."""
+        found = [one for one in self._shelf.of(about.project).active(about) if not one.pinned]
+        return sorted(found, key=lambda one: one.id)
+
+    def _everywhere(self, key: frozenset[alike.Term]) -> None:
+        """A user's preference that could hold anywhere and was said in two projects is kept for all of them."""
+        facts = [Fact(project, s.SAID, key) for project in sorted(self._shelf.general[key])]
+        holds = [about for about in facts if self.fate(about).what in (ACTIVE, ABSORBED)]
+        about = Fact("", s.SAID, key)
+        project = self._shelf.of("")
+        kept = min(project.active(about), key=_foremost, default=None)
+        own = self._members(about)
+        said = [one for held in holds for one in s.real(self._members(held))]
+        rests = sorted([*s.real(own), *said], key=_earliest)
+        if len(holds) >= 2 and kept:
+            self._strengthen(kept, own or said, rests)
+        elif len(holds) >= 2 and project.bar(about) is None and about not in self._made:
+            self._add(about, rests, rests)
+        elif len(holds) < 2 and kept and not own and not kept.pinned:
+            self._say(Kind.NOTE_EXPIRED, id=kept.id, reason="it does not hold in two projects any more")
+
+    def _say(self, event: str, /, **body: Any) -> None:
+        self._done.append(Decision(event, {**body, "run": self._run}))
+
+
+# -- of insights
+
+
+def _form(shelf: Shelf, about: Fact) -> alike.Form:
+    return alike.form(shelf.of(about.project).members[about][0].text)
+
+
+def _earliest(one: Insight) -> tuple[float, str, tuple[int, ...], str]:
+    at = moment(one.said_at)
+    return (at if at is not None else -1.0, *s.place(one), one.id)
+
+
+def _foremost(one: Note) -> tuple[bool, bool, str, str]:
+    """Of several notes of one fact: pinned, then touched by hand, then the oldest."""
+    return not one.pinned, s.edit(one) is None, one.first_at or "", one.id
+
+
+def _voice(members: Sequence[Insight]) -> Insight:
+    """Who speaks for a fact: the user's latest word, else the latest."""
+    return s.latest([one for one in members if one.author == i.USER] or members)
+
+
+def _wording(members: Sequence[Insight]) -> Insight:
+    said = s.real(members) or members
+    return min([one for one in said if one.author == i.USER] or said, key=_earliest)
+
+
+def _kind(members: Sequence[Insight]) -> str:
+    types = {one.type for one in s.real(members) or members}
+    return next(kind for kind in _KINDS if kind in types)
+
+
+def _sessions(members: Iterable[Insight]) -> set[str]:
+    return {quote.session for one in members for quote in one.evidence}
+
+
+def _said_by_user(members: Iterable[Insight]) -> bool:
+    return any(one.author == i.USER for one in members)
+
+
+def _corroborated(members: Sequence[Insight]) -> bool:
+    return _said_by_user(members) or len(_sessions(members)) >= 2 or any(one.state == i.CONFIRMED for one in members)
+
+
+def _worth(members: Sequence[Insight]) -> bool:
+    """Whether it is a memory. A guess or a measurement is one when two sessions say so; a mere taking back never is."""
+    if all(alike.only_takes_back(one.text) for one in members):
+        return False
+    if len(_sessions(members)) >= 2:
+        return True
+    return any(
+        one.type not in _WEAK and (one.type != i.FINDING or one.author == i.USER or one.confidence >= _SURE) for one in members
+    )
+
+
+def _spoken(members: Iterable[Insight]) -> list[tuple[Insight, Insight]]:
+    """Of each wording the first and the last time that it was said."""
+    found: dict[tuple[str, bool], tuple[Insight, Insight]] = {}
+    for one in members:
+        wording = (one.text, one.type == i.CORRECTION)
+        first, last = found.get(wording, (one, one))
+        found[wording] = (one if s.order(one, first) < 0 else first, one if s.order(one, last) > 0 else last)
+    return list(found.values())
+
+
+def _excluding(one: list[tuple[Insight, Insight]], other: list[tuple[Insight, Insight]]) -> str:
+    """Why they can't both hold: said by whichever came later; of two at the same time, by either."""
+    whys = []
+    for first, last in one:
+        for its_first, its_last in other:
+            if s.order(last, its_first) >= 0:
+                whys.append(alike.contradicts(last.text, its_first.text, corrects=last.type == i.CORRECTION))
+            if s.order(its_last, first) >= 0:
+                whys.append(alike.contradicts(its_last.text, first.text, corrects=its_last.type == i.CORRECTION))
+    return min((why for why in whys if why), default="")
+
+
+def _who(one: Insight) -> str:
+    who = "the user" if one.author == i.USER else "an agent"
+    return f"{who}, {one.said_at[:10]}" if one.said_at else who
+
+
+def _also(rests: Sequence[Insight]) -> str:
+    count = len(_sessions(rests))
+    return f", said in {count} sessions" if count > 1 else ""
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 120 else flat[:119] + "…"

@@ -1,0 +1,233 @@
+"""A model as a backend: one method, `backfill(Given) -> Answer`, whatever stands behind it.
+
+    clean ─► prompt ─► set aside the most it can cost ─► ask ─► settle ─► read, one proposal at a time
+    (no secret                 │ no room: OverBudget      │ 429, 5xx, time-out: wait, ask again (a call of its own in the budget)
+     goes further)             ▼                          ▼ everything else: NoAnswer; this chunk is tried again by a later run
+
+An answer that was cut off for its length is asked for again in two halves; a single turn keeps what was whole of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from dreamkeep import net
+from dreamkeep.config import Config
+from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
+from dreamkeep.dream.clean import clean
+from dreamkeep.dream.command import DREAMING, Command
+from dreamkeep.dream.given import Answer, Given, Usage
+from dreamkeep.dream.http import Anthropic, Endpoint, Got, OpenAI, Trouble
+from dreamkeep.dream.prompt import Prompt, prompt
+from dreamkeep.dream.reply import Read, Unreadable, read
+from dreamkeep.errors import BadConfig, NoAnswer, Refused
+from dreamkeep.host import Host
+
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 60.0
+#: How often a question is put in another way, because the server does not know a part of it.
+_OTHER_WAYS = 4
+
+URLS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+
+_FREE = Prices()
+
+
+class Asked(Protocol):
+    """One question, one try."""
+
+    retries: bool
+
+    @property
+    def secrets(self) -> tuple[str, ...]: ...
+
+    def where(self) -> str: ...
+
+    def body(self, prompt: Prompt) -> bytes: ...
+
+    def ask(self, body: bytes, now_s: float) -> Got | Trouble: ...
+
+
+class Model:
+    def __init__(
+        self, host: Host, asked: Asked, budget: Budget, *, prices: Prices = _FREE, max_output: int = 4096, retries: int = 3
+    ) -> None:
+        self._host, self._asked, self._budget = host, asked, budget
+        self._prices, self._max_output, self._retries = prices, max_output, retries if asked.retries else 0
+
+    def backfill(self, given: Given) -> Answer:
+        clear, _ = clean(given, self._asked.secrets)
+        before = self._budget.spent
+        found = self._found(clear)
+        spent = self._budget.spent
+        usage = Usage(
+            spent.calls - before.calls,
+            spent.tokens_in - before.tokens_in,
+            spent.tokens_out - before.tokens_out,
+            spent.usd - before.usd,
+        )
+        return Answer(found.proposals, usage, found.dropped)
+
+    def estimate(self, given: Given) -> Usage:
+        """What `backfill` will likely cost. Asks nobody."""
+        body = self._asked.body(prompt(clean(given, self._asked.secrets)[0], self._host.random))
+        tokens_in, tokens_out = estimate(body.decode()), min(self._max_output, 600)
+        return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))
+
+    def _found(self, given: Given) -> Read:
+        got = self._answer(prompt(given, self._host.random))
+        halves = _halves(given) if got.cut else ()
+        if halves:
+            return _together([self._found(half) for half in halves])
+        try:
+            return read(got.found, cut=got.cut)
+        except Unreadable as problem:
+            raise NoAnswer(str(problem), where=self._asked.where(), next="It is tried again by a later run.") from None
+
+    # -- asking
+
+    def _answer(self, question: Prompt) -> Got:
+        tries = ways = 0
+        while True:
+            body = self._asked.body(question)
+            got = self._ask(body)
+            if isinstance(got, Got):
+                return got
+            if got.otherwise and ways < _OTHER_WAYS:
+                ways += 1
+                continue
+            wait_s = self._wait(tries, got)
+            if wait_s is None:
+                raise NoAnswer(got.what, where=self._asked.where(), next=got.next or "It is tried again by a later run.")
+            tries += 1
+            self._host.sleep(wait_s)
+
+    def _wait(self, tries: int, trouble: Trouble) -> float | None:
+        """How long until it is asked again; None: not now."""
+        if not trouble.again or tries >= self._retries:
+            return None
+        # Half of it by chance: many who were turned away at once should not come back at once.
+        chance = int.from_bytes(self._host.random(4), "big") / 2**32
+        own = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**tries) * (0.5 + chance / 2)
+        wait_s = own if trouble.wait_s is None else trouble.wait_s + own * 0.1
+        # A server that wants to be left alone for longer is: a later run asks again.
+        return wait_s if wait_s <= _LONGEST_WAIT_S else None
+
+    def _ask(self, body: bytes) -> Got | Trouble:
+        most = self._usage(len(body) + HIDDEN_TOKENS, self._max_output)
+        self._budget.set_aside(most)
+        got = self._asked.ask(body, self._host.now() / 1e9)
+        if isinstance(got, Got):
+            told = got.usage
+            if told is None:
+                told = Usage(1, estimate(body.decode()), estimate(str(got.found)))
+            self._budget.settle(most, told._replace(usd=told.usd or self._prices.of(told.tokens_in, told.tokens_out)))
+        elif got.free:
+            self._budget.settle(most, Usage(calls=1))
+        return got
+
+    def _usage(self, tokens_in: int, tokens_out: int) -> Usage:
+        return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))
+
+
+def _halves(given: Given) -> tuple[Given, ...]:
+    """The same stretch as two, if there is more than one turn to read in it."""
+    fresh = [n for n, turn in enumerate(given.turns) if not turn.known]
+    if len(fresh) < 2:
+        return ()
+    middle = fresh[len(fresh) // 2]
+    return given._replace(turns=given.turns[:middle]), given._replace(turns=given.turns[middle:])
+
+
+def _together(read: list[Read]) -> Read:
+    dropped: Counter[str] = Counter()
+    for one in read:
+        dropped.update(one.dropped)
+    return Read(tuple(proposal for one in read for proposal in one.proposals), dict(dropped))
+
+
+# -- by name
+
+
+def model(name: str, config: Config, host: Host, environment: Mapping[str, str], budget: Budget, folder: str) -> Model:
+    """The backend called `name`. `folder`: where a command works; no project's."""
+    if environment.get(DREAMING):
+        raise Refused(
+            "a dream may not ask a model from within a dream's own model",
+            where=DREAMING,
+            next="Use the backend `rules` there, or none.",
+        )
+    prices = Prices(config["dream.model.price_in"] or 0.0, config["dream.model.price_out"] or 0.0)
+    if budget.limits_money and None in (config["dream.model.price_in"], config["dream.model.price_out"]):
+        raise BadConfig(
+            "`dream.max_usd` can't be kept without prices",
+            where=f"backend {name}",
+            next="Set `dream.model.price_in` and `dream.model.price_out` (USD for a million tokens).",
+        )
+    asked = _command(config, environment, folder) if name == "command" else _endpoint(name, config, environment)
+    return Model(
+        host,
+        asked,
+        budget,
+        prices=prices,
+        max_output=config["dream.model.max_output"],
+        retries=config["dream.model.retries"],
+    )
+
+
+def _command(config: Config, environment: Mapping[str, str], folder: str) -> Command:
+    words = config["dream.model.command"]
+    if not words:
+        raise BadConfig("no command is named", where="dream.model.command", next='For instance: command = ["claude", "-p"].')
+    return Command(words, config["dream.model.timeout_s"], environment, folder)
+
+
+def _endpoint(name: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
+    kinds: dict[str, type[OpenAI] | type[Anthropic]] = {"openai": OpenAI, "anthropic": Anthropic}
+    if name not in kinds:
+        raise BadConfig(
+            f"there is no backend `{name}` that asks a model", where="dream.backend", next=f"Known: {', '.join(URLS)}, command."
+        )
+    if not config["dream.model.model"]:
+        raise BadConfig("no model is named", where="dream.model.model", next="Name one that the server has.")
+    url = config["dream.model.url"] or URLS[name]
+    _bearable(url)
+    key = _key(name, config, environment)
+    return Endpoint(
+        kinds[name](config["dream.model.model"], config["dream.model.max_output"]),
+        url,
+        key,
+        config["dream.model.timeout_s"],
+        environment,
+    )
+
+
+def _bearable(url: str) -> None:
+    """Sessions and keys do not cross the internet in the clear."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not net.near(parts.hostname or ""):
+        raise BadConfig("plain http is only for this machine and this network", where="dream.model.url", next="Use https://.")
+
+
+def _key(name: str, config: Config, environment: Mapping[str, str]) -> str:
+    variable = config["dream.model.key_env"]
+    key = environment.get(variable or KEYS[name], "").strip()
+    # A server of one's own may want none; the vendors' do.
+    if not key and (variable or config["dream.model.url"] is None):
+        raise BadConfig(
+            "the key is not there",
+            where=variable or KEYS[name],
+            next="Set that variable, or name another in `dream.model.key_env`.",
+        )
+    if not key.isascii() or not key.isprintable():
+        raise BadConfig(
+            "the key has signs that no key has", where=variable or KEYS[name], next="Set it again, without line breaks."
+        )
+    # A vendor's key goes to that vendor only: with another address its variable must be named on purpose.
+    return key if variable or config["dream.model.url"] is None else ""

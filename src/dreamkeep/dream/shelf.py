@@ -1,0 +1,240 @@
+"""Insights by what they say: one *fact* for each project and meaning, with all who said it. Pure.
+
+    Fact = (project, drawer, key)    key: what it says (memory/alike.py); drawer: statements, fixes and open loops lie apart
+
+Which insights belong to which fact depends on nothing but their words: not on the order in which they came, nor on what else is
+there. A hand on a note (retracted, superseded, closed or edited by the user) is a *bar*: what was said before it does not count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from dreamkeep.memory import alike, note
+from dreamkeep.memory import insight as i
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import Note
+from dreamkeep.memory.score import moment
+
+SAID, FIX, LOOP = "said", "fix", "loop"
+_BY_HAND = ("hand", "cli")
+#: What a note was edited to, as if it had been said: such an insight is nowhere but here.
+_EDITED = "edited:"
+_DAY = "on day "
+
+
+class Fact(NamedTuple):
+    project: str
+    drawer: str
+    key: frozenset[alike.Term]
+
+
+class Bar(NamedTuple):
+    """`hard`: only the user's own hand brings it back; else the user's newer word does, and for a loop anybody's."""
+
+    at: float
+    hard: bool
+    note: str
+    anybody: bool = False
+
+
+def drawer(type: str) -> str:
+    return FIX if type == i.FAILURE_FIX else LOOP if type == i.OPEN_LOOP else SAID
+
+
+def fact(found: Insight) -> Fact:
+    return Fact(found.project, drawer(found.type), meaning(found.text, (found.said_at or "")[:10]))
+
+
+@lru_cache(maxsize=1 << 15)
+def meaning(text: str, day: str) -> frozenset[alike.Term]:
+    """`today` means another thing on another day."""
+    return alike.key(text) | {(_DAY + day, 0)} if alike.dated(text) else alike.key(text)
+
+
+def _day(key: frozenset[alike.Term]) -> frozenset[alike.Term]:
+    return frozenset(term for term in key if term[0].startswith(_DAY))
+
+
+def place(found: Insight) -> tuple[str, tuple[int, ...]]:
+    """Where it was said, for two that were said at the same time."""
+    if not found.evidence:
+        return "", ()
+    first = found.evidence[0]
+    return first.session, tuple(int(part) for part in first.seq.split(".") if part.isdecimal())
+
+
+def order(one: Insight, other: Insight) -> int:
+    """1: `one` was said later; -1: earlier; 0: nobody can tell."""
+    a, b = moment(one.said_at), moment(other.said_at)
+    if a != b and a is not None and b is not None:
+        return 1 if a > b else -1
+    if a == b:
+        (session, at), (its_session, its_at) = place(one), place(other)
+        if session == its_session and at != its_at:
+            return 1 if at > its_at else -1
+        return 0
+    return 1 if b is None else -1  # what has no time was said before anything that has one
+
+
+def latest(members: Iterable[Insight]) -> Insight:
+    found = None
+    for one in members:
+        if found is None or order(one, found) > 0:
+            found = one
+    assert found is not None
+    return found
+
+
+class Shelf:
+    def __init__(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
+        self.memory = memory
+        self._every = {**memory.insights, **{one.id: one for one in more if one.id not in memory.insights}}
+        self._projects: dict[str, _Project] = {}
+
+    @cached_property
+    def _by_project(self) -> dict[str, list[Insight]]:
+        found: dict[str, list[Insight]] = defaultdict(list)
+        for one in self._every.values():
+            found[one.project].append(one)
+        return found
+
+    @cached_property
+    def _notes_by_project(self) -> dict[str, list[Note]]:
+        found: dict[str, list[Note]] = defaultdict(list)
+        for one in self.memory.notes.values():
+            found[one.project].append(one)
+        return found
+
+    def insights(self) -> Iterable[Insight]:
+        return self._every.values()
+
+    def insight(self, id: str) -> Insight:
+        return self._every[id]
+
+    def of(self, project: str) -> _Project:
+        if project not in self._projects:
+            self._projects[project] = _Project(self, self._by_project.get(project, []), self._notes_by_project.get(project, []))
+        return self._projects[project]
+
+    def known(self, id: str) -> Insight | None:
+        return self._every.get(id)
+
+    @cached_property
+    def general(self) -> dict[frozenset[alike.Term], set[str]]:
+        """Preferences of users that could hold anywhere → the projects in which they were said."""
+        found: dict[frozenset[alike.Term], set[str]] = defaultdict(set)
+        for one in self._every.values():
+            if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
+                found[fact(one).key].add(one.project)
+        return found
+
+
+class _Project:
+    """The facts of one project, and which notes stand for them."""
+
+    def __init__(self, shelf: Shelf, insights: Iterable[Insight], notes: Iterable[Note]) -> None:
+        self._shelf = shelf
+        self.members: dict[Fact, list[Insight]] = defaultdict(list)
+        self.notes: dict[Fact, list[Note]] = defaultdict(list)
+        self._bars: dict[Fact, list[Bar]] = defaultdict(list)
+        self._refused: set[Fact] = set()
+        self.stems: dict[str, set[Fact]] = defaultdict(set)
+        self.clauses: dict[frozenset[alike.Term], set[Fact]] = defaultdict(set)
+        self.takers: list[Insight] = []
+        for one in insights:
+            self._take(one)
+        for one_note in notes:
+            self._stand(one_note)
+
+    def _take(self, one: Insight) -> None:
+        about = fact(one)
+        if one.state == i.REJECTED:
+            self._refused.add(about)
+            return
+        form = alike.form(one.text)
+        if about not in self.members:
+            for stem in form.stems:
+                self.stems[stem].add(about)
+            for clause in form.clauses:
+                self.clauses[clause].add(about)
+        self.members[about].append(one)
+        if form.takes_back and one.author == i.USER:
+            self.takers.append(one)
+
+    def _stand(self, one: Note) -> None:
+        about = self._home(one)
+        self.notes[about].append(one)
+        self._barred(one, about)
+
+    def _home(self, one: Note) -> Fact:
+        """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
+        own = Fact(one.project, drawer(one.kind), alike.key(one.text))
+        rests = [fact(found) for id in one.insights if (found := self._shelf.known(id))]
+        edited = edit(one)
+        if edited:
+            # The words that it had before are gone by the user's hand.
+            for was in {about for about in rests if about.key != own.key}:
+                self._bars[was].append(Bar(moment(edited.at) or 0.0, False, one.id))
+            if one.state == note.ACTIVE:
+                self._take(_as_said(one, edited))
+            return own
+        said = [about for about in rests if about.key in (own.key, own.key | _day(about.key))]
+        return next(iter((*said, *rests)), own)._replace(project=one.project)
+
+    def _barred(self, one: Note, about: Fact) -> None:
+        last = next((step for step in reversed(one.history) if step.what == one.state), None)
+        if one.state == note.ACTIVE or last is None or last.run:
+            return  # a dream's own conclusions are drawn again from what was said
+        hard = one.state == note.RETRACTED
+        self._bars[about].append(Bar(moment(last.at) or 0.0, hard, one.id, one.state == note.CLOSED))
+
+    def bar(self, about: Fact) -> Bar | None:
+        bars = self._bars.get(about, [])
+        if about in self._refused and not self.active(about):
+            bars = [*bars, Bar(0.0, True, "")]
+        return max(bars, key=lambda bar: (bar.hard, bar.at), default=None)
+
+    def live(self, about: Fact) -> list[Insight]:
+        """Those that count."""
+        members = self.members.get(about, [])
+        bar = self.bar(about)
+        return [one for one in members if _passes(one, bar)] if bar else list(members)
+
+    def active(self, about: Fact) -> list[Note]:
+        return [one for one in self.notes.get(about, []) if one.state == note.ACTIVE]
+
+    def sharing(self, about: Fact, generic: frozenset[str] = frozenset()) -> Iterator[Fact]:
+        """Facts that share a word with this one."""
+        seen = {about}
+        members = self.members.get(about, [])
+        for stem in alike.form(members[0].text).stems - generic if members else ():
+            for other in self.stems[stem] - seen:
+                seen.add(other)
+                yield other
+
+
+def _passes(one: Insight, bar: Bar) -> bool:
+    if one.author != i.USER and not bar.anybody:
+        return False
+    if bar.hard and one.source not in _BY_HAND:
+        return False
+    at = moment(one.said_at)
+    return at is not None and at > bar.at
+
+
+def edit(one: Note) -> note.Step | None:
+    return next((step for step in reversed(one.history) if step.what == "edited"), None)
+
+
+def _as_said(one: Note, step: note.Step) -> Insight:
+    return Insight(_EDITED + one.id, one.kind, one.text, one.project, (), step.at, 1.0, i.CONFIRMED, i.USER, "hand")
+
+
+def real(members: Iterable[Insight]) -> list[Insight]:
+    """Without what stands for a hand on a note."""
+    return [one for one in members if not one.id.startswith(_EDITED)]
