@@ -219,3 +219,27 @@ def test_no_input_makes_the_reader_raise(tmp_path: Path) -> None:
         list(reader.read(f.Record("file", None, "torn")))
         reader = Reader(anything.resumed(reader.state))
     assert len(json.dumps(reader.state)) < 40_000
+
+
+def test_words_before_a_call_that_the_user_cancels_do_not_complete_the_turn(tmp_path: Path) -> None:
+    """T8: the message comes first without its call, then with it."""
+    call = {"id": "c1", "name": "run_shell_command", "args": {"command": "make deploy"}, "status": "cancelled", "timestamp": ""}
+    folder = tmp_path / ".gemini" / "tmp" / "shop" / "chats"
+    folder.mkdir(parents=True)
+    head = {"sessionId": "abcd1234-0000-4000-8000-000000000000", "projectHash": "x", "startTime": "2026-03-02T10:00:00.000Z"}
+    lines = [
+        json.dumps(head),
+        _message("u1", "user", "deploy it", 1),
+        _message("g1", "gemini", "I will deploy it now.", 2),
+        _message("g1", "gemini", "I will deploy it now.", 2, toolCalls=[call]),
+        _message("i1", "info", "Request cancelled.", 3),
+    ]
+    (folder / "session-2026-03-02T10-00-abcd1234.jsonl").write_text("\n".join(lines) + "\n")
+    from dreamkeep import Keep
+
+    for cut in (4, 5):
+        with Keep.open(tmp_path / f"k{cut}") as keep:
+            (folder / "session-2026-03-02T10-00-abcd1234.jsonl").write_text("\n".join(lines[:cut]) + "\n")
+            list(keep.ingest(home=tmp_path, agents=["gemini"]))
+            [turn] = keep.show("abcd1234")["turns"]
+            assert turn["state"] == "cancelled", cut

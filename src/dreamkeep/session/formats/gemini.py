@@ -345,10 +345,10 @@ class Reader:
         before = self.state.get("settled")
         cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
         self.state["settled"] = cancelled or (bool(said) and not calls)
+        if before and (cancelled or not self.state["settled"]):
+            yield Settled(turn, "started", at)  # these words were not the last: the turn goes on
         if self.state["settled"]:
             yield Settled(turn, "cancelled" if cancelled else "completed", at)
-        elif before:
-            yield Settled(turn, "started", at)  # these words were not the last: the turn goes on
 
     def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
         said = _spoken(message)
@@ -356,6 +356,8 @@ class Reader:
             yield Said(SYSTEM, said, native, at, mark=META)
         turn = self.state.get("turn")
         if turn and (kind == "error" or said == _CANCELLED):
+            if said == _CANCELLED and self.state.get("settled"):
+                yield Settled(turn, "started", at)  # what it said before was not all that it meant to
             self.state["settled"] = True
             yield Settled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
 
