@@ -8,12 +8,19 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NoSpace
@@ -26,7 +33,7 @@ from dreamkeep.recovery import snapshot_file, snapshot_import, snapshot_merge
 
 from .agents import claude, hermes
 from .faults import LOSSES, FragileHost, PowerCut
-from .test_snapshot import copied, made, texts, truth
+from .test_snapshot import _write_on, copied, made, texts, truth
 
 HOST = RealHost()
 AT = "2026-01-01T00:00:00.000000Z"
@@ -163,6 +170,69 @@ def test_a_source_whose_path_leads_elsewhere_now_is_merged_all_the_same(tmp_path
         assert keep.import_(whole)["merged"] == 0
 
 
+def lines_of(native: str, *numbers: int) -> str:
+    def line(n: int) -> str:
+        said = {"type": "user", "uuid": f"u-{n}", "sessionId": native, "message": {"role": "user", "content": f"words {n}"}}
+        return json.dumps(said) + "\n"
+
+    return "".join(map(line, numbers))
+
+
+def a_transcript(tmp_path: Path) -> tuple[str, Path]:
+    native = "0b6c8a52-77aa-4f0e-9d3e-00000000000a"
+    home = tmp_path / "home" / ".claude" / "projects" / "-w"
+    home.mkdir(parents=True)
+    return native, home / f"{native}.jsonl"
+
+
+def test_what_was_captured_before_an_agent_shortened_its_file_comes_along(tmp_path: Path) -> None:
+    """C2 R4: the other keep looked earlier; both end where the file is now, and the next ingest finds nothing new."""
+    native, file = a_transcript(tmp_path)
+    for root, numbers in (("b", (1, 2, 3, 4)), ("b", (1, 2)), ("a", (1, 2))):
+        file.write_text(lines_of(native, *numbers))
+        with Keep.open(tmp_path / root) as keep:
+            list(keep.ingest(home=tmp_path / "home"))
+    snapshot = exported(tmp_path / "b", tmp_path / "b.s")
+    with Keep.open(tmp_path / "a") as keep:
+        assert keep.import_(snapshot)["bad"] == []
+        assert sorted(set(texts(keep, f"claude:{native}"))) == ["words 1", "words 2", "words 3", "words 4"]
+        assert keep.import_(snapshot)["merged"] == 0
+        assert {one.state for one in keep.ingest(home=tmp_path / "home", again=True)} == {"unchanged"}
+
+
+def test_a_line_that_was_half_written_when_the_other_keep_looked_is_no_line_of_its_own(tmp_path: Path) -> None:
+    native, file = a_transcript(tmp_path)
+    whole = lines_of(native, 1, 2)
+    for root, text in (("b", whole[:-30]), ("a", whole)):
+        file.write_text(text)
+        with Keep.open(tmp_path / root) as keep:
+            list(keep.ingest(home=tmp_path / "home"))
+    copied(tmp_path / "b", tmp_path / "c")
+    one, other = exported(tmp_path / "a", tmp_path / "a.s"), exported(tmp_path / "b", tmp_path / "b.s")
+    from dreamkeep.capture.rejoin import rejoined, sources
+
+    for root, snapshot in (("a", other), ("c", one)):
+        imported(tmp_path / root, snapshot)
+        folder = f"{tmp_path}/{root}/{folder_of(f'claude:{native}')}"
+        assert [b"".join(rejoined(HOST, folder, name)) for name in sources(HOST, folder)] == [whole.encode()]
+
+
+def test_a_source_that_both_captured_alike_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cost: a session may have hundreds of files beside it, and reading its journal for each would be quadratic."""
+    claude.write(tmp_path / "home")
+    for root in ("a", "b"):
+        with Keep.open(tmp_path / root) as keep:
+            list(keep.ingest(home=tmp_path / "home"))
+    snapshot = exported(tmp_path / "b", tmp_path / "b.s")
+    from dreamkeep.capture import regain
+
+    def no(*given: Any) -> str:
+        raise AssertionError(given)
+
+    monkeypatch.setattr(regain, "regain", no)
+    assert imported(tmp_path / "a", snapshot)["bad"] == []
+
+
 def _import(root: str, file: str, gate: Any, out: Any) -> None:
     gate.wait()
     try:
@@ -199,20 +269,12 @@ def test_a_cursor_that_went_on_here_is_not_turned_back_by_frames_that_come_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J4 R4: a capture that runs beside an import; its source is joined line by line, and the next ingest finds nothing new."""
-    home = tmp_path / "home" / ".claude" / "projects" / "-w"
-    home.mkdir(parents=True)
-    native = "0b6c8a52-77aa-4f0e-9d3e-00000000000a"
-
-    def line(n: int) -> str:
-        said = {"type": "user", "uuid": f"u-{n}", "sessionId": native, "message": {"role": "user", "content": f"words {n}"}}
-        return json.dumps(said) + "\n"
-
-    file = home / f"{native}.jsonl"
-    file.write_text(line(1))
+    native, file = a_transcript(tmp_path)
+    file.write_text(lines_of(native, 1))
     with Keep.open(tmp_path / "a") as keep:
         list(keep.ingest(home=tmp_path / "home"))
     copied(tmp_path / "a", tmp_path / "b")
-    file.write_text(line(1) + line(2) + line(3))
+    file.write_text(lines_of(native, 1, 2, 3))
     with Keep.open(tmp_path / "b") as b:
         list(b.ingest(home=tmp_path / "home"))
     snapshot = exported(tmp_path / "b", tmp_path / "b.s")
@@ -239,6 +301,86 @@ def test_a_cursor_that_went_on_here_is_not_turned_back_by_frames_that_come_in(
     folder = f"{tmp_path}/a/{folder_of(f'claude:{native}')}"
     for name in sources(HOST, folder):
         assert b"".join(rejoined(HOST, folder, name)) == file.read_bytes()
+
+
+#: What one keep may do to a session after it was copied.
+_ACTS = st.sampled_from(["record", "title", "end", "suspend", "resume", "hook", "open turn"])
+
+
+def act(keep: Keep, what: str, words: str) -> None:
+    session = keep.session("s") if what in ("record", "open turn", "title") else None
+    if session and what == "record":
+        session.record(words, ("assistant", "\ud800"))
+    elif session and what == "open turn":
+        session.submit(words).start()
+    elif session:
+        session.title(words)
+    elif what == "hook":
+        name = f"{keep._host.now():020d}-1-{os.urandom(8).hex()}~python~UserPromptSubmit.hook"
+        payload = {"session_id": "s", "prompt": words, "hook_event_name": "UserPromptSubmit"}
+        (Path(keep.root) / "spool").mkdir(exist_ok=True)
+        (Path(keep.root) / "spool" / name).write_text(json.dumps(payload))
+        keep.drain()
+    elif not (what == "suspend" and keep.summary("python:s").state == "ended"):
+        {"end": keep.end, "suspend": keep.suspend, "resume": keep.resume}[what]("s")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.booleans(), _ACTS), max_size=8))
+def test_whichever_copy_goes_into_which_the_session_is_the_same(tmp_path: Path, acts: list[tuple[bool, str]]) -> None:
+    """R4: the same messages, turns, title and state; and afterwards hooks and turns go on, once each."""
+    base = tmp_path / os.urandom(8).hex()
+    with Keep.open(base / "a") as keep:
+        keep.session("s").record("first")
+    copied(base / "a", base / "b")
+    for n, (here, what) in enumerate(acts):
+        with Keep.open(base / ("a" if here else "b")) as keep:
+            act(keep, what, f"words {n}")
+    one, other = exported(base / "a", base / "a.s"), exported(base / "b", base / "b.s")
+    imported(base / "a", other)
+    imported(base / "b", one)
+    found = []
+    for root in ("a", "b"):
+        with Keep.open(base / root) as keep:
+            summary = keep.summary("python:s")
+            said = sorted(texts(keep, "python:s"))
+            found.append((summary.title, summary.state, summary.turns, summary.messages, summary.last_at, said))
+            assert (keep.import_(other)["events"], keep.import_(one)["events"]) == (0, 0)
+            act(keep, "hook", "and on")
+            act(keep, "record", "and further")
+            assert [texts(keep, "python:s").count(words) for words in ("and on", "and further")] == [1, 1]
+        told = ids(base / root, "python:s")
+        assert len(told) == len(set(told))
+    assert found[0] == found[1]
+    shutil.rmtree(base)
+
+
+def test_an_import_beside_an_agent_at_work_loses_nothing_of_either(tmp_path: Path) -> None:
+    """J4 R4: real processes; the session that is being written is the one that is merged."""
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("busy").record("first")
+    copied(tmp_path / "k", tmp_path / "b")
+    with Keep.open(tmp_path / "b") as b:
+        for n in range(300):
+            b.session("busy").record(f"there {n}")
+    snapshot = exported(tmp_path / "b", tmp_path / "b.s")
+    spawn = multiprocessing.get_context("spawn")
+    stop = spawn.Event()
+    writer = spawn.Process(target=_write_on, args=(str(tmp_path / "k"), stop))
+    writer.start()
+    try:
+        for _ in range(3):
+            assert imported(tmp_path / "k", snapshot)["bad"] == []
+    finally:
+        stop.set()
+        writer.join(60)
+    assert writer.exitcode == 0
+    reading = Reading(HOST, f"{tmp_path}/k/{folder_of('python:busy')}")
+    found = [event.body.get("prompt") for _, event in events(reading)]
+    assert reading.faults == [] and reading.tail is None
+    mine = [said for said in found if said and said.startswith("turn ")]
+    assert mine == [f"turn {n}" for n in range(len(mine))]
+    assert [said for said in found if said and said.startswith("there ")] == [f"there {n}" for n in range(300)]
 
 
 # -- what was deleted
@@ -753,3 +895,86 @@ def test_events_are_joined_in_batches_of_bounded_bytes(tmp_path: Path, monkeypat
     monkeypatch.setattr(Journals, "append_if", watched)
     assert imported(tmp_path / "a", tmp_path / "s")["events"] == 30
     assert 1_000_000 < largest < 12 << 20
+
+
+# -- what is left when an export ends early
+
+
+def test_an_export_that_loses_power_at_any_step_gives_a_whole_file_or_none() -> None:
+    """J2 W11 W12"""
+    for at in range(1, 100):
+        host = FragileHost(seed=at)
+        with Keep.open("/k", host=host, environment={}) as keep:
+            keep.session("s", cwd="/").record("one")
+            host.make_folder("/out")
+            host.sync_folder("/")
+            host.plan(at, "cut")
+            finished = False
+            try:
+                keep.export("/out/s", view=False)
+                finished = True
+            except PowerCut:
+                pass
+        again = host.reboot(LOSSES[at % len(LOSSES)], seed=at)
+        there = again.stat("/out/s") is not None
+        assert there or not finished
+        if there:
+            assert Keep.open("/k", host=again, environment={}).verify("/out/s")["ok"]
+        if finished:
+            break
+    assert 5 < at < 99
+
+
+@pytest.mark.parametrize("how", ["fail", "tear"])
+def test_an_export_that_fails_at_any_step_leaves_nothing_behind(how: str) -> None:
+    """W10: or it is there and whole, and only what came after its name was refused."""
+    for at in range(1, 100):
+        host = FragileHost(seed=at)
+        with Keep.open("/k", host=host, environment={}) as keep:
+            keep.session("s", cwd="/").record("one")
+            host.make_folder("/out")
+            host.plan(at, how, errno.ENOSPC)
+            try:
+                keep.export("/out/s", view=False)
+            except DreamkeepError:
+                names = host.names("/out")
+                assert names == [] or (names == ["s"] and keep.verify("/out/s")["ok"]), (at, names)
+                continue
+            if host.calls < at:
+                break
+    assert 5 < at < 99
+
+
+def test_an_interrupted_command_leaves_no_file(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        for n in range(40):
+            keep.session("s").record(f"{n}", ("tool", os.urandom(700_000).hex()))
+    (tmp_path / "out").mkdir()
+    words = [sys.executable, "-m", "dreamkeep", "--keep", str(tmp_path / "k"), "snapshot", "export", str(tmp_path / "out" / "s")]
+    running = subprocess.Popen(words, stderr=subprocess.PIPE)
+    while running.poll() is None and not any(path.stat().st_size > 1 << 20 for path in (tmp_path / "out").iterdir()):
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode != 0 and b"Traceback" not in said
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_header_with_any_bytes_changed_is_read_or_passed_over(data: st.DataObject) -> None:
+    """X1: with right checksums, as somebody would make it on purpose."""
+    pieces = [b"size=-1\n", b"GNU.sparse.major=1\n", b"path=../x\n", b"g", b"x", b"L"]
+    block = bytearray(tar_header("aside/x", b"abc", path="aside/y", size="3"))
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, 2000))
+        piece = data.draw(st.binary(max_size=12) | st.sampled_from(pieces))
+        block[at : at + len(piece)] = piece
+    unpacker = snapshot_file.Unpacker(io.BytesIO(packed([bytes(block), tar_header("aside/good", b"good")])))
+    found = {}
+    for header, blocks in unpacker.entries():
+        try:
+            found[header.name] = b"".join(blocks)
+        except snapshot_file.Damaged:
+            continue
+    assert found["aside/good"] == b"good"

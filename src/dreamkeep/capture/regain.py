@@ -56,17 +56,26 @@ def regain(host: Host, root: str, ingest: Ingest, session: str, name: str, other
 
 
 def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -> str:
-    here, there = (rejoin.lines(host, folder, source.name) for folder in (ours, theirs))
+    """Every generation that has something which none of ours has; then what both were last, so that this stays the newest."""
+    told = [lines for _, lines in rejoin.generations(host, ours, source.name)]
+    theirs_told = [lines for _, lines in rejoin.generations(host, theirs, source.name)]
+    known = {line for lines in told for line in lines}
+    here, there = (found[-1] if found else [] for found in (told, theirs_told))
     here, there = _without_begun(here, there), _without_begun(there, here)
-    if not Counter(there) - Counter(here):
+    older = [lines for lines in theirs_told[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
+    if not older and not Counter(there) - Counter(here):
         return ""
     if source.form not in (LINES, TEXT):
         return f"{source.name} differs and can't be joined: what is here stays"
-    content = Bytes(b"".join(union(here, there)))
-    if here:
-        ingest.take_again(source, content)
-        return ""
-    return ingest.take_whole(source, content).problem or ""
+    for lines in (*older, union(here, there)):
+        content = Bytes(b"".join(lines))
+        if not told:
+            if problem := ingest.take_whole(source, content).problem:
+                return problem
+        else:
+            ingest.take_again(source, content)
+        told.append(lines)
+    return ""
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:

@@ -182,7 +182,8 @@ class Importing:
             more = (event for found in lacking(ours, self._host, self._staging) if (event := wanted(found, ours)))
             done = self._append_all(session, more, ours)
             if done is not None:
-                return done + (self._regain_all(session, ours.sources) if ours.sources else 0)
+                sources = ours.differing()
+                return done + (self._regain_all(session, sources) if sources else 0)
         raise Busy("others keep writing to it", where=session, next="Import again.")
 
     def _append_all(self, session: str, more: Iterable[Event], ours: Ours) -> int | None:

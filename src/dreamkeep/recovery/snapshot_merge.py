@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from dreamkeep.capture.content import Word
 from dreamkeep.event import Carry, Event, Kind, Verbatim
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
@@ -25,6 +26,8 @@ _NOW = {
     Kind.SESSION_RESUMED: "state",
     Kind.SESSION_TITLED: "title",
 }
+#: Words of which the last one counts.
+_LAST = ("state", "title")
 #: A source's frames build on each other: they are not taken one by one, but as the source whole.
 _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.SOURCE_ROWS))
 
@@ -40,7 +43,8 @@ class Ours:
     """Our journal, as far as it must be known: almost nothing is held while it goes along with theirs."""
 
     def __init__(self, host: Host, folder: str) -> None:
-        self._frames = iter(Reading(host, folder, raw=True))
+        self._reading = Reading(host, folder, raw=True)
+        self._frames = iter(self._reading)
         #: Frames that we have and they lost: they may tell them again later.
         self._ids: set[str] = set()
         self.apart = False
@@ -48,8 +52,9 @@ class Ours:
         self.carry: Carried = {}
         #: When we last said how the session is now ("state", "title"), among frames that they do not have at the same place.
         self.newest: dict[str, str] = {}
-        #: Sources of which they have frames that we lack.
+        #: Sources of which they have frames that we lack; and what they carry.
         self.sources: set[str] = set()
+        self.theirs: Carried = {}
         self._mine = self._next()
 
     def has(self, frame: Frame) -> bool:
@@ -64,6 +69,11 @@ class Ours:
             for mine in chain([self._mine], iter(self._next, None)):
                 self._remember(mine)
         return frame["id"] in self._ids
+
+    def differing(self) -> list[str]:
+        """Of these sources, those that are not the same here, by length and checksum; all, if something of ours is lost."""
+        whole = not self._reading.faults
+        return sorted(one for one in self.sources if not whole or _content(self.carry, one) != _content(self.theirs, one))
 
     def _next(self) -> Frame | None:
         frame = next(self._frames, None)
@@ -83,6 +93,7 @@ def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
 
     def watched() -> Iterator[Frame]:
         for frame in Reading(host, folder, raw=True):
+            merge(ours.theirs, frame)
             if not ours.has(frame):
                 # A long event is there only if all its pieces are: told again, it is told whole.
                 incomplete.add(frame["body"]["of"] if frame["kind"] == Kind.CHUNK else frame["id"])
@@ -109,13 +120,15 @@ def wanted(found: Lacking, ours: Ours) -> Event | None:
         event = event._replace(kind=Kind.SESSION_PLACED, carry=carry)
     elif about and event.at <= ours.newest.get(about, ""):
         return None
-    return event._replace(carry=_words(event.carry, ours.carry) or None)
+    carry = _words(event.carry, ours.carry)
+    ours.carry.update(carry)
+    return event._replace(carry=carry or None)
 
 
-def _words(theirs: Carry | None, known: Carried) -> Carry:
-    """How far their sources and their spool were read says nothing here."""
+def _words(theirs: Carry | None, known: Carried) -> Carried:
+    """How far their sources and their spool were read says nothing here. A word that stands already would look like a replay."""
     words = {key: value for key, value in (theirs or {}).items() if key != "drain" and not key.startswith("src:")}
-    return {key: value for key, value in words.items() if key in ("state", "title") or key not in known}
+    return {key: value for key, value in words.items() if key not in known or (key in _LAST and known[key] != value)}
 
 
 def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[Event]]:
@@ -130,6 +143,12 @@ def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[E
             batch, held = [], 0
     if batch:
         yield batch
+
+
+def _content(carried: Carried, source: str) -> object:
+    """None is like nothing else: a source without a word is looked at."""
+    word = Word.parse(carried.get(f"src:{source}"))
+    return (word.generation, word.offset, word.crc) if word else object()
 
 
 def _source(event: Event) -> str:
