@@ -212,6 +212,7 @@ INNOCENT = [
     "passwords are hashed with bcrypt",
     "the --password flag is required",
     "use --password-stdin instead",
+    "cargo run -p station -- --dry --pass next",
     "docker run -p 8080:80 nginx",
     "mkdir -p src/dreamkeep/memory",
     "ssh -p 2222 dev@host",

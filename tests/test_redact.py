@@ -60,6 +60,13 @@ def test_a_password_that_is_a_common_word_does_not_wipe_that_word_out() -> None:
     assert text == f"POSTGRES_PASSWORD={MARK}\nwe use postgres here"
 
 
+def test_a_password_that_is_a_word_is_masked_where_it_stands_as_one() -> None:
+    text, _ = redact("psql 'user=app password=swordfish'\nit said swordfish, and swordfishes stay")
+    assert text == f"psql 'user=app password={MARK}'\nit said {MARK}, and swordfishes stay"
+    often = "--password kangaroo\n" + "the kangaroo jumps\n" * 20
+    assert redact(often)[0].count("kangaroo") == 20
+
+
 def test_a_secret_known_beforehand_is_masked_without_any_sign_of_it() -> None:
     assert redact("it says zebra crossing 9", known=["zebra crossing 9"])[0] == f"it says {MARK}"
 

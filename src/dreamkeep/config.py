@@ -13,7 +13,7 @@ from dreamkeep.errors import BadConfig, Unsupported
 
 PREFIX = "DREAMKEEP_"
 #: Variables that are not settings of a keep.
-_OTHER_VARIABLES = frozenset(("DREAMKEEP_KEEP", "DREAMKEEP_OFF"))
+_OTHER_VARIABLES = frozenset(("DREAMKEEP_KEEP", "DREAMKEEP_OFF", "DREAMKEEP_DREAMING"))
 BACKENDS = ("rules", "openai", "anthropic", "command")
 
 Check = Callable[[Any], Any]
@@ -62,9 +62,46 @@ def _backend(value: Any) -> str:
     return str(value)
 
 
+def _url(value: Any) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        found = urlsplit(_text(value))
+        sound = found.scheme in ("http", "https") and found.hostname and found.port != 0
+    except ValueError:
+        sound = False  # of a bad port; its own words would repeat it
+    if not sound:
+        raise ValueError("must be an address that begins with https:// or http://")
+    if found.username is not None or found.query or found.fragment:
+        raise ValueError("must hold no user, password or query: the key's place is an environment variable (dream.model.key_env)")
+    return str(value)
+
+
+def _variable(value: Any) -> str:
+    """A variable's name; whoever writes the key itself here is told so, without it being said again."""
+    import re
+
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
+        raise ValueError("must be the name of an environment variable, never the key itself")
+    return value
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        import shlex
+
+        value = shlex.split(value)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) and "\0" not in word for word in value):
+        raise ValueError("must be a command: a list of words")
+    return tuple(value)
+
+
 class Setting(NamedTuple):
+    """`private`: a wrong value is not repeated in the error; it may be a key that was put into the wrong place."""
+
     default: Any
     check: Check
+    private: bool = False
 
 
 _MANY = 10**9
@@ -77,6 +114,16 @@ SETTINGS: Mapping[str, Setting] = {
     "dream.max_tokens": Setting(None, _number(int, 1, _MANY)),
     "dream.max_usd": Setting(None, _number(float, 0.0, 1e6)),
     "dream.loss_guard": Setting(0.25, _number(float, 0.0, 1.0)),
+    "dream.model.url": Setting(None, _url, private=True),
+    "dream.model.model": Setting(None, _text),
+    "dream.model.key_env": Setting(None, _variable, private=True),
+    "dream.model.command": Setting((), _words, private=True),
+    "dream.model.timeout_s": Setting(120.0, _number(float, 0.1, 3600)),
+    "dream.model.retries": Setting(3, _number(int, 0, 20)),
+    "dream.model.chunk_tokens": Setting(12_000, _number(int, 500, 1_000_000)),
+    "dream.model.max_output": Setting(4096, _number(int, 64, 200_000)),
+    "dream.model.price_in": Setting(None, _number(float, 0.0, 10_000.0)),
+    "dream.model.price_out": Setting(None, _number(float, 0.0, 10_000.0)),
     "hygiene.stale_hours": Setting(24.0, _number(float, 0.01, 24 * 365)),
     "page.max_lines": Setting(200, _number(int, 1, 1_000_000)),
     "page.max_bytes": Setting(25_600, _number(int, 256, 1 << 30)),
@@ -124,7 +171,10 @@ def _checked(key: str, value: Any, where: str) -> Any:
     try:
         return setting.check(value)
     except (ValueError, TypeError) as problem:
-        raise BadConfig(f"`{key}` {problem}, not {value!r}", where=where, next="Correct it or take it out.") from problem
+        given = "" if setting.private else f", not {value!r}"
+        raise BadConfig(f"`{key}` {problem}{given}", where=where, next="Correct it or take it out.") from (
+            None if setting.private else problem
+        )
 
 
 def _from_toml(toml: bytes | None, where: str) -> dict[str, Any]:
@@ -140,7 +190,17 @@ def _from_toml(toml: bytes | None, where: str) -> dict[str, Any]:
     for section, entries in tables.items():
         if not isinstance(entries, dict):
             raise BadConfig(f"`{section}` must be a table", where=where, next=f"Write [{section}] above its keys.")
-        for key, value in entries.items():
+        found.update(_flat(section, entries))
+    return found
+
+
+def _flat(section: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """[dream.model] is a table in a table."""
+    found = {}
+    for key, value in entries.items():
+        if isinstance(value, dict):
+            found.update(_flat(f"{section}.{key}", value))
+        else:
             found[f"{section}.{key}"] = value
     return found
 

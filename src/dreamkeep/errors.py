@@ -12,6 +12,8 @@ DreamkeepError
     │   └── ReadOnly    … because we may not write there
     ├── Deleted         the session was deleted; nothing brings it back
     ├── NewerFormat     a newer dreamkeep wrote this
+    ├── NoAnswer        a model did not answer, or nothing that can be used
+    ├── OverBudget      a run may not spend more
     └── Unsupported     this platform or store can't do it
 """
 
@@ -86,6 +88,14 @@ class Deleted(Failed):
 
 
 class NewerFormat(Failed):
+    pass
+
+
+class NoAnswer(Failed):
+    pass
+
+
+class OverBudget(Failed):
     pass
 
 

@@ -33,36 +33,26 @@ def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven,
     """At least one, if there is anything that is not known."""
     done: list[tuple[TurnGiven, ...]] = []
     current: list[TurnGiven] = []
-    room = 0
+    waiting: list[TurnGiven] = []
     for turn in _fitting(turns, max_tokens):
-        size = turn_tokens(turn)
-        if turn.known and not current:
-            current, room = [_context(turn, max_tokens)], max_tokens - turn_tokens(_context(turn, max_tokens))
+        if turn.known:
+            waiting.append(_context(turn, int(max_tokens * _CONTEXT / 2)))
             continue
-        fresh = any(not one.known for one in current)
-        if not current or (fresh and size > room):
-            done += [tuple(current)] if fresh else []
-            current = _again(current, turn, max_tokens)
-            room = max_tokens - sum(map(turn_tokens, current))
-        current.append(turn)
-        room -= size
-    if any(not one.known for one in current):
-        done.append(tuple(current))
-    return done
+        coming = [one for one in waiting if all(one.id != before.id for before in current)] + [turn]
+        if current and sum(map(turn_tokens, (*current, *coming))) > max_tokens:
+            done.append(tuple(current))
+            # What waits is the context that this turn needs; else it is the turn before it.
+            coming = [*(waiting or [_context(current[-1], int(max_tokens * _CONTEXT))]), turn]
+            current = []
+        current += coming
+        waiting = []
+    return [*done, tuple(current)] if current else done
 
 
-def _again(before: Sequence[TurnGiven], coming: TurnGiven, max_tokens: int) -> list[TurnGiven]:
-    """The last turn of the chunk before, unless it is the same one, which brings its own prompt."""
-    if not before or before[-1].id == coming.id or coming.known:
-        return []
-    return [_context(before[-1], max_tokens)]
-
-
-def _context(turn: TurnGiven, max_tokens: int) -> TurnGiven:
+def _context(turn: TurnGiven, most: int) -> TurnGiven:
     """A turn to be known: its prompt and its last words, short."""
-    most = int(max_tokens * _CONTEXT)
     kept: list[Said] = []
-    left = most
+    left = most - _FRAME
     first, rest = turn.messages[:1], turn.messages[1:]
     for said in first:
         kept.append(_shortened(said, max(_FRAME * 2, left // 2)))

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.memory.secret_forms import COMMANDS, FORMS
 from dreamkeep.memory.secret_words import found as named
-from dreamkeep.memory.secret_words import machine_made, random_looking, refers, runs
+from dreamkeep.memory.secret_words import machine_made, refers
 
 MARK = "[redacted]"
 
@@ -48,7 +48,7 @@ def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[st
     spans = [_spans(text) for text in texts]
     _open_blocks(texts, spans)
     _across(texts, spans)
-    everywhere = _pattern({*known, *_values(texts, spans)})
+    everywhere = _everywhere(texts, spans, known)
     masked, count = [], 0
     for text, own in zip(texts, spans, strict=True):
         if everywhere is not None:
@@ -274,34 +274,66 @@ def _go_on(head: str, spans: list[Span]) -> None:
 
 # -- everywhere
 
+#: Passwords that are names at the same time: what they name must stay readable.
+_NAMES = frozenset(
+    (
+        *("postgres", "mysql", "mariadb", "mongodb", "redis", "rabbitmq", "elastic", "minio", "docker", "grafana", "keycloak"),
+        *(
+            "admin",
+            "administrator",
+            "default",
+            "production",
+            "staging",
+            "development",
+            "testing",
+            "localhost",
+            "public",
+            "private",
+        ),
+        *("master", "guest", "manager", "system", "service", "oracle", "jenkins", "vagrant", "ubuntu", "debian", "dreamkeep"),
+    )
+)
+#: A word that stands by itself more often than this is a word of the session's own.
+_OFTEN = 5
 
-def _values(texts: Sequence[str], spans: list[list[Span]]) -> Iterator[str]:
+
+def _everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
+    """One pattern for all that was found and for what is known. Mere words only where they stand as a word."""
+    values = {value for value in known if len(value) >= 6}
+    words: dict[str, int] = {}
     for text, own in zip(texts, spans, strict=True):
         for start, end in own:
             value = text[start:end]
             if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
-                yield from (line for line in re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value))
+                values.update(re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n")))
+            elif value.isalpha() and len(value) < 16:
+                words[value] = words.get(value, 0) + 1
             elif _worth(value):
-                yield value
+                values.add(value)
+    mere = {word for word, times in words.items() if _is_no_name(word, times, texts)}
+    patterns = []
+    if values:
+        patterns.append(_tree(_longest_first({form for value in values for form in _written(value)}), 4))
+    if mere:
+        patterns.append(rf"(?<![A-Za-z0-9]){_tree(_longest_first(mere), 4)}(?![A-Za-z0-9])")
+    return re.compile("|".join(patterns)) if patterns else None
 
 
 def _worth(value: str) -> bool:
-    """It can't be a word that stands somewhere for itself: `postgres` may be a password and is a database's name."""
+    """Long or odd enough to be nothing else wherever it stands."""
     if len(value) < 6 or refers(value, quoted=True):
         return False
-    if len(value) >= 16:
-        return random_looking(value) or runs(value) < 6 or value.isalpha()
-    return (
-        any(c.isdigit() for c in value)
-        and any(c.isalpha() for c in value)
-        and (len(value) >= 8 or not value.isalnum() or value != value.lower() or value[0].isdigit())
-    )
+    return len(value) >= 16 or (any(c.isalpha() for c in value) and not value.isalpha())
 
 
-def _pattern(values: set[str]) -> re.Pattern[str] | None:
-    """One pattern for all of them, as a tree of their first signs: a place in a text is compared with few of them."""
-    forms = {form for value in values if len(value) >= 6 for form in _written(value)}
-    return re.compile(_tree(sorted(forms, key=lambda form: (-len(form), form)), 4)) if forms else None
+def _is_no_name(word: str, found: int, texts: Sequence[str]) -> bool:
+    if len(word) < 6 or word.lower() in _NAMES or refers(word, quoted=True):
+        return False
+    return sum(text.count(word) for text in texts) - found <= _OFTEN
+
+
+def _longest_first(forms: Iterable[str]) -> list[str]:
+    return sorted(forms, key=lambda form: (-len(form), form))
 
 
 def _tree(forms: list[str], depth: int) -> str:

@@ -160,6 +160,11 @@ def found(text: str) -> Iterator[tuple[int, int]]:
             after = span[1]
 
 
+def telling(name: str) -> bool:
+    """Whether a name may be one of a secret at all."""
+    return _WORD.search(name.lower()) is not None
+
+
 #: `str.lower` may change the length (İ), and then no place would fit.
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
@@ -271,6 +276,8 @@ def _secret(strength: str, case: _Case) -> bool:
 def _behind_a_space(strength: str, case: _Case) -> bool:
     value = case.value
     if case.shell:
+        if strength == STRONG and _plain(case.name) in ("pass", "pw") and not _mixed(value):
+            return False  # `--pass next`: how often, or which one
         if strength == STRONG:
             return len(value) >= 4 and value.lower() not in _PROSE and not value.startswith("-")
         return strength == KEYISH and machine_made(value) and not value.startswith("-")
