@@ -11,7 +11,7 @@ from itertools import chain
 
 from dreamkeep.dream import lexicon, rules_work, work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.rules_said import Found, said, shortened, worded
+from dreamkeep.dream.rules_said import TEXT, Found, said, shortened, worded
 from dreamkeep.dream.sentences import plain, sentences
 from dreamkeep.dream.work import Prompt, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
@@ -45,7 +45,11 @@ _REFUTED = re.compile(
     r"\b(?:not the (?:cause|reason|culprit|problem)|ruled out|refuted|does(?: not|n't) (?:hold|explain)|was(?: not|n't) (?:the|it)|is(?: not|n't) the (?:cause|reason|culprit|problem)|unrelated)\b",
     re.IGNORECASE,
 )
-_ROOT = re.compile(r"\broot cause\b.{0,60}?(?:\bis\b|\bwas\b|:|—|–|-)\s*\S", re.IGNORECASE)
+_BACK = re.compile(r"\b(?:forget (?:it|that|about (?:it|that))|scratch that|never ?mind|nvm|on second thought|no wait|ignore (?:that|what i (?:said|wrote))|take (?:that|it) back|i take (?:that|it) back|undo that|bad idea|stupid idea)\b", re.IGNORECASE)
+_WANTED = re.compile(r"\b(?:why|find out|look into|investigat\w+|check (?:if|whether|that)|verify|can you (?:look|check)|where does|what causes|guess|suspect\w*|suspicion|hunch|theory|hypothesis|figure out|debug|track down|shown)\b|\bfix\b|\beats\b", re.IGNORECASE)
+_CAUSE = re.compile(r"\broot cause\b|\b(?:is|was|are|were)(?: not| n.t)? the (?:\w+ )?(?:cause|reason|culprit)\b|\b(?:the|its) (?:\w+ )?(?:cause|reason|culprit) (?:is|was)\b|^(?:so |yes,? |no,? |indeed,? )*(?:it|that) (?:was|is) (?:not )?(?:the|a|an) [\w .-]{2,40}[:;,]|\b(?:is|was|are|were) not to blame\b|\b(?:is|was|are) ruled out\b|\b(?:is|was) to blame\b|^confirmed ?[:,]")
+_BECAUSE = re.compile(r"\b(?:caused|triggered) by\b|\beven (?:when|though|if) (?:no|nothing|the)\b|\b(?:fails?|failed|happens?|happened|breaks|broke|crash\w*|lost|spent|slow|dropped?|missing|wrong)\b.{0,60}\bbecause\b|\b\d[\d.,]*(?: ?%| of the [\d.]+) .{0,40}\b(?:spent|is|are|goes|go)\b")
+_UNSURE = re.compile(r"\?$|\b(?:maybe|perhaps|might|could|probably|likely|i (?:think|guess|suspect|would|could)|should|would)\b")
 
 Redact = Callable[[str], str]
 
@@ -86,33 +90,60 @@ def is_subagent(given: Given) -> bool:
 
 
 def _words(steps: Sequence[Step]) -> Iterator[Proposal]:
+    """What was said stays until the user speaks again: he may take it back."""
     refused: Refused | None = None
+    held: list[Proposal] = []
     reply, first = "", True
     for n, step in enumerate(steps):
         if isinstance(step, Reply):
             reply = step.said.text
         elif isinstance(step, Refused) and not step.known:
-            yield from _why(step)
+            held += _why(step)
             refused = step if not step.words else None
         elif isinstance(step, Prompt):
+            yield from _kept(held, step.said.text)
+            held = []
             if not step.known:
-                for one in said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first):
-                    if one.rule == "reason" and refused is not None:
-                        one = one._replace(text=shortened(f"Rejected {_brief(refused.what)}: {one.text}"))
-                    yield _proposed(_tested(one, steps, n), step.said)
+                found = said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first)
+                held = [_proposed(_tested(_to_what(one, refused), steps, n), step.said) for one in found]
             refused, reply, first = None, "", False
+    yield from held
+
+
+def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
+    """Without what the user takes back with his next words: "nah, forget it, tview stays"."""
+    if not _BACK.search(message[:300]) or len(message) > 300:
+        yield from held
+        return
+    words = set(_about(message).split())
+    short = len(message.split()) <= 6
+    for one in held:
+        if not short and not words & set(_about(one.text).split()):
+            yield one
+
+
+def _to_what(one: Found, refused: Refused | None) -> Found:
+    if one.rule != "reason" or refused is None:
+        return one
+    return one._replace(text=shortened(f"Rejected {_brief(refused.what)}: {one.text}"))
 
 
 def _why(step: Refused) -> Iterator[Proposal]:
-    """What the user said to a call that he did not allow."""
-    found = said(step.words, step.result.at, refused=True) if step.words else []
+    """What the user said to a call that he did not allow. Short words are one reason; long ones are looked through."""
+    at, words = step.result.at, " ".join(step.words.split())
+    found = said(step.words, at, refused=True, first=True)
+    if not found:
+        return
+    if len(words) <= TEXT and (quote := work.quoted(step.result, step.words)):
+        text = worded(words, at)
+        if found[0].rule == "reason":
+            text = shortened(f"Rejected {_brief(step.what)}: {text}")
+        yield Proposal("correction", text, step.result.seq, quote, author="user", confidence=0.85, about=_about(text))
+        return
     for one in found:
-        text = shortened(f"Rejected {_brief(step.what)}: {one.text}") if one.rule == "reason" else one.text
-        quote = work.quoted(step.result, one.quote)
-        if quote:
-            yield Proposal(
-                one.type, text, step.result.seq, quote, author="user", confidence=min(0.9, one.sure + 0.1), about=_about(one.text)
-            )
+        if quote := work.quoted(step.result, one.quote):
+            sure = min(0.9, one.sure + 0.1)
+            yield Proposal(one.type, one.text, step.result.seq, quote, author="user", confidence=sure, about=_about(one.text))
 
 
 def _brief(what: str) -> str:
@@ -212,21 +243,30 @@ def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kin
 
 
 def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
-    """Of each turn the last root cause that the model names, if the user does not say at once that it is wrong."""
+    """What the model says was the reason, where the user wanted to know; not if he says at once that it is wrong."""
     found: tuple[Said, str] | None = None
+    wanted = guessed = False
     for step in [*steps, None]:
-        if isinstance(step, Reply) and not step.known:
-            for sentence in sentences(step.said.text[:6000]):
-                words = plain(sentence.text)
-                if _ROOT.search(words) and len(sentence.text) <= 240 and not words.endswith("?"):
-                    found = (step.said, sentence.quote)
+        if isinstance(step, Reply):
+            # What the user guessed himself is proposed in his words, see `_tested`.
+            found = found or (None if step.known or guessed else _cause(step.said, wanted=wanted))
         elif step is None or isinstance(step, Prompt):
             if found is not None and not (step is not None and _NO.match(step.said.text)):
                 place, quote = found
-                yield Proposal(
-                    "finding", worded(quote, place.at), place.seq, quote, author="agent", confidence=0.5, about=_about(quote)
-                )
+                text = worded(quote, place.at)
+                yield Proposal("finding", text, place.seq, quote, author="agent", confidence=0.5, about=_about(quote))
             found = None
+            wanted = step is not None and _WANTED.search(step.said.text[:2000]) is not None
+            guessed = step is not None and any(one.type == "hypothesis" for one in said(step.said.text))
+
+
+def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
+    for sentence in sentences(place.text[:6000]):
+        words = plain(sentence.text)
+        told = _CAUSE.search(words) or (wanted and _BECAUSE.search(words))
+        if told and not _UNSURE.search(words) and len(sentence.text) <= 240:
+            return place, sentence.quote
+    return None
 
 
 # -- once each

@@ -63,7 +63,10 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
     found: list[Found] = []
     last: dict[int, int] = {}
     no = _NO.match(message) is not None
+    ironic = _ironic(own)
     for n, sentence in enumerate(own):
+        if n in ironic:
+            continue
         judged = list(_judged(sentence, first=first)) or list(_agreed(sentence, reply))
         hangs, leans = _hangs(sentence.text), _hangs(sentence.text, "leans")
         carried = n > 0 and (n - 1 in last or _may_carry(own[n - 1]))
@@ -82,7 +85,7 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
             _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
             last[n] = last[n - 1]
         elif n and judged and _may_carry(own[n - 1]):
-            found.append(_both(own[n - 1], sentence, message, at, judged[0][1]))
+            found.append(_both(_request(own[n - 1]), sentence, message, at, judged[0][1]))
             last[n] = len(found) - 1
         elif judged and n == 0:
             alone = _made(sentence, at, judged[0][1])
@@ -136,7 +139,7 @@ def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> I
 
 
 _FINE = re.compile(
-    r"^(?P<what>.{3,80}?) (?:is|are|sounds|seems|works|looks|would be) (?:fine|ok|okay|good|enough|plenty|great|perfect|right)(?: (?:for|with|by) (?:me|us|now))?[.!]?$"
+    r"^(?P<what>.{3,80}?) (?:is|are|sounds|seems|works|looks|would be) (?:fine|ok|okay|enough|plenty)(?: (?:for|with|by) (?:me|us|now))?[.!]?$"
 )
 
 
@@ -151,9 +154,18 @@ def _agreed(sentence: Sentence, reply: str) -> Iterator[tuple[Sentence, _Judged]
         yield sentence, _Judged("decision", 0.65, "fine")
 
 
+def _ironic(own: Sequence[Sentence]) -> frozenset[int]:
+    """A joke and what goes with it."""
+    found = [n for n, one in enumerate(own) if _hits(plain(one.text), ("sarcasm",))]
+    beside = [n + by for n in found for by in (-1, 0, 1)]
+    serious = re.compile(r"(?:srsly|seriously|anyway|ok|but|now)\b", re.IGNORECASE)
+    return frozenset(n for n in beside if 0 <= n < len(own) and (n in found or not serious.match(own[n].text)))
+
+
 def _is_joke(own: Sequence[Sentence]) -> bool:
-    """Irony in a short message is the whole message's."""
-    return len(own) <= 3 and any(_hits(plain(one.text), ("sarcasm",)) for one in own)
+    """Irony in a short message, or at its end, is the whole message's."""
+    ironic = [n for n, one in enumerate(own) if _hits(plain(one.text), ("sarcasm",))]
+    return bool(ironic) and (len(own) <= 2 or (ironic[-1] == len(own) - 1 and len(own) <= 3))
 
 
 # -- what a sentence is
@@ -174,7 +186,7 @@ def _judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, _Jud
     for n, clause in enumerate(clauses):
         if "others" in hits and not (n and re.match(r"(?:we|i|our|not|use|so we)\b", clause.text, re.IGNORECASE)):
             continue
-        if len(_WORD.findall(clause.text)) >= 3:
+        if len(clause.text.split()) >= 3:
             _, one = _judge(clause.text, first=True)
             if one is not None:
                 yield clause, one._replace(sure=one.sure - 0.05)
@@ -282,7 +294,18 @@ def _stop() -> frozenset[str]:
     return frozenset(lexicon.table("said")["text"]["stop"])
 
 
+_ASKS = re.compile(r"^(?:and |also |so |ok |then )*(?:can|could|would|will) you (?:please |also |maybe )*", re.IGNORECASE)
+
+
+def _request(sentence: Sentence) -> Sentence:
+    """ "Can you put the date in every mail?" as what is asked for."""
+    if _ASKS.match(sentence.text):
+        return sentence._replace(text=_ASKS.sub("", sentence.text).rstrip("? "))
+    return sentence
+
+
 def _may_carry(sentence: Sentence) -> bool:
+    sentence = _request(sentence)
     words = plain(sentence.text)
     hits = _hits(words, ("question", "hypothetical", "others", "sarcasm"))
     return not hits and len(_WORD.findall(words)) >= 3 and not sentence.text.rstrip().endswith("?")

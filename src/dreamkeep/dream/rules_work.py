@@ -16,7 +16,7 @@ _COMMAND = 120
 _WHY = 110
 #: Which program with which of its commands, for "the same, for all": `pytest`, `cargo test`, `npm run lint`.
 _NARROW = re.compile(
-    r"(?:^|\s)(?:\S*/\S+|\S+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|php|c|cc|cpp|h|cs|ex|exs|kt|swift|scala|vue|sql)\b\S*|\S*::\S+|-k\b|-t\b|-run\b|--filter[= ]\S+\.\S+|--testPathPattern\S*|--tests\b|--test\b)"
+    r"(?:^|\s)(?:\S*/\S+|\S+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|php|c|cc|cpp|h|cs|ex|exs|kt|swift|scala|vue|sql)\b\S*|\S*::\S+|-k\b|-t\b|-run\b|--filter[= ]\S+\.\S+|--testPathPattern\S*|--tests\b|--test\b|-p\s|--package\b|--workspace=|-w\s|--dry-run\b|-m\s)"
 )
 _TRIVIAL = re.compile(
     r"^(?:wip|fixup|squash|merge|bump|typo|update|fix|changes?|tmp|test|checkpoint|save|initial commit)\b\W*\w*\W*$",
@@ -51,11 +51,22 @@ def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def kind_of(key: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
     last = _last_part(key)
-    return next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
+    named = next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
+    if named or is_look(last):
+        return named
+    said: dict[str, list[str]] = lexicon.table("tools")["says"]
+    words = [word.rpartition("/")[2] for word in last.split()[:4] if not word.startswith("-")]
+    return next((kind for word in words for kind, names in said.items() if word in names), "")
 
 
 def _last_part(key: str) -> str:
     return re.split(r"\s*(?:&&|;)\s*", key)[-1]
+
+
+def is_narrow(key: str) -> bool:
+    """For one file, one test, one package; or not for real."""
+    arguments = " ".join(_last_part(key).split()[1:])
+    return _NARROW.search(f" {arguments}") is not None
 
 
 def is_look(key: str) -> bool:
@@ -69,6 +80,7 @@ _WORKS = {
     "typecheck": "Types are checked with",
     "format": "Code is formatted with",
     "migrate": "The database is migrated with",
+    "deploy": "It is deployed with",
 }
 
 
@@ -79,7 +91,7 @@ def commands(steps: Sequence[Step]) -> Iterator[Proposal]:
         if not isinstance(step, Ran) or step.failed is not False or step.result is None:
             continue
         kind = kind_of(step.key)
-        if not kind or _NARROW.search(_last_part(step.key)) or len(step.key) > _COMMAND:
+        if not kind or is_narrow(step.key) or len(step.key) > _COMMAND:
             continue
         if kind not in best or len(_last_part(step.key)) <= len(_last_part(best[kind].key)):
             best[kind] = step

@@ -19,7 +19,11 @@ ENDS = 4_000
 #: No sentence of a person is longer; what is is cut into such pieces by nobody.
 LONGEST = 420
 _LINE = 2_000
+#: So long a sentence has a comma, or nobody wrote it.
+_BREATH = 160
+_THOUGHT = re.compile(r"\s+(?=(?:and (?!not\b)|so (?:you|we|i|that|the)|but|because|now|then|okay|anyway|well|when|is that|i mean|yes)\b)", re.IGNORECASE)
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
+_RULE = re.compile(r"^\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|(?:-\s){3,})\s*$")
 _ITEM = re.compile(r"^\s*(?:[-*•+–]|\(?\d{1,2}[.)]|\(?[a-z][.)])\s+")
 _TAG = re.compile(r"<([A-Za-z][\w-]{1,40})(?:\s[^<>]{0,200})?>")
 _STOP = re.compile(r"(?<=[\w)\]\"'`%!?.…’”])[.!?…]+[)\"'”’*_`]*(?=\s)|[。！？]|\s[—–](?=\s)(?!.)")
@@ -86,7 +90,22 @@ def _of_piece(piece: str, offset: int, blocks: int) -> list[Sentence]:
             found.append(
                 Sentence(" ".join(words.split()), words, offset + start + skip + at, blocks + number, under if item else "", item)
             )
-    return [one for one in found if 1 < len(one.text) <= LONGEST]
+    return [short for one in found for short in _spoken(one) if 1 < len(short.text) <= LONGEST]
+
+
+def _spoken(sentence: Sentence) -> Iterator[Sentence]:
+    """Dictated, without a single stop: cut where a speaker goes on to the next thought."""
+    if len(sentence.text) <= _BREATH or re.search(r"[,;:.!?—–]\s", sentence.quote):
+        yield sentence
+        return
+    start = 0
+    for cut in [*_THOUGHT.finditer(sentence.quote), None]:
+        end = cut.start() if cut else len(sentence.quote)
+        words = sentence.quote[start:end].strip()
+        if words:
+            at = sentence.quote.index(words, start)
+            yield sentence._replace(text=" ".join(words.split()), quote=words, start=sentence.start + at)
+        start = end
 
 
 # -- which lines are the user's own
@@ -98,8 +117,12 @@ def _own_lines(piece: str) -> list[_Line | None]:
     own: list[_Line | None] = []
     fence = tag = ""
     foreign = False
+    ruled = _ruled(lines)
     for n, line in enumerate(lines):
         text = line.text
+        if n in ruled:
+            own.append(None)
+            continue
         if fence:
             fence = "" if text.strip().startswith(fence) else fence
             own.append(None)
@@ -116,6 +139,13 @@ def _own_lines(piece: str) -> list[_Line | None]:
         foreign = _announced(lines, n, own, foreign)
         own.append(None if foreign or not text.strip() else line)
     return own
+
+
+def _ruled(lines: Sequence[_Line]) -> frozenset[int]:
+    """Between two lines of dashes somebody else's words are set off."""
+    rules = [n for n, line in enumerate(lines) if _RULE.match(line.text)]
+    pairs = zip(rules[::2], rules[1::2], strict=False)
+    return frozenset(n for first, last in pairs for n in range(first, last + 1))
 
 
 def _lines(piece: str) -> list[_Line]:
