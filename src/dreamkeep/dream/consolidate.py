@@ -180,29 +180,28 @@ class _Planning:
         if not live:
             return Fate(BARRED)
         members = self._members(about)
-        if not members:
-            return Fate(EXPIRED, f"suggested by an agent, and not confirmed in {EXPIRE_DAYS} days of records")
-        if not _worth(members):
+        if not _worth(live):
             return Fate(SILENT)
+        if not members or not _worth(members):
+            return Fate(EXPIRED, f"suggested by an agent, and not confirmed in {EXPIRE_DAYS} days of records")
         if self._pinned(about):
             return Fate(ACTIVE)
         return self._taken_back(about, members) or self._closed(about, members) or self._overruled(about) or Fate(ACTIVE)
 
     def _taken_back(self, about: Fact, members: list[Insight]) -> Fate | None:
-        last = _voice(members)
+        says = _voices(members)
         for one in sorted(self._shelf.of(about.project).takers, key=_earliest):
-            if s.fact(one) != about and s.order(one, last) > 0 and alike.takes_back(one.text, last.text):
+            if s.fact(one) != about and s.newer([one], says) > 0 and alike.takes_back(one.text, _voice(says).text):
                 return Fate(RETRACTED, f"{_who(one)}: “{_short(one.text)}”")
         return None
 
     def _closed(self, about: Fact, members: list[Insight]) -> Fate | None:
         if about.drawer != s.LOOP:
             return None
-        last = s.latest(members)
         project = self._shelf.of(about.project)
         shown = [one for other in project.sharing(about) if other.drawer != s.LOOP for one in project.live(other)]
         for one in sorted(shown, key=_earliest):
-            if s.order(one, last) > 0 and alike.closes(one.text, last.text):
+            if s.newer([one], members) > 0 and alike.closes(one.text, _voice(members).text):
                 return Fate(CLOSED, f"done: {_who(one)}: “{_short(one.text)}”")
         return None
 
@@ -219,10 +218,10 @@ class _Planning:
 
     def _compare(self, one: Fact, other: Fact) -> int:
         """Which of two that exclude each other holds: a user's word, then the later one."""
-        a, b = _voice(self._heard(one)), _voice(self._heard(other))
-        if (a.author == i.USER) != (b.author == i.USER):
-            return 1 if a.author == i.USER else -1
-        return s.order(a, b)
+        a, b = _voices(self._heard(one)), _voices(self._heard(other))
+        if (a[0].author == i.USER) != (b[0].author == i.USER):
+            return 1 if a[0].author == i.USER else -1
+        return s.newer(a, b)
 
     def _heard(self, about: Fact) -> list[Insight]:
         """Also what a hand has barred still excludes what it excluded: that does not come back by itself."""
@@ -300,8 +299,7 @@ class _Planning:
     def _keep(self, about: Fact) -> None:
         """One active note that rests on all who say it."""
         members = sorted(self._members(about), key=_earliest)
-        more = [one for other in self._narrower(about) if self.fate(other).by == about for one in self._members(other)]
-        rests = s.real([*members, *sorted(more, key=_earliest)])
+        rests = s.real([*members, *sorted(self._borne_out(about, members), key=_earliest)])
         kept = min(self._shelf.of(about.project).active(about), key=_foremost, default=None)
         if kept is None:
             self._add(about, members, rests)
@@ -311,6 +309,11 @@ class _Planning:
         for one in self._unpinned(about):
             if one.id != kept.id:
                 self._say(Kind.NOTE_SUPERSEDED, id=one.id, by=kept.id, reason="the same fact, kept once")
+
+    def _borne_out(self, about: Fact, members: list[Insight]) -> list[Insight]:
+        """Who says a part of it bears it out, also where that part alone was overruled; no user for what only an agent said."""
+        mine = _said_by_user(members)
+        return [one for other in self._narrower(about) for one in self._members(other) if mine or one.author != i.USER]
 
     def _add(self, about: Fact, members: list[Insight], rests: list[Insight]) -> str:
         worded, kind = _wording(members), _kind(members)
@@ -435,9 +438,14 @@ def _foremost(one: Note) -> tuple[bool, bool, str, str]:
     return not one.pinned, s.edit(one) is None, one.first_at or "", one.id
 
 
+def _voices(members: Sequence[Insight]) -> Sequence[Insight]:
+    """Who speaks for a fact: users, if one did."""
+    return [one for one in members if one.author == i.USER] or members
+
+
 def _voice(members: Sequence[Insight]) -> Insight:
-    """Who speaks for a fact: the user's latest word, else the latest."""
-    return s.latest([one for one in members if one.author == i.USER] or members)
+    """The last of them."""
+    return max(_voices(members), key=_earliest)
 
 
 def _wording(members: Sequence[Insight]) -> Insight:
@@ -473,26 +481,33 @@ def _worth(members: Sequence[Insight]) -> bool:
     )
 
 
-def _spoken(members: Iterable[Insight]) -> list[tuple[Insight, Insight]]:
-    """Of each wording the first and the last time that it was said."""
-    found: dict[tuple[str, bool], tuple[Insight, Insight]] = {}
+def _spoken(members: Iterable[Insight]) -> dict[tuple[str, bool], list[Insight]]:
+    """By wording; what was said as a correction is another one."""
+    found: dict[tuple[str, bool], list[Insight]] = {}
     for one in members:
-        wording = (one.text, one.type == i.CORRECTION)
-        first, last = found.get(wording, (one, one))
-        found[wording] = (one if s.order(one, first) < 0 else first, one if s.order(one, last) > 0 else last)
-    return list(found.values())
+        found.setdefault((one.text, one.type == i.CORRECTION), []).append(one)
+    return found
 
 
-def _excluding(one: list[tuple[Insight, Insight]], other: list[tuple[Insight, Insight]]) -> str:
+def _excluding(one: dict[tuple[str, bool], list[Insight]], other: dict[tuple[str, bool], list[Insight]]) -> str:
     """Why they can't both hold: said by whichever came later; of two at the same time, by either."""
-    whys = []
-    for first, last in one:
-        for its_first, its_last in other:
-            if s.order(last, its_first) >= 0:
-                whys.append(alike.contradicts(last.text, its_first.text, corrects=last.type == i.CORRECTION))
-            if s.order(its_last, first) >= 0:
-                whys.append(alike.contradicts(its_last.text, first.text, corrects=its_last.type == i.CORRECTION))
-    return min((why for why in whys if why), default="")
+    whys = set()
+    for (text, corrects), said in one.items():
+        for (its_text, its_corrects), its_said in other.items():
+            if _some_later(said, its_said):
+                whys.add(alike.contradicts(text, its_text, corrects=corrects))
+            if _some_later(its_said, said):
+                whys.add(alike.contradicts(its_text, text, corrects=its_corrects))
+    return min(whys - {""}, default="")
+
+
+def _some_later(some: list[Insight], others: list[Insight]) -> bool:
+    """Whether one of these was said after one of those, or at the same time."""
+    last, first = max(map(s.when, some)), min(map(s.when, others))
+    if last != first:
+        return last > first
+    ends = [one for one in some if s.when(one) == last]
+    return any(s.order(one, other) >= 0 for one in ends for other in others if s.when(other) == first)
 
 
 def _who(one: Insight) -> str:

@@ -9,7 +9,7 @@ there. A hand on a note (retracted, superseded, closed or edited by the user) is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -68,26 +68,38 @@ def place(found: Insight) -> tuple[str, tuple[int, ...]]:
     return first.session, tuple(int(part) for part in first.seq.split(".") if part.isdecimal())
 
 
+def when(found: Insight) -> float:
+    """What has no time was said before anything that has one."""
+    at = moment(found.said_at)
+    return at if at is not None else -1.0
+
+
 def order(one: Insight, other: Insight) -> int:
     """1: `one` was said later; -1: earlier; 0: nobody can tell."""
-    a, b = moment(one.said_at), moment(other.said_at)
-    if a != b and a is not None and b is not None:
-        return 1 if a > b else -1
-    if a == b:
-        (session, at), (its_session, its_at) = place(one), place(other)
-        if session == its_session and at != its_at:
-            return 1 if at > its_at else -1
-        return 0
-    return 1 if b is None else -1  # what has no time was said before anything that has one
+    if when(one) != when(other):
+        return 1 if when(one) > when(other) else -1
+    (session, at), (its_session, its_at) = place(one), place(other)
+    return (at > its_at) - (at < its_at) if session == its_session else 0
 
 
-def latest(members: Iterable[Insight]) -> Insight:
-    found = None
-    for one in members:
-        if found is None or order(one, found) > 0:
-            found = one
-    assert found is not None
-    return found
+def newer(some: Sequence[Insight], others: Sequence[Insight]) -> int:
+    """The same of two groups, by the last that each said; 0 also where sessions do not agree on it."""
+    a, b = _last(some), _last(others)
+    if when(a[0]) != when(b[0]):
+        return order(a[0], b[0])
+    signs = {order(one, other) for one in a for other in b if place(one)[0] == place(other)[0]}
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def _last(some: Sequence[Insight]) -> list[Insight]:
+    """The last word of each session at the latest time."""
+    latest = max(map(when, some))
+    found: dict[str, Insight] = {}
+    for one in some:
+        session, at = place(one)
+        if when(one) == latest and (session not in found or at > place(found[session])[1]):
+            found[session] = one
+    return list(found.values())
 
 
 class Shelf:

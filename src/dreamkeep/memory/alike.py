@@ -235,12 +235,12 @@ def _returns(new: Form, old: Form) -> bool:
     """What the older one turned down is now said, of the same matter."""
     mine = {stem for clause in new.loose for stem, depth in clause if depth == 0}
     shared = mine & {stem for clause in old.loose for stem, depth in clause if depth == 0} - _GENERIC
-    for clause in old.loose:
+    for strict, clause in zip(old.clauses, old.loose, strict=True):
         denied = {stem for stem, depth in clause if depth == 1}
         if not denied or len(denied) < len(clause) or not denied <= mine or not denied - _GENERIC:
             continue
-        alone = len(old.loose) == 1 and any(denied <= _plain(one) and len(one) <= len(denied) + 1 for one in new.loose)
-        if shared or alone:
+        said = {(stem, 0) for stem, _ in strict}
+        if shared or (len(old.clauses) == 1 and any(said <= one and len(one) <= len(said) + 1 for one in new.clauses)):
             return True
     return False
 
@@ -507,13 +507,11 @@ def _number(word: str) -> str:
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
     """Word forms that mean the same have one stem. Lite: endings of plural, -ing and -ed; a table for the rest."""
-    for table in (w.HEDGES, w.SAME):
-        if word in table:
-            return table[word]
-    if len(word) < 4 or not word.isascii():
-        return word
-    cut = _cut(word)
-    return w.SAME.get(cut, cut)
+    if word in w.HEDGES:
+        return w.HEDGES[word]
+    plain = w.SAME.get(word, word)
+    cut = _cut(plain) if len(plain) >= 4 and plain.isascii() else plain
+    return _cut(w.SAME[cut]) if cut in w.SAME and len(w.SAME[cut]) >= 4 else cut
 
 
 def _cut(word: str) -> str:
