@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
+from dreamkeep.app_dream import Remembering
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
@@ -34,7 +35,7 @@ _COMPRESS_EVERY_NS = 3_600_000_000_000
 _WORTH_COMPRESSING = 64 << 10
 
 
-class Keep:
+class Keep(Remembering):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
@@ -398,14 +399,16 @@ class Keep:
     ) -> dict[str, Any]:
         """Write a session back for an agent: byte for byte where it came from there, else converted."""
         from dreamkeep.recovery import restore
+        from dreamkeep.recovery import where as where_to
 
         _positive(generation, "generation")
-        told = self._ask(lambda store: restore.story(store, _one(store.matching(session), session, "session")))
-        where, environment = self._home(home)
+        found = self.resolve(session)
+        told = self._ask(lambda store: restore.story(store, found, lambda: self._ask(lambda again: again.messages(found))))
+        where, _ = self._home(home)
         folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
-        wish = restore.Wish(to, where, home is not None, environment, generation, convert, folder, dry_run)
+        place = where_to.Home(where, home is not None, self._environment)
         try:
-            return restore.restore(self._host, self.root, told, wish)
+            return restore.restore(self._host, self.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
         except OSError as problem:
             raise from_os(problem, "restoring", str(problem.filename or where)) from problem
 
@@ -705,6 +708,21 @@ class Keep:
             if follow and not build.current(self._host, self.root, store.places()):
                 self._strays = build.follow(self._host, self.root, store, self.progress).strays
             return act(store)
+
+    def _look(self, act: Callable[[Store], T]) -> T:
+        """As `_ask`, and nothing is written: by the index as it lies there if it is up to date, else by one in memory."""
+        from dreamkeep.index import build
+        from dreamkeep.index import open as index
+        from dreamkeep.index.sqlite import Unusable
+
+        def current(store: Store) -> list[T]:
+            return [act(store)] if build.current(self._host, self.root, store.places()) else []
+
+        try:
+            found = index.peek(self._host, self.root, current) if self.exists() else None
+        except Unusable:
+            found = None
+        return found[0] if found else self._ask_memory(act)
 
     def _ask_memory(self, act: Callable[[Store], T]) -> T:
         """A keep that is not there yet, or that we may only read: nothing is written for an answer."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from dreamkeep.dream import when
 from dreamkeep.dream.backfill import Known, checked, turns_given
 from dreamkeep.dream.given import Answer, Backend, Given, TaskGiven, TurnGiven, Usage
-from dreamkeep.errors import DreamkeepError
+from dreamkeep.errors import DreamkeepError, OverBudget
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight, task_id
@@ -151,6 +151,15 @@ class Dreaming:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             return _Run(self._host, self._append, self._ids, self._ask, self._settings, parts, name).all(scope)
 
+    def preview(
+        self, parts: Parts, *, if_due: bool = False, sessions: Sequence[str] = (), limit: int | None = None, name: str = ""
+    ) -> tuple[dict[str, Any], Memory, Memory]:
+        """The report of a run that is not written anywhere, and what is remembered before and after it."""
+        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
+        before = Memory.load(self._ask(lambda store: store.memory()))
+        run = _Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts, name)
+        return run.all(scope), before, run.memory
+
     def _waiting(self) -> int:
         memory = Memory.load(self._ask(lambda store: store.memory()))
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
@@ -183,20 +192,21 @@ class _Run:
         self._changes: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._seen: list[dict[str, Any]] = []
+        #: Why nothing more may be asked in this run.
+        self._spent = ""
 
     def all(self, scope: Scope) -> dict[str, Any]:
         self.memory = Memory.load(self._ask(lambda store: store.memory()))
         listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
-        why = ""
         for one in scope.sessions:
-            why = why or self._parts.spent(self._used)
-            done = self._put_off(one, why) if why else self._one(one)
+            self._spent = self._spent or self._parts.spent(self._used)
+            done = self._put_off(one, self._spent) if self._spent else self._one(one)
             self._journal(done.events)
             self._used = self._used.plus(done.usage)
             self._dropped.update(done.dropped)
             self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
-        made = self._report(scope, why)
+        made = self._report(scope, self._spent)
         self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
         return made
 
@@ -242,10 +252,15 @@ class _Run:
             given = self._given(summary, piece, (n, len(pieces)), task)
             try:
                 answer = self._parts.backend.backfill(given)
+            except OverBudget as problem:
+                self._spent = failure = str(problem)
+                break
             except Exception as problem:  # this chunk is tried again later; the others go on
                 failure = failure or f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}"[:1000]
                 continue
-            usage = usage.plus(answer.usage if isinstance(answer, Answer) else Usage())
+            if isinstance(answer, Answer):
+                usage = usage.plus(answer.usage)
+                dropped.update(answer.dropped)
             made = checked(answer, given, known, run=self._id, redact=self._parts.redact)
             insights += made.insights
             dropped += made.dropped
@@ -273,7 +288,7 @@ class _Run:
             why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
-        status = FAILED if failure else COMPLETED
+        status = PENDING if self._spent else FAILED if failure else COMPLETED
         artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
         read = self._event(
             Kind.DREAM_READ,
@@ -333,6 +348,20 @@ class _Run:
 
 
 # -- asked of the index
+
+
+def estimate(store: Store, scope: Scope) -> dict[str, int]:
+    """How much there is to read. Tokens as they are likely counted."""
+    from dreamkeep.dream.chunks import turn_tokens
+
+    turns = messages = tokens = 0
+    for one in scope.sessions:
+        found = _session(store, one)
+        for turn in found[1] if found else ():
+            turns += not turn.known
+            messages += 0 if turn.known else len(turn.messages)
+            tokens += turn_tokens(turn)
+    return {"sessions": len(scope.sessions), "turns": turns, "messages": messages, "tokens": tokens}
 
 
 def _ended(store: Store) -> list[tuple[str, int]]:

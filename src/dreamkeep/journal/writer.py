@@ -20,6 +20,7 @@ from dreamkeep.errors import from_os
 from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders
 from dreamkeep.journal import erase, parts
+from dreamkeep.journal.erase import Change
 from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
 from dreamkeep.journal.settle import Carried, merge, set_aside, survey
 
@@ -175,7 +176,7 @@ class Writer:
                 host.close(handle)
                 self._close_handles()
 
-    def erase(self, change: erase.Change, marks: Collection[bytes] = ()) -> int:
+    def erase(self, change: Change, marks: Collection[bytes] = ()) -> int:
         """Take words out of frames, in their place. How many lines were changed."""
         return self._locked(self._erase, change, marks)
 
@@ -371,7 +372,7 @@ class Writer:
             return None
         return self._write_new(events, drafted)
 
-    def _erase(self, change: erase.Change, marks: Collection[bytes]) -> int:
+    def _erase(self, change: Change, marks: Collection[bytes]) -> int:
         """Whoever has the last part open would go on writing to a file without a name: so it is finished first.
 
         More than once, if its sync fails: then the next part begins with what was in doubt, and that may be the same words.

@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     _session(verb("undelete", "lift a deletion, so that the session may be captured again"))
+    _dream(verb)
     _snapshot(
         verb(
             "snapshot",
@@ -99,6 +100,46 @@ def parser() -> argparse.ArgumentParser:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     return top
+
+
+def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    dream = verb(
+        "dream",
+        "read finished sessions and remember what matters of them",
+        "Offline by default. Without a word after it: one run over all that waits.\n"
+        "Exit code 1 when a session failed, 4 when another dream runs.",
+    )
+    dream.add_argument("act", nargs="?", choices=("status", "history", "why", "undo"), help="look at dreams, or take one back")
+    dream.add_argument("what", nargs="?", metavar="NOTE|RUN", help="for `why` a note, for `undo` a run")
+    dream.add_argument("--if-due", action="store_true", help="only if enough sessions or enough time has passed")
+    kind = dream.add_mutually_exclusive_group()
+    kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
+    kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
+    dream.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
+    dream.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
+    dream.add_argument("--limit", type=int, metavar="N", help="at most so many sessions; the others wait")
+    verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold")
+    notes = verb("notes", "what is remembered, best first")
+    notes.add_argument("--kind", metavar="K", help="constraint, decision, preference, …")
+    notes.add_argument(
+        "--state", default="active", metavar="S", help="active (default), superseded, retracted, closed, expired, all"
+    )
+    notes.add_argument("--project", metavar="P")
+    note = verb("note", "add a note, or say what shall become of one")
+    note.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
+    note.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
+    note.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
+    note.add_argument("--kind", default="preference", metavar="K", help="of a new note")
+    note.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
+    note.add_argument("--reason", default="", help="kept in its history")
+    tasks = verb("tasks", "pieces of work that insights belong to")
+    tasks.add_argument("--project", metavar="P")
+    task = verb("task", "open, close, show or rename a task")
+    task.add_argument("act", choices=("open", "close", "show", "rename"))
+    task.add_argument("what", metavar="TITLE|TASK", help="for `open` the title, else the task's id")
+    task.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
+    task.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
+    task.add_argument("--project", default="", metavar="P", help="for `open`")
 
 
 def _snapshot(verb: argparse.ArgumentParser) -> None:

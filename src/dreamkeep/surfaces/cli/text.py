@@ -298,6 +298,7 @@ def restored(done: dict[str, Any]) -> str:
     lines = []
     for file in done["files"]:
         how = "byte for byte" if file["exact"] else "converted" if file.get("role") in (None, "main") else file["role"]
+        how = "what is left in the journal" if file.get("damaged") else how
         lines.append(f"{would}{file['action']}  {line(file['path'])}  ({size(file['bytes'])}, {how})")
         if file.get("aside"):
             lines.append(f"  what was there is kept: {line(file['aside'])}")

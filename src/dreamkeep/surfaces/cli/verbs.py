@@ -237,6 +237,16 @@ def _snapshot(keep: Keep, arguments: Namespace) -> int:
     return 1 if done["bad"] else 0
 
 
+def _of_dreams(verb: str) -> Callable[[Keep, Namespace], int]:
+    def run(keep: Keep, arguments: Namespace) -> int:
+        from dreamkeep.surfaces.cli import dream
+
+        act: Callable[..., int] = getattr(dream, verb)
+        return act(keep, arguments, _print)
+
+    return run
+
+
 _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "status": _status,
     "sessions": _sessions,
@@ -257,4 +267,5 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
+    **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "tasks", "task")},
 }

@@ -1,0 +1,342 @@
+"""Part of app: dreaming and what is remembered. The verbs of `Keep` for that; wiring, no rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.event import Ids, rfc3339
+
+if TYPE_CHECKING:
+    from dreamkeep.config import Config
+    from dreamkeep.dream.run import Dreaming, Parts, Scope
+    from dreamkeep.host import Host
+    from dreamkeep.index.store import Store
+    from dreamkeep.journal.pool import Journals
+    from dreamkeep.memory.memory import Memory
+    from dreamkeep.memory.note import Note
+
+T = TypeVar("T")
+
+
+class Remembering:
+    """What `Keep` can do with dreams, notes and tasks. Needs what `Keep` has."""
+
+    root: str
+    config: Config
+    _host: Host
+    _ids: Ids
+    _environment: Mapping[str, str]
+
+    if TYPE_CHECKING:
+
+        def _ask(self, act: Callable[[Store], T]) -> T: ...
+
+        def _look(self, act: Callable[[Store], T]) -> T: ...
+
+        def _journals(self) -> Journals: ...
+
+        def _alive(self, owner: str) -> bool: ...
+
+        def exists(self) -> bool: ...
+
+        def compress(self, *, everything: bool = False) -> int: ...
+
+    # -- dreams
+
+    def dream(
+        self,
+        *,
+        if_due: bool = False,
+        dry_run: bool = False,
+        preview: bool = False,
+        backend: Any = None,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
+
+        `dry_run`: only what would be read. `preview`: with the backend, and what would change; neither writes anything.
+        """
+        from dreamkeep.dream import run
+
+        if dry_run and preview:
+            raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
+        if limit is not None and (isinstance(limit, bool) or limit < 1):
+            raise BadUsage(f"limit must be at least 1, not {limit!r}", where="limit", next="Give a number from 1 on.")
+        if not self.exists():
+            return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
+        chosen = [self._session_named(one) for one in sessions]
+        if dry_run:
+            return self._dry(self._dreaming(look=True).scope(if_due=if_due, sessions=chosen, limit=limit))
+        name, parts = self._parts(backend)
+        if preview:
+            made, before, after = self._dreaming(look=True).preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+            return {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+        made = self._dreaming().run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+        if made["run"]:
+            made["pages"] = self._publish(made["run"])
+        return made
+
+    def _session_named(self, text: str) -> str:
+        return self.resolve(text)  # type: ignore[attr-defined, no-any-return]
+
+    def _dreaming(self, *, look: bool = False) -> Dreaming:
+        from dreamkeep.dream.run import Dreaming, Settings
+
+        config = self.config
+        settings = Settings(
+            config["dream.session_count"], config["dream.time_hours"], config["dream.max_attempts"], config["dream.loss_guard"]
+        )
+        ask = self._look if look else self._ask
+        return Dreaming(self._host, self.root, lambda events: self._journals().append("", events), self._ids, ask, settings)
+
+    def _dry(self, scope: Scope) -> dict[str, Any]:
+        """Scope and estimate: no backend, nothing written."""
+        from dreamkeep.dream.run import estimate, report
+
+        found = self._look(lambda store: estimate(store, scope))
+        sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
+        return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
+
+    def _parts(self, backend: Any) -> tuple[str, Parts]:
+        from dreamkeep.dream.parts import assemble
+
+        return assemble(backend, self.config, self._host, self._environment, self.root)
+
+    def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
+        """What a run would change: notes by their id, and the pages line by line."""
+        changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
+        return {"notes": [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]}
+
+    def _publish(self, run: str) -> list[dict[str, Any]]:
+        return []
+
+    def dream_status(self) -> dict[str, Any]:
+        """Each session that has a completion record, whether a dream is due, and the last report."""
+        from dreamkeep.dream import when
+        from dreamkeep.dream.run import LOCK, last_success
+        from dreamkeep.held import is_held
+
+        memory = self._memory()
+        config = self.config
+        now = rfc3339(self._host.now())
+        running = is_held(self._host, f"{self.root}/{LOCK}")
+        attempts = config["dream.max_attempts"]
+        waiting = when.waiting(memory.dreamed.values(), max_attempts=attempts, now=now)
+        last = last_success(memory)
+        due = when.due(
+            waiting,
+            now=now,
+            last_success_at=last,
+            session_count=config["dream.session_count"],
+            time_hours=config["dream.time_hours"],
+        )
+        ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
+        finished = [one for one in memory.runs.values() if one.report]
+        report = max(finished, key=lambda one: one.finished_at or "").report if finished else None
+        return {
+            "sessions": [
+                {
+                    "id": one.session,
+                    "eligibility": when.eligibility(one, max_attempts=attempts, running=running),
+                    "status": one.status,
+                    "trigger_reason": one.trigger or None,
+                    "completion_recorded_at": one.completion_at,
+                    "last_attempt_at": one.last_attempt_at,
+                    "completed_at": one.completed_at,
+                    "attempts": one.attempts,
+                    "artifact_refs": list(one.artifacts),
+                    "failure_reason": one.failure or None,
+                }
+                for one in ended
+            ],
+            "trigger": {"due": due.due, "why": due.why, "waiting": due.waiting},
+            "running": running,
+            "last_successful_run_at": last,
+            "last_report": report,
+        }
+
+    def dream_history(self) -> list[dict[str, Any]]:
+        """All runs, newest first."""
+        runs = sorted(self._memory().runs.values(), key=lambda one: one.started_at or "", reverse=True)
+        return [one.as_json() for one in runs]
+
+    def dream_why(self, note: str) -> dict[str, Any]:
+        """A note with what it rests on and what happened to it, step by step."""
+        memory = self._memory()
+        found = self._note(memory, note)
+        rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
+        return {"note": self._as_note(memory, found), "insights": rests, "history": [step._asdict() for step in found.history]}
+
+    def dream_undo(self, run: str) -> dict[str, Any]:
+        """Nothing of that run counts any more; later ones stay where they do not rest on it."""
+        from dreamkeep.event import Kind
+
+        runs = self._memory().runs
+        found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
+        if len(found) != 1:
+            what = "there is no run" if not found else f"{len(found)} runs begin with"
+            raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
+        if not runs[found[0]].undone:
+            self._journals().say("", Kind.DREAM_UNDONE, {"run": found[0]})
+            self._publish("")
+        return {"run": found[0], "undone": True}
+
+    def hygiene(self) -> dict[str, Any]:
+        """End what has been quiet for long, record what ended, compress what is cold."""
+        from dreamkeep.dream import hygiene
+
+        if not self.exists():
+            return {"closed": [], "failed": [], "reconverged": 0, "compressed": 0}
+        now = rfc3339(self._host.now())
+        hours = self.config["hygiene.stale_hours"]
+
+        def quiet(store: Store) -> list[str]:
+            busy = hygiene.working(store.unsettled(owned=True), self._alive)
+            return hygiene.stale(store.sessions(), busy, now=now, hours=hours)
+
+        done = hygiene.close(self._ask(quiet), self._end_stale)
+        recorded = self._dreaming().complete()
+        failed = [{"session": session, "reason": why} for session, why in done.failed]
+        reconverged = max(0, recorded - len(done.closed))
+        return {"closed": list(done.closed), "failed": failed, "reconverged": reconverged, "compressed": self.compress()}
+
+    def _end_stale(self, session: str) -> None:
+        from dreamkeep.event import Kind
+        from dreamkeep.session.summary import ENDED
+
+        self._journals().say(session, Kind.SESSION_ENDED, {"reason": "stale"}, {"state": ENDED})
+
+    # -- notes and tasks
+
+    def _memory(self) -> Memory:
+        from dreamkeep.memory.memory import Memory
+
+        return Memory.load(self._ask(lambda store: store.memory()))
+
+    def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
+        """What is remembered, best first. `state` None: whatever became of it."""
+        memory = self._memory()
+        found = [
+            self._as_note(memory, one)
+            for one in memory.notes.values()
+            if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
+        ]
+        return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
+
+    def _as_note(self, memory: Memory, note: Note) -> dict[str, Any]:
+        from dreamkeep.memory.score import score
+
+        newest = max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
+        shown = note.as_json()
+        del shown["history"]
+        return {**shown, "score": round(score(note, newest), 4)}
+
+    def _note(self, memory: Memory, text: str) -> Note:
+        found = [one for one in memory.notes.values() if one.id == text] or [
+            one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
+        ]
+        if len(found) != 1:
+            what = "there is no note" if not found else f"{len(found)} notes begin with"
+            raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
+        return found[0]
+
+    def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
+        """The user's own word: it counts more than what an agent said."""
+        from dreamkeep.event import Event, Kind
+        from dreamkeep.memory.insight import CONFIRMED, TYPES, USER, Insight, insight_id, note_id
+
+        words = " ".join(text.split())
+        if not words or len(words) > 2000:
+            raise BadUsage("a note is a text of 1 to 2000 characters", where="note add", next="Say it shorter.")
+        if kind not in TYPES:
+            raise BadUsage(f"there is no kind {kind!r}", where="--kind", next=f"Use one of {', '.join(TYPES)}.")
+        now = rfc3339(self._host.now())
+        said = Insight(insight_id("", kind, words), kind, words, project, (), now, 1.0, CONFIRMED, USER, "cli")
+        id = note_id(project, kind, words)
+        note = {"id": id, "kind": kind, "text": words, "project": project, "insights": [said.id], "reason": "said by the user"}
+        self._journals().append(
+            "",
+            [
+                Event(self._ids.new(), Kind.INSIGHT_ADDED, now, said.as_json()),
+                Event(self._ids.new(), Kind.NOTE_ADDED, now, note),
+            ],
+        )
+        memory = self._memory()
+        return self._as_note(memory, memory.notes[id])
+
+    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
+        """`act`: edit, pin, unpin, retract, confirm, reject."""
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.insight import SUGGESTED
+
+        found = self._note(self._memory(), note)
+        kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
+        why = reason or "by the user"
+        if act == "edit" and not text.strip():
+            raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
+        if act in kinds:
+            body = {"id": found.id, "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
+            self._journals().say("", kinds[act], body)
+        elif act in ("confirm", "reject"):
+            memory = self._memory()
+            kind = Kind.INSIGHT_CONFIRMED if act == "confirm" else Kind.INSIGHT_REJECTED
+            for one in found.insights:
+                if act == "reject" or memory.insights[one].state == SUGGESTED:
+                    self._journals().say("", kind, {"id": one, "reason": why})
+        else:
+            raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
+        self._publish("")
+        memory = self._memory()
+        return self._as_note(memory, memory.notes[found.id])
+
+    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Pieces of work, newest first, with how many insights belong to each."""
+        memory = self._memory()
+        counts: dict[str, int] = {}
+        for one in memory.insights.values():
+            counts[one.task] = counts.get(one.task, 0) + 1
+        found = [one for one in memory.tasks.values() if project in (None, one.project)]
+        found.sort(key=lambda one: (one.opened_at or "", one.id), reverse=True)
+        return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
+
+    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.insight import task_id
+
+        words = " ".join(title.split())
+        if not words:
+            raise BadUsage("what is the task?", where="task open", next="Give it a title.")
+        id = task_id(project, self._ids.new())
+        self._journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
+        return self.task_show(id)
+
+    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.task import OPEN, STATES
+
+        id = self.task_show(task)["id"]
+        if state not in STATES or state == OPEN:
+            ways = ", ".join(one for one in STATES if one != OPEN)
+            raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
+        self._journals().say("", Kind.TASK_CLOSED, {"id": id, "state": state, "reason": "by the user"})
+        return self.task_show(id)
+
+    def task_rename(self, task: str, title: str) -> dict[str, Any]:
+        from dreamkeep.event import Kind
+
+        id = self.task_show(task)["id"]
+        self._journals().say("", Kind.TASK_RENAMED, {"id": id, "title": " ".join(title.split())})
+        return self.task_show(id)
+
+    def task_show(self, task: str) -> dict[str, Any]:
+        """One task with its insights."""
+        memory = self._memory()
+        found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
+        if len(found) != 1:
+            what = "there is no task" if not found else f"{len(found)} tasks begin with"
+            raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
+        rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
+        return {**memory.tasks[found[0]].as_json(), "insights": rests}

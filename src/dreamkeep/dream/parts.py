@@ -1,0 +1,60 @@
+"""What a run is made of, by the settings: which backend, how sessions are cut, what is redacted, how notes are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dreamkeep.dream.run import Parts
+from dreamkeep.errors import BadUsage
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.memory import Memory
+
+if TYPE_CHECKING:
+    from dreamkeep.config import Config
+    from dreamkeep.host import Host
+
+RULES = "rules"
+NAMES = (RULES, "openai", "anthropic", "command")
+
+
+def assemble(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> tuple[str, Parts]:
+    """(name, parts). `backend`: a name, None for what the settings say, or anything with `backfill`.
+
+    `folder`: where a command works, if the backend is one.
+    """
+    from dreamkeep.dream.chunks import chunks
+    from dreamkeep.dream.consolidate import loss
+
+    name, chosen = _backend(backend, config, host, environment, folder)
+    return name, Parts(chosen, consolidate, chunks, redacted, loss)
+
+
+def _backend(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> tuple[str, Any]:
+    if hasattr(backend, "backfill"):
+        return str(getattr(backend, "name", type(backend).__name__)), backend
+    name = config["dream.backend"] if backend is None else backend
+    if name not in NAMES:
+        # Never another one in its place: that would send sessions to somebody who was not asked for.
+        raise BadUsage(f"there is no backend {name!r}", where="--backend", next=f"Use one of {', '.join(NAMES)}.")
+    if name == RULES:
+        from dreamkeep.dream.rules import Rules
+
+        return name, Rules(redacted)
+    from dreamkeep.dream.budget import Budget
+    from dreamkeep.dream.model import model
+
+    budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"])
+    return name, model(name, config, host, environment, budget, folder)
+
+
+def redacted(text: str) -> str:
+    from dreamkeep.memory.redact import redact
+
+    return redact(text)[0]
+
+
+def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
+    from dreamkeep.dream.consolidate import plan
+
+    return [(one.kind, one.body) for one in plan(memory, insights, now=now, run=run)]

@@ -1,0 +1,195 @@
+"""`dream`, `hygiene`, `notes`, `note`, `tasks`, `task`: call one verb of app, print, give the exit code."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from dreamkeep.app import Keep
+from dreamkeep.errors import BadUsage
+from dreamkeep.surfaces.cli import text
+
+Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
+
+
+def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.act == "status":
+        show(arguments, keep.dream_status(), status)
+    elif arguments.act == "history":
+        show(arguments, {"runs": keep.dream_history()}, history)
+    elif arguments.act == "why":
+        show(arguments, keep.dream_why(_needed(arguments.what, "which note?")), why)
+    elif arguments.act == "undo":
+        show(arguments, keep.dream_undo(_needed(arguments.what, "which run?")), lambda done: f"Run {done['run']} is taken back.")
+    else:
+        return _run(keep, arguments, show)
+    return 0
+
+
+def _needed(what: str | None, question: str) -> str:
+    if not what:
+        raise BadUsage(question, where="dream", next="`dreamkeep notes` and `dreamkeep dream history` list them.")
+    return what
+
+
+def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    made = keep.dream(
+        if_due=arguments.if_due,
+        dry_run=arguments.dry_run,
+        preview=arguments.preview,
+        backend=arguments.backend,
+        sessions=arguments.session,
+        limit=arguments.limit,
+    )
+    show(arguments, made, report)
+    return 4 if made["lock"] == "busy" else 1 if made["failed"] else 0
+
+
+def report(made: dict[str, Any]) -> str:
+    if made["lock"] == "busy":
+        return f"Another dream runs; {made['waiting']} sessions wait."
+    if not made["considered"]:
+        return f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}."
+    if made.get("dry_run"):
+        size = made["estimate"]
+        lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
+        return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"])])
+    notes = made["notes"]
+    lines = [
+        f"{made['processed']} of {made['considered']} sessions read; {made['insights_added']} insights; notes:"
+        f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
+        f" {notes['retracted']} gone"
+    ]
+    lines += [
+        f"  {one['status']}: {text.line(one['id'])}: {text.line(one['reason'])}" for one in made["sessions"] if one.get("reason")
+    ]
+    lines += [
+        f"  {_SIGNS.get(one['state'], '~')} {one['kind']}: {text.line(one['text'])}"
+        for one in made.get("diff", {}).get("notes", ())
+    ]
+    if made.get("preview"):
+        return "\n".join([*lines, "Nothing was written."])
+    return "\n".join([*lines, f"Take it back with: dreamkeep dream undo {made['run']}"])
+
+
+_SIGNS = {"active": "+", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
+
+
+def status(found: dict[str, Any]) -> str:
+    trigger = found["trigger"]
+    lines = [f"{'A dream is due' if trigger['due'] else 'No dream is due'}: {trigger['why']}."]
+    if found["running"]:
+        lines.append("A dream runs now.")
+    rows = [["SESSION", "ELIGIBILITY", "ATTEMPTS", "COMPLETED"]]
+    rows += [
+        [text.line(one["id"]), one["eligibility"], str(one["attempts"]), (one["completed_at"] or "")[:16]]
+        for one in found["sessions"]
+    ]
+    lines += (
+        [text.table(rows)]
+        if len(rows) > 1
+        else ["No session has ended yet: `dreamkeep end`, or `dreamkeep hygiene` for quiet ones."]
+    )
+    lines += [
+        f"  {text.line(one['id'])}: {text.line(one['failure_reason'])}" for one in found["sessions"] if one["failure_reason"]
+    ]
+    return "\n".join(lines)
+
+
+def history(found: dict[str, Any]) -> str:
+    if not found["runs"]:
+        return "No dream has run yet."
+    rows = [["RUN", "STARTED", "TRIGGER", "STATUS", "READ", "NOTES"]]
+    for one in found["runs"]:
+        made = one["report"]
+        state = "undone" if one["undone"] else made.get("status", "died")
+        rows.append(
+            [
+                one["id"],
+                (one["started_at"] or "")[:16],
+                one["trigger"],
+                state,
+                str(made.get("processed", "")),
+                str(made.get("notes", {}).get("added", "")),
+            ]
+        )
+    return text.table(rows)
+
+
+def why(found: dict[str, Any]) -> str:
+    note = found["note"]
+    lines = [f"{note['id']}  {note['kind']}  {note['state']}{'  pinned' if note['pinned'] else ''}", text.clean(note["text"]), ""]
+    lines += [f"  {text.line(one['session'])} {one['seq']}: “{text.line(one['quote'])}”" for one in note["evidence"]]
+    lines += [f"  {step['at'][:16]}  {step['what']}  {text.line(step['why'])}" for step in found["history"]]
+    return "\n".join(lines)
+
+
+def hygiene(keep: Keep, arguments: Namespace, show: Print) -> int:
+    done = keep.hygiene()
+    show(arguments, done, _cleaned)
+    return 1 if done["failed"] else 0
+
+
+def _cleaned(done: dict[str, Any]) -> str:
+    lines = [
+        f"{len(done['closed'])} sessions ended, {done['reconverged']} records made up for, {done['compressed']} parts compressed"
+    ]
+    return "\n".join([*lines, *(f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"])])
+
+
+def notes(keep: Keep, arguments: Namespace, show: Print) -> int:
+    state = None if arguments.state == "all" else arguments.state
+    show(arguments, {"notes": keep.notes(kind=arguments.kind, state=state, project=arguments.project)}, _notes)
+    return 0
+
+
+def _notes(found: dict[str, Any]) -> str:
+    if not found["notes"]:
+        return "Nothing is remembered yet. `dreamkeep dream` reads finished sessions."
+    return "\n".join(_note(one) for one in found["notes"])
+
+
+def _note(one: dict[str, Any]) -> str:
+    pin = "*" if one["pinned"] else " "
+    state = "" if one["state"] == "active" else f" ({one['state']})"
+    return f"{pin} {one['id']}  {one['kind']}{state}: {text.line(one['text'])}"
+
+
+def note(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.act == "add":
+        show(arguments, keep.note_add(arguments.what, kind=arguments.kind, project=arguments.project), _note)
+    else:
+        show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
+    return 0
+
+
+def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:
+    show(arguments, {"tasks": keep.tasks(project=arguments.project)}, _tasks)
+    return 0
+
+
+def _tasks(found: dict[str, Any]) -> str:
+    if not found["tasks"]:
+        return "No tasks yet: a dream opens one for each session it reads, `dreamkeep task open` by hand."
+    rows = [["TASK", "STATE", "INSIGHTS", "TITLE"]]
+    rows += [[one["id"], one["state"], str(one["insights"]), text.line(one["title"])] for one in found["tasks"]]
+    return text.table(rows)
+
+
+def task(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.act == "open":
+        done = keep.task_open(arguments.what, project=arguments.project)
+    elif arguments.act == "close":
+        done = keep.task_close(arguments.what, state=arguments.state)
+    elif arguments.act == "rename":
+        done = keep.task_rename(arguments.what, arguments.title)
+    else:
+        done = keep.task_show(arguments.what)
+    show(arguments, done, _task)
+    return 0
+
+
+def _task(one: dict[str, Any]) -> str:
+    lines = [f"{one['id']}  {one['state']}  {text.line(one['title'])}"]
+    return "\n".join([*lines, *(f"  {found['type']}: {text.line(found['text'])}" for found in one["insights"])])

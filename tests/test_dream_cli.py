@@ -1,0 +1,178 @@
+"""Dreaming as a user does it: by the command line, on sessions as agents leave them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.errors import BadUsage, NotFound
+
+from .test_cli import Cli
+
+
+@pytest.fixture
+def told(root: str) -> str:
+    """A keep with two finished sessions, and one that is not."""
+    with Keep.open(root) as keep:
+        for n, words in enumerate(("We never use floats for prices.", "Always run `make lint` before you commit.")):
+            session = keep.session(f"s{n}", cwd="/")
+            session.record(words, ("assistant", "Understood."))
+            session.end()
+        keep.session("open", cwd="/").record("We never deploy on Fridays.")
+    return root
+
+
+def tree(root: str) -> dict[str, str]:
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(Path(root).rglob("*")) if p.is_file()}
+
+
+def test_a_dream_is_told_what_it_did_and_what_is_remembered(told: str, cli: Cli) -> None:
+    """M11 D23: the report by the contract; a note is found by the next search."""
+    made = cli("dream", "--json")
+    assert made.code == 0
+    wanted = {
+        *("run", "trigger", "status", "lock", "started_at", "finished_at", "considered", "processed", "failed"),
+        *("insights_added", "notes", "dropped", "usage", "phases", "sessions"),
+    }
+    assert wanted <= set(made.json) and (made.json["processed"], made.json["trigger"]) == (2, "manual")
+    notes = cli("notes", "--json").json["notes"]
+    assert any("floats" in one["text"] for one in notes) and not any("Friday" in one["text"] for one in notes)
+    for one in notes:
+        assert {"id", "kind", "text", "state", "pinned", "score", "first_at", "last_at", "evidence"} <= set(one)
+        for quote in one["evidence"]:
+            shown = cli("show", quote["session"], "--json").json["messages"]
+            assert any(str(m["seq"]) == quote["seq"] and quote["quote"] in m["text"] for m in shown)
+    again = cli("dream", "--json").json
+    assert (again["considered"], again["run"]) == (0, None)
+    assert "Nothing to dream of" in cli("dream").out
+
+
+def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D36: nor does a preview write; scope is told, nothing is recorded."""
+    cli("dream", "status")
+    with Keep.open(told) as keep:
+        keep._dreaming().complete()
+    before = tree(told)
+
+    def no_socket(*given: Any, **more: Any) -> socket.socket:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", no_socket)
+
+    class Never:
+        def backfill(self, given: Given) -> list[Proposal]:
+            raise AssertionError("a backend was asked")
+
+    with Keep.open(told) as keep:
+        made = keep.dream(dry_run=True, backend=Never())
+        assert (made["processed"], made["insights_added"], made["run"]) == (2, 0, None)
+        assert made["estimate"]["tokens"] > 0 and tree(told) == before
+        shown = keep.dream(preview=True)
+        assert shown["diff"]["notes"] and shown["run"] is None and tree(told) == before
+        assert keep.dream_history() == []
+
+
+def test_status_tells_of_each_session_what_the_contract_says(told: str, cli: Cli) -> None:
+    """M1 D10"""
+    cli("hygiene")
+    found = cli("dream", "status", "--json").json
+    assert {one["id"]: one["eligibility"] for one in found["sessions"]} == {"python:s0": "eligible", "python:s1": "eligible"}
+    fields = {
+        *("id", "eligibility", "status", "trigger_reason", "completion_recorded_at", "last_attempt_at", "completed_at"),
+        *("attempts", "artifact_refs", "failure_reason"),
+    }
+    assert all(fields <= set(one) for one in found["sessions"])
+    assert found["trigger"]["due"] is False and found["trigger"]["waiting"] == 2 and found["last_report"] is None
+    cli("dream")
+    found = cli("dream", "status", "--json").json
+    assert {one["eligibility"] for one in found["sessions"]} == {"already_consolidated"}
+    assert found["last_report"]["processed"] == 2 and all(one["artifact_refs"] for one in found["sessions"])
+
+
+def test_undo_takes_a_run_back_and_why_tells_where_a_note_comes_from(told: str, cli: Cli) -> None:
+    """M11"""
+    run = cli("dream", "--json").json["run"]
+    note = cli("notes", "--json").json["notes"][0]
+    why = cli("dream", "why", note["id"], "--json").json
+    assert why["note"]["id"] == note["id"] and why["insights"] and why["history"][0]["what"] == "added"
+    assert note["evidence"][0]["quote"] in cli("dream", "why", note["id"]).out
+    assert cli("dream", "undo", run[:18]).code == 0
+    assert cli("notes", "--json").json["notes"] == []
+    assert [one["undone"] for one in cli("dream", "history", "--json").json["runs"]] == [True]
+    assert cli("dream", "--json").json["considered"] == 0, "nobody wants the same again by itself"
+    assert cli("dream", "undo", "nobody").code == 1 and cli("dream", "why").code == 2
+
+
+def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
+    root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M3 D8 D9: what was closed is what is recorded, and a second pass finds nothing."""
+    monkeypatch.setenv("DREAMKEEP_HYGIENE_STALE_HOURS", "0.01")
+    with Keep.open(root) as keep:
+        for name in ("quiet", "suspended", "works"):
+            keep.session(name, cwd="/").record("We never use floats.")
+        keep.suspend("suspended")
+        turn = keep.session("works").submit("more")
+        turn.start()
+        later = keep._host.now() + 3600 * 10**9
+        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        done = keep.hygiene()
+        assert (done["closed"], done["failed"], done["reconverged"]) == (["python:quiet"], [], 0)
+        assert [one["id"] for one in keep.dream_status()["sessions"]] == ["python:quiet"]
+        assert keep.hygiene()["closed"] == []
+        keep.session("ended", cwd="/").record("x")
+        keep.session("ended").end()
+        assert keep.hygiene()["reconverged"] == 1, "an end that nobody recorded"
+
+
+def test_a_note_of_the_user_is_kept_changed_and_taken_back(root: str, cli: Cli) -> None:
+    """D28"""
+    note = cli("note", "add", "Tabs,  not spaces.", "--kind", "preference", "--json").json
+    assert (note["text"], note["author"], note["state"]) == ("Tabs, not spaces.", "user", "active")
+    assert cli("note", "add", "tabs, not spaces", "--json").json["id"] == note["id"]
+    assert cli("note", "pin", note["id"], "--json").json["pinned"] is True
+    assert cli("note", "edit", note["id"][:6], "Spaces.", "--json").json["text"] == "Spaces."
+    assert cli("note", "retract", note["id"], "--json").json["state"] == "retracted"
+    assert cli("notes", "--json").json["notes"] == [] and len(cli("notes", "--state", "all", "--json").json["notes"]) == 1
+    for bad, code in ((("note", "add", " "), 2), (("note", "add", "x", "--kind", "nonsense"), 2), (("note", "pin", "n-0"), 1)):
+        assert cli(*bad).code == code, bad
+
+
+def test_tasks_are_opened_renamed_and_closed(told: str, cli: Cli) -> None:
+    cli("dream")
+    found = cli("tasks", "--json").json["tasks"]
+    assert {one["title"] for one in found} == {"We never use floats for prices.", "Always run `make lint` before you commit."}
+    task = cli("task", "open", "Ship it", "--json").json
+    assert cli("task", "rename", task["id"], "Ship it now", "--json").json["title"] == "Ship it now"
+    assert cli("task", "close", task["id"], "--state", "abandoned", "--json").json["state"] == "abandoned"
+    assert cli("task", "close", task["id"], "--state", "open").code == 2 and cli("task", "show", "t-0").code == 1
+
+
+def test_ones_own_backend_and_only_some_sessions(told: str) -> None:
+    class Mine:
+        def backfill(self, given: Given) -> list[Proposal]:
+            said = given.turns[0].messages[0]
+            return [Proposal("decision", f"Decided: {said.text}", said.seq, said.text)]
+
+    with Keep.open(told) as keep:
+        made = keep.dream(backend=Mine(), sessions=["s1"])
+        assert [one["id"] for one in made["sessions"]] == ["python:s1"]
+        assert keep.notes()[0]["kind"] == "decision"
+        with pytest.raises(BadUsage, match="no backend 'gpt'"):
+            keep.dream(backend="gpt")
+        with pytest.raises(NotFound):
+            keep.dream(sessions=["nobody"])
+        with pytest.raises(BadUsage):
+            keep.dream(limit=0)
+
+
+def test_a_keep_that_is_not_there_dreams_of_nothing(root: str, cli: Cli) -> None:
+    assert cli("dream").code == 0 and cli("hygiene").code == 0 and not Path(root).exists()
+    assert json.loads(cli("dream", "--json").out)["considered"] == 0
