@@ -46,10 +46,11 @@ _REFUTED = re.compile(
     re.IGNORECASE,
 )
 _BACK = re.compile(r"\b(?:forget (?:it|that|about (?:it|that))|scratch that|never ?mind|nvm|on second thought|no wait|ignore (?:that|what i (?:said|wrote))|take (?:that|it) back|i take (?:that|it) back|undo that|bad idea|stupid idea)\b", re.IGNORECASE)
-_WANTED = re.compile(r"\b(?:why|find out|look into|investigat\w+|check (?:if|whether|that)|verify|can you (?:look|check)|where does|what causes|guess|suspect\w*|suspicion|hunch|theory|hypothesis|figure out|debug|track down|shown)\b|\bfix\b|\beats\b", re.IGNORECASE)
+_WANTED = re.compile(r"\b(?:why|find out|look into|investigat\w+|check (?:if|whether|that)|verify|can you (?:look|check)|where does|what causes|is it that|is that it|slow|lags|guess|suspect\w*|suspicion|hunch|theory|hypothesis|figure out|debug|track down|shown)\b|\bfix\b|\beats\b", re.IGNORECASE)
 _CAUSE = re.compile(r"\broot cause\b|\b(?:is|was|are|were)(?: not| n.t)? the (?:\w+ )?(?:cause|reason|culprit)\b|\b(?:the|its) (?:\w+ )?(?:cause|reason|culprit) (?:is|was)\b|^(?:so |yes,? |no,? |indeed,? )*(?:it|that) (?:was|is) (?:not )?(?:the|a|an) [\w .-]{2,40}[:;,]|\b(?:is|was|are|were) not to blame\b|\b(?:is|was|are) ruled out\b|\b(?:is|was) to blame\b|^confirmed ?[:,]")
-_BECAUSE = re.compile(r"\b(?:caused|triggered) by\b|\beven (?:when|though|if) (?:no|nothing|the)\b|\b(?:fails?|failed|happens?|happened|breaks|broke|crash\w*|lost|spent|slow|dropped?|missing|wrong)\b.{0,60}\bbecause\b|\b\d[\d.,]*(?: ?%| of the [\d.]+) .{0,40}\b(?:spent|is|are|goes|go)\b")
-_UNSURE = re.compile(r"\?$|\b(?:maybe|perhaps|might|could|probably|likely|i (?:think|guess|suspect|would|could)|should|would)\b")
+_BECAUSE = re.compile(r"\b(?:caused|triggered) by\b|\beven (?:when|though|if) (?:no|nothing|the)\b|\b(?:fails?|failed|happens?|happened|breaks|broke|crash\w*|lost|spent|slow|dropped?|missing|wrong)\b.{0,60}\bbecause\b|\b(?:has|have|had) (?:no|nothing)\b|\bnothing is\b|\bcan not use\b|\b(?:made|compiled|loaded|built|read|computed|opened) anew\b|\b\d[\d.,]*(?: ?%| of the [\d.]+) .{0,40}\b(?:spent|is|are|goes|go)\b")
+_MEASURED = re.compile(r"\bfrom \d[\d.,]* ?\w+ to \d|\d[\d.,]* ?\w+ before,? .{0,20}\d[\d.,]* ?\w+ after|\d[\d.,]* ?(?:ms|s|sec|seconds|minutes|mb|gb|kb|%) instead of \d")
+_UNSURE = re.compile(r"\?$|\b(?:maybe|perhaps|might|could|probably|likely|i (?:think|is it that|is that it|slow|lags|guess|suspect|would|could)|should|would)\b")
 
 Redact = Callable[[str], str]
 
@@ -263,7 +264,7 @@ def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
 def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
     for sentence in sentences(place.text[:6000]):
         words = plain(sentence.text)
-        told = _CAUSE.search(words) or (wanted and _BECAUSE.search(words))
+        told = _CAUSE.search(words) or _MEASURED.search(words) or (wanted and _BECAUSE.search(words))
         if told and not _UNSURE.search(words) and len(sentence.text) <= 240:
             return place, sentence.quote
     return None

@@ -68,6 +68,12 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
         if n in ironic:
             continue
         judged = list(_judged(sentence, first=first)) or list(_agreed(sentence, reply))
+        if n - 1 in last and _is_fragment(sentence):
+            _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
+            if judged:
+                found[last[n - 1]] = found[last[n - 1]]._replace(type=judged[0][1].type)
+            last[n] = last[n - 1]
+            continue
         hangs, leans = _hangs(sentence.text), _hangs(sentence.text, "leans")
         carried = n > 0 and (n - 1 in last or _may_carry(own[n - 1]))
         if not hangs and not (leans and carried):
@@ -79,7 +85,8 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
                     _join(found, last[n - 1], part, at, is_rule=True)
                     last[n] = last[n - 1]
                 else:
-                    found.append(_made(part, at, one))
+                    head = own[n - 1] if n and part is sentence and n - 1 not in last and _is_head(own[n - 1]) else None
+                    found.append(_both(head, part, message, at, one) if head else _made(part, at, one))
                     last[n] = len(found) - 1
         elif n and n - 1 in last:
             _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
@@ -110,11 +117,11 @@ def asked(reply: str) -> str:
 
 def _in_context(one: _Judged, before: Found | None, *, refused: bool, no: bool) -> _Judged:
     """What follows a decision spells it out; what follows a "no" corrects."""
-    if one.rule in ("states", "states a rule", "contrast") and before is not None and before.type == "decision":
+    if one.rule in ("states", "contrast") and before is not None and before.type == "decision":
         return one._replace(type="decision")
-    if (refused or no) and one.rule in ("states", "states a rule", "contrast", "here"):
-        return one._replace(type="correction")
-    if no and one.rule == "must":
+    if refused and one.rule in ("states", "states a rule", "contrast"):
+        return one._replace(type="constraint")
+    if no and one.rule in ("states", "states a rule", "contrast", "here"):
         return one._replace(type="correction")
     return one
 
@@ -127,6 +134,19 @@ def _goes_on(before: Found, part: Sentence, one: _Judged) -> bool:
     return one.type == before.type == "finding" and any(word.lower() in ("it", "it's", "its", "they") for word in words)
 
 
+def _is_fragment(sentence: Sentence) -> bool:
+    """A few words that are no sentence, behind one that is: "Back to UTC."; "Ids only."."""
+    return 1 < len(sentence.text.split()) <= 3 and not _hits(plain(sentence.text), tuple(lexicon.vetoes()))
+
+
+def _is_head(sentence: Sentence) -> bool:
+    """A lone command or name before the sentence that speaks of it."""
+    bare = sentence.text.rstrip(".!")
+    return (bare.startswith("`") and bare.endswith("`")) or (
+        len(bare.split()) <= 2 and re.search(r"[/._-]|[A-Z]{2}|\d", bare) is not None and _is_fragment(sentence)
+    )
+
+
 def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> Iterator[Found]:
     """Whatever else a user says when he refuses a call is why, or what to do in its place. Only if nothing better was found."""
     for n, sentence in enumerate(own):
@@ -135,7 +155,7 @@ def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> I
         core = plain(without_lead(sentence.text))
         hits = _hits(core, tuple(lexicon.vetoes())) - {"task"}
         if len(_WORD.findall(core)) >= 5 and not hits and not re.match(r"(?:i|of course|you|it|that|this)\b", core):
-            yield _made(sentence, at, _Judged("correction", 0.55, "reason"))
+            yield _made(sentence, at, _Judged("constraint", 0.55, "reason"))
 
 
 _FINE = re.compile(
@@ -155,11 +175,11 @@ def _agreed(sentence: Sentence, reply: str) -> Iterator[tuple[Sentence, _Judged]
 
 
 def _ironic(own: Sequence[Sentence]) -> frozenset[int]:
-    """A joke and what goes with it."""
+    """A joke, and what goes with it: what a lone "lol" is about, and a few words that go on with it."""
     found = [n for n, one in enumerate(own) if _hits(plain(one.text), ("sarcasm",))]
-    beside = [n + by for n in found for by in (-1, 0, 1)]
-    serious = re.compile(r"(?:srsly|seriously|anyway|ok|but|now)\b", re.IGNORECASE)
-    return frozenset(n for n in beside if 0 <= n < len(own) and (n in found or not serious.match(own[n].text)))
+    before = [n - 1 for n in found if n and len(own[n].text.split()) <= 3]
+    after = [n + 1 for n in found if n + 1 < len(own) and len(own[n + 1].text.split()) <= 5]
+    return frozenset((*found, *before, *after))
 
 
 def _is_joke(own: Sequence[Sentence]) -> bool:
@@ -307,7 +327,7 @@ def _request(sentence: Sentence) -> Sentence:
 def _may_carry(sentence: Sentence) -> bool:
     sentence = _request(sentence)
     words = plain(sentence.text)
-    hits = _hits(words, ("question", "hypothetical", "others", "sarcasm"))
+    hits = _hits(words, ("question", "hypothetical", "others", "sarcasm", "idle"))
     return not hits and len(_WORD.findall(words)) >= 3 and not sentence.text.rstrip().endswith("?")
 
 

@@ -52,15 +52,23 @@ def kind_of(key: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
     last = _last_part(key)
     named = next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
-    if named or is_look(last):
+    if named or is_look(last) or last.startswith(("git ", "gh ", "ssh ")):
         return named
     said: dict[str, list[str]] = lexicon.table("tools")["says"]
     words = [word.rpartition("/")[2] for word in last.split()[:4] if not word.startswith("-")]
     return next((kind for word in words for kind, names in said.items() if word in names), "")
 
 
+_PARTS = re.compile(r"""((?:"[^"]*"|'[^']*'|[^"';&|]|&(?!&)|\|(?!\|))*)(?:&&|;|\|\||$)""")
+
+
+def parts(key: str) -> list[str]:
+    """The commands in one line; what stands in quotes is not looked into."""
+    return [found[1].strip() for found in _PARTS.finditer(key) if found[1].strip()] or [key]
+
+
 def _last_part(key: str) -> str:
-    return re.split(r"\s*(?:&&|;)\s*", key)[-1]
+    return parts(key)[-1]
 
 
 def is_narrow(key: str) -> bool:
@@ -70,7 +78,7 @@ def is_narrow(key: str) -> bool:
 
 
 def is_look(key: str) -> bool:
-    return all(lexicon.pattern("tools", "look", "only").match(part) for part in re.split(r"\s*(?:&&|;|\|\|?)\s*", key) if part)
+    return all(lexicon.pattern("tools", "look", "only").match(part) for part in parts(key))
 
 
 _WORKS = {
@@ -187,8 +195,8 @@ def _paths(steps: Sequence[Step]) -> list[str]:
 
 def _prepared(failed: str, passed: str) -> list[str]:
     """What the passing command does before the one that failed: `docker compose up -d db && make migrate`."""
-    parts = re.split(r"\s*(?:&&|;)\s*", passed)
-    return [" && ".join(parts[:-1])] if len(parts) > 1 and parts[-1] == failed else []
+    each = parts(passed)
+    return [" && ".join(each[:-1])] if len(each) > 1 and each[-1] == failed else []
 
 
 def _ran(steps: Sequence[Step]) -> list[str]:
