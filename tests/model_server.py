@@ -273,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps({"choices": "x", "content": {"a": 1}, "usage": []}).encode())
 
     def act_wrong_types(self) -> None:
-        wrong = [None, 7, "x", [], insight(text=7), insight(quote=None), insight(seq={"a": 1}), insight(type="close")]
+        wrong: Insights = [None, 7, "x", [], insight(text=7), insight(quote=None), insight(seq={"a": 1}), insight(type="close")]
         self._send(self._words({"insights": [*wrong, insight(text="the good one", confidence="high")]}))
 
     def act_no_list(self) -> None:

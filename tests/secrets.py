@@ -158,6 +158,12 @@ def planted() -> list[Planted]:
         _one("login call", 'smtp.login("me@example.org", "{}")', "mail-pw-77"),
         _one("typed python", 'api_key: str = "{}"', some(LETTERS, 28)),
         _one("age", "age key: {}", "AGE-SECRET-KEY-1" + some("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58).upper()),
+        _one("table", "| user | me |\n| password | {} |", "Abc123xyz"),
+        _one("another language", "la contraseña: {}", "Hola1234"),
+        _one("documented example", "AWS_SECRET_ACCESS_KEY={}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY"),
+        _one("plain hex", "X-Api-Key: {}", "0123456789abcdef" * 2),
+        _one("words with dashes", "POSTGRES_PASSWORD: {}", "fake-secret-pw"),
+        _one("secret in quotes", "secret = '{}'", "topsecretvalue"),
         _one("sentry", "SENTRY_DSN=https://{}@o1.ingest.sentry.io/2", some(HEX, 32)),
     ]
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from dreamkeep.config import load
 from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
-from dreamkeep.dream.chunks import chunks
-from dreamkeep.dream.clean import clean, clean_turns
+from dreamkeep.dream.chunks import clean_chunks
+from dreamkeep.dream.clean import clean
 from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven, Usage
 from dreamkeep.dream.http import wait_told
 from dreamkeep.dream.model import Model, model
@@ -355,7 +355,7 @@ def test_none_of_the_planted_secrets_reaches_the_server(server: Server, name: st
     asked = backend(server, name)
     turns = secret_session()
     tasks = (TaskGiven("t-1", PLANTED[0].text, (("decision", PLANTED[1].text),)),)
-    for piece in chunks(clean_turns(turns), size):
+    for piece in clean_chunks(turns, size):
         asked.backfill(stretch(*piece)._replace(tasks=tasks, title=PLANTED[2].text, cwd=f"/x/{PLANTED[4].secrets[0]}"))
     sent = b"\n".join(server.received)
     said = json.dumps(sent.decode("utf-8", "replace"))
@@ -388,7 +388,7 @@ def test_a_secret_over_the_border_of_two_messages_does_not_reach_the_server(serv
     ]
     asked = backend(server)
     for size in (500, 700, 900, 3000):
-        for piece in chunks(clean_turns(turns), size):
+        for piece in clean_chunks(turns, size):
             asked.backfill(stretch(*piece))
     sent = b"\n".join(server.received)
     assert token.encode() not in sent and token[:20].encode() not in sent and token[20:].encode() not in sent
@@ -734,6 +734,21 @@ def test_a_command_works_in_the_folder_it_is_given(script: Callable[[str], list[
     place.mkdir()
     command(script(program), folder=str(place)).backfill(ONE)
     assert (tmp_path / "cwd").read_text() == str(place)
+
+
+def test_whoever_is_asked_but_our_own_rules_gets_chunks_without_secrets() -> None:
+    """Also a backend that somebody plugged in."""
+    from dreamkeep.dream.parts import assemble
+
+    class Mine:
+        def backfill(self, given: Given) -> list[Any]:
+            return []
+
+    config = load(b'[dream.model]\nmodel = "m"\nkey_env = "TEST_KEY"\ncommand = ["x"]', {})
+    for chosen in (Mine(), "openai", "anthropic", "command"):
+        _, parts = assemble(chosen, config, QuietHost(), {"TEST_KEY": KEY}, "/")
+        [piece] = parts.chunks([turn(1, "DB_PASSWORD=hunter22x")], 1000)
+        assert piece[0].messages[0].text == f"DB_PASSWORD={MARK}"
 
 
 # -- fields

@@ -38,7 +38,7 @@ def test_a_planted_secret_is_masked_and_the_words_around_it_stay(one: Planted) -
 def test_it_is_masked_inside_json_too(one: Planted) -> None:
     import json
 
-    text, _ = redact(json.dumps({"type": "tool", "output": one.text}))
+    text, _ = redact(json.dumps({"type": "tool", "output": one.text}, ensure_ascii=False))
     assert not any(json.dumps(secret)[1:-1] in text for secret in one.secrets), text
 
 

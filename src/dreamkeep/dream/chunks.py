@@ -8,7 +8,7 @@ A turn that is too long is cut inside: each part has its prompt again, as `known
 the next part, with some of them twice, so that no sentence is lost at a cut. So every message is in at least one chunk where it
 is not `known`, and all words of user and assistant are.
 
-Cut after cleaning (clean.py): a cut through a secret would hide it.
+What leaves this machine is cleaned before it is cut (`clean_chunks`): a cut through a secret would hide it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dreamkeep.dream.budget import estimate
+from dreamkeep.dream.clean import clean_turns
 from dreamkeep.dream.given import Said, TurnGiven
 
 #: What a message costs besides its words.
@@ -47,6 +48,11 @@ def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven,
         current += coming
         waiting = []
     return [*done, tuple(current)] if current else done
+
+
+def clean_chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven, ...]]:
+    """The same without secrets: masked first, cut second."""
+    return chunks(clean_turns(turns), max_tokens)
 
 
 def _context(turn: TurnGiven, most: int) -> TurnGiven:

@@ -72,6 +72,11 @@ class Model:
         )
         return Answer(found.proposals, usage, found.dropped)
 
+    @property
+    def spent(self) -> Usage:
+        """All that was spent so far, also on calls that gave nothing."""
+        return self._budget.spent
+
     def estimate(self, given: Given) -> Usage:
         """What `backfill` will likely cost. Asks nobody."""
         body = self._asked.body(prompt(clean(given, self._asked.secrets)[0], self._host.random))

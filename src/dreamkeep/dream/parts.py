@@ -23,11 +23,12 @@ def assemble(backend: Any, config: Config, host: Host, environment: Mapping[str,
 
     `folder`: where a command works, if the backend is one.
     """
-    from dreamkeep.dream.chunks import chunks
+    from dreamkeep.dream.chunks import chunks, clean_chunks
     from dreamkeep.dream.consolidate import loss
 
     name, chosen = _backend(backend, config, host, environment, folder)
-    return name, Parts(chosen, consolidate, chunks, redacted, loss)
+    # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
+    return name, Parts(chosen, consolidate, chunks if name == RULES else clean_chunks, redacted, loss)
 
 
 def _backend(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> tuple[str, Any]:

@@ -20,12 +20,14 @@ _KEYS = (
 )
 #: In lower case; plain words only, which is what the engine searches fast.
 _WORD = re.compile(
-    "password|passwort|passwd|passphrase|passcode|secret|token|credential|pass|pwd|pw|authorization|auth|bearer|jwt|cookie|otp|key"
+    "password|passwort|passwd|passphrase|passcode|contraseña|mot de passe|senha|пароль|密码|パスワード"
+    "|secret|token|credential|pass|pwd|pw|authorization|auth|bearer|jwt|cookie|otp|key"
     "|signature|sig|sid|session|code"
 )
 #: These may stand inside a longer word (`mypassword`, `authtoken`).
 _INSIDE = {
     **dict.fromkeys(("password", "passwort", "passwd", "passphrase", "passcode", "secret"), STRONG),
+    **dict.fromkeys(("contraseña", "mot de passe", "senha", "пароль", "密码", "パスワード"), STRONG),
     **dict.fromkeys(("token", "credential"), KEYISH),
 }
 _ALONE = {
@@ -53,7 +55,7 @@ _BEHIND = re.compile(
     r"""(?P<tail>[A-Za-z0-9_\-.]{0,40}+)
     (?P<close>[\\"'`\])*]{0,6}+)
     (?P<between>
-        [ \t]{0,8}+(?::=|=>|===?|!=|=|:|,)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
+        [ \t]{0,8}+(?::=|=>|===?|!=|=|:|：|,|\|)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
       | [ \t]{1,4}+(?:(?:for|to|of|on|in)[ \t]{1,4}+(?:the[ \t]{1,4}+)?[\w.\-@/]{1,40}+[ \t]{1,4}+){0,2}
         (?:is|was|equals)(?:[ \t]{1,4}+(?:now|set[ ]to|just|still))?:?[ \t*]{1,6}+
       | [ \t]{1,8}+
@@ -75,9 +77,13 @@ _PLACEHOLDER = re.compile(
     r"|required|optional|enabled|disabled|string|str|int|integer|bytes|bool|boolean|object|any|unknown|text|varchar|secretstr"
     r"|redacted|hidden|masked|removed|omitted|password|passwd|pass|pwd|secret|token|key|value|apikey|api_key|credentials?"
     r"|username|user|changeme|change[_-]me|replace[_-]?me|bearer|basic|auth|jwt|hs256|rs256|es256|sha256|sha512|md5|bcrypt"
-    r"|argon2|base64|utf-?8|oauth2?|(?:u?int|bytes|float|[uif])\d+"
-    r"|(?:your|my|the|an?|some|insert|enter|example|dummy|sample|fake)[_\- ].*"
-    r"|your[_\- ]?(?:own|password|token|key|secret|api).*|.*[_\-]here|.*example.*|placeholder.*|<.*>?)",
+    r"|argon2|base64|utf-?8|oauth2?|(?:u?int|bytes|float|[uif])\d+|<.*>?)",
+    re.I | re.S,
+)
+#: To be filled in, by its words; with a digit in it, it may be filled in already.
+_FILL_IN = re.compile(
+    r"(?:your|the|an?|some|insert|enter|example)[_\- ]\D*|your(?:own|password|token|key|secret|api)\D*|\D*[_\-]here"
+    r"|(?:example|placeholder|dummy)[a-z_\- ]*",
     re.I | re.S,
 )
 _REFERENCE = re.compile(
@@ -259,7 +265,9 @@ def _secret(strength: str, case: _Case) -> bool:
     if refers(value, quoted=case.quoted) or _names_itself(case):
         return False
     if "," in case.between:
-        return case.quoted and case.between == ", " and machine_made(value)
+        return strength != WEAK and case.quoted and case.between == ", " and machine_made(value)
+    if "|" in case.between:  # a table
+        return strength != WEAK and case.between.startswith(" ") and case.between.endswith(" ") and machine_made(value)
     if "\n" in case.between:
         return not case.quoted and random_looking(value)
     if case.between.strip() == "":
@@ -296,7 +304,8 @@ def _password(case: _Case) -> bool:
     if case.environment:
         return len(value) >= 3 and not _PATH.fullmatch(value)
     if "secret" in lower_name and "pass" not in lower_name:
-        return machine_made(value) or (mixed and len(value) >= 6 and runs(value) < 4.5)
+        plain = case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum()
+        return machine_made(value) or plain or (mixed and len(value) >= 6 and runs(value) < 4.5)
     if said or "!" in case.between:
         return mixed and len(value) >= 6
     if case.quoted:
@@ -325,7 +334,8 @@ def _names_itself(case: _Case) -> bool:
         return True
     if _mixed(case.value) and runs(case.value) < 4:
         return False
-    return not case.quoted and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
+    name_like = not case.quoted and re.fullmatch(r"[A-Za-z_]\w*;?", case.value)
+    return bool(name_like) and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
 
 
 def _plain(name: str) -> str:
@@ -337,6 +347,8 @@ def _plain(name: str) -> str:
 
 def refers(value: str, *, quoted: bool = False) -> bool:
     """It stands for something else: a variable, a call, a file, a type, a place to fill in."""
+    if _FILL_IN.fullmatch(value) and runs(value) > 3:
+        return True
     if _REFERENCE.match(value) or _PLACEHOLDER.fullmatch(value) or _DATE.fullmatch(value):
         return not (value.isdigit() and len(value) >= 6)
     if not quoted and ("(" in value or "{" in value or "==" in value.rstrip("=") or _DOTTED.fullmatch(value)):
@@ -354,9 +366,11 @@ def machine_made(value: str) -> bool:
     """Near a word that says so: eight signs with letters and digits are enough."""
     if len(value) < 8 or not re.search(r"[A-Za-z]", value) or re.search(r"\s", value) or _WORDY.fullmatch(value):
         return False
+    if re.fullmatch(r"(?:0x)?[0-9a-fA-F]{24,}", value):
+        return True
     digits = sum(c.isdigit() for c in value)
     if digits:
-        return runs(value) < 4 or (len(value) >= 16 and digits >= 4 and runs(value) < 5)
+        return runs(value) < 4 or (len(value) >= 16 and digits >= 4 and runs(value) < 5) or (digits >= 4 and value.isalnum())
     return len(value) >= 20 and runs(value) < 3.2 and not re.search(r"[.\[\](){}]", value)
 
 
