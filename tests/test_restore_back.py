@@ -93,14 +93,15 @@ def test_real_sessions_read_the_same_after_conversion_to_every_agent(agent: str,
 
 
 def _story(store: Store, session: str) -> Story:
-    return story(store, session)
+    messages = store.messages(session)
+    return story(store, session, lambda: messages)
 
 
 def converted(keep: Keep, sessions: list[str], tmp_path: Path) -> None:
     assert sessions
     for session in sessions:
         known = keep._ask(partial(_story, session=session))
-        said, _ = talk.plain(known.summary, known.messages, known.about)
+        said, _ = talk.plain(known.summary, known.messages(), known.about)
         for to in CONVERTED:
             place = tmp_path / f"{to} {abs(hash(session))}"
             done = keep.restore(session, to, home=place / "home", convert=True)

@@ -36,6 +36,8 @@ class Stat(NamedTuple):
     links: int
     is_folder: bool
     mode: int
+    #: Neither a folder nor a pipe, a socket or a device.
+    is_file: bool = True
 
 
 class Entry(NamedTuple):
@@ -142,7 +144,8 @@ class Host(Protocol):
 
 
 def _stat(s: os.stat_result) -> Stat:
-    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, (s.st_mode & 0o170000) == 0o040000, s.st_mode & 0o7777)
+    kind = s.st_mode & 0o170000
+    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, kind == 0o040000, s.st_mode & 0o7777, kind == 0o100000)
 
 
 def _name(entry: Entry) -> str:
@@ -268,7 +271,8 @@ class RealHost:
         return open(path, "rb", buffering=1 << 18)
 
     def open_read(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Not to wait for whoever might write into a pipe; of a file it means nothing.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def open_append(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)

@@ -23,7 +23,10 @@ def _repository(host: Host, cwd: str) -> tuple[str, str]:
     at = cwd
     while True:
         git = f"{at.rstrip('/')}/.git"
-        found = host.stat(git)
+        try:
+            found = host.stat(git)
+        except OSError:
+            found = None  # a folder that we may not look into, or no name that could be one: what is above it may tell
         if found is not None:
             try:
                 root, folder = (at, git) if found.is_folder else _worktree(host, at, git)

@@ -108,6 +108,13 @@ def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:
         yield from found
 
 
+def grown(host: Host, folder: str, name: str, generation: int) -> Iterator[bytes]:
+    """The bytes of a generation that took nothing over from the one before it, such as the first: in bounded memory."""
+    for _, body, found in _frames(host, folder, _owners(host, folder, (name,))):
+        if body["gen"] == generation:
+            yield from found
+
+
 def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
     """Each frame of some sources, with its own lines as bytes that end as they did; and where a generation begins, one without.
 

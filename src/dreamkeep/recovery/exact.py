@@ -2,13 +2,13 @@
 
 As long as a file only grows it has one generation. If the newest is poorer than an earlier one, because the file shrank, was
 blanked or replaced, the richest is chosen (by the bytes that are no blanks and NULs), unless the agent itself says that it was
-meant: Hermes WebUI notes clears, undos and compactions in its document. Bytes are checked against what was journaled with them.
+meant: Hermes WebUI notes clears, undos and compactions in its document. Bytes are checked against what was journaled with them;
+of a journal with holes nobody knows what else was in it, so nothing of it is called exact.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,20 +16,21 @@ from zlib import crc32
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED, discovery
+from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.errors import Failed, NotFound, Unsupported
+from dreamkeep.event import Kind
 from dreamkeep.host import Host
-from dreamkeep.recovery.back import claude, codex
+from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
 from dreamkeep.recovery.put import Pieces
+from dreamkeep.recovery.where import Home, place
 from dreamkeep.session.summary import Summary
 
 _NOTHING = b" \t\r\n\0"
 #: Files up to this size are held in memory together.
 _SMALL = 1 << 20
+#: How a frame `journal.mended` says that what was missing was captured again.
+_AGAIN = "recaptured"
 _ZST = ".zst"
-#: Folders by which an agent's own place is known when it was somewhere else than in a home.
-_ANCHORS = {"codex": ("/archived_sessions/", "/sessions/"), "copilot": ("/session-state/",), "kimi": ("/sessions/",)}
-_STATE_DB = "state.db"
 _TRANSCRIPTS = ("main", "subagent")
 #: In a document of Hermes WebUI: what changes when less is meant.
 _MEANT = ("clear_generation", "intentional_shrink_generation", "truncation_watermark", "compression_anchor_message_key")
@@ -56,9 +57,12 @@ class Database(NamedTuple):
 
 
 class Found(NamedTuple):
+    """`lost`: how many events of its journal can't be read any more."""
+
     files: tuple[File, ...]
     databases: tuple[Database, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    lost: int
 
 
 def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
@@ -68,8 +72,22 @@ def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
     return dict(sorted(own.items(), key=lambda pair: (pair[1].get("role") in _TRANSCRIPTS, pair[1]["path"])))
 
 
-def find(host: Host, folder: str, summary: Summary, home: str | None, generation: int | None) -> Found:
-    files, databases, notes = [], [], []
+def lost(host: Host, folder: str) -> int:
+    """How many events are gone from a journal, and were not captured again. An end that can't be read may be one, too."""
+    mended: set[Mended] = set()
+    reading = Reading(host, folder, heads=True)
+    for frame in reading:
+        if frame["kind"] == Kind.JOURNAL_MENDED and frame["body"].get("how") == _AGAIN:
+            mended.update(mended_by(frame))
+    holes = [fault for fault in with_mended(reading.faults, mended) if fault.kind in HOLES and not fault.mended]
+    unread = reading.tail is not None and reading.tail.size > 0
+    return unread + sum(span.last - span.first + 1 for fault in holes for span in fault.missing)
+
+
+def find(host: Host, folder: str, summary: Summary, home: Home, generation: int | None) -> Found:
+    files: dict[str, File] = {}
+    databases: dict[str, Database] = {}
+    notes: list[str] = []
     known = sources(host, folder, summary.agent)
     versions = _Versions(host, folder, summary, generation, known)
     for name, about in known.items():
@@ -82,10 +100,41 @@ def find(host: Host, folder: str, summary: Summary, home: str | None, generation
             notes.append(f"Not restored: {problem}")
             continue
         if about.get("form") == ROWS:
-            databases.append(Database(path, _rows(host, folder, name)))
+            database = Database(path, _rows(host, folder, name))
+            databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
-            files.append(file)
-    return Found(tuple(files), tuple(databases), tuple(notes))
+            if not home.named and path != about["path"]:
+                notes.append(f"{about['path']}: none of {summary.agent}'s places, so it goes to {path}")
+            if file.path in files:
+                file, note = _richer(files[file.path], file)
+                notes += note
+            files[file.path] = file
+    return Found(tuple(files.values()), tuple(databases.values()), tuple(notes), lost(host, folder))
+
+
+def _how_many(database: Database) -> int:
+    return sum(map(len, database.rows.values()))
+
+
+def _richer(one: File, other: File) -> tuple[File, list[str]]:
+    """Two files that were captured from different places, for the one that they go to."""
+    small, large = sorted((one, other), key=lambda file: file.size)
+    if _begins_with(large.pieces, small.pieces):
+        return large, []
+    told = f"it was captured from two places, and they differ: the larger one, {large.size} bytes, is restored"
+    return large, [f"{large.path}: {told}, not the other, {small.size} bytes."]
+
+
+def _begins_with(long: Pieces, short: Pieces) -> bool:
+    """Whether one is the beginning of the other, however they are cut into pieces."""
+    there, held = iter(long()), b""
+    for piece in short():
+        while len(held) < len(piece) and (more := next(there, None)) is not None:
+            held += more
+        if not held.startswith(piece):
+            return False
+        held = held[len(piece) :]
+    return True
 
 
 # -- which version
@@ -142,7 +191,8 @@ class _Versions:
         form = str(self._known[name].get("form") or "")
         path = path.removesuffix(_ZST) if form == LINES_ZST else path  # the client reads both; its own packing is not captured
         chosen, held = self._held.get(name, (newest, None))
-        pieces: Pieces = partial(rejoin.rejoined, self._host, self._folder, name) if held is None else partial(iter, held)
+        whole: Pieces = partial(rejoin.grown, self._host, self._folder, name, chosen)
+        pieces: Pieces = whole if held is None else partial(iter, held)
         _check(pieces, words[chosen], path)
         return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset)
 
@@ -174,56 +224,6 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
         )
 
 
-# -- where to
-
-
-def place(path: str, role: str, summary: Summary, home: str | None) -> str:
-    """Without `home` where it was; else at the same place of the agent's folders there."""
-    if home is None:
-        if "\ufffd" in path:
-            raise Unsupported("its path was no UTF-8, and can't be made again", where=path, next="Restore into --home DIR.")
-        return path
-    found = _moved(summary.agent, path, home) or (_named(summary, home) if role == "main" else None)
-    if found is None or ".." in found.split("/"):
-        raise Unsupported(
-            "it was in none of its agent's own places, so none can be told for it below --home",
-            where=path,
-            next="Restore it without --home, to where it was.",
-        )
-    return found
-
-
-def _moved(agent: str, path: str, home: str) -> str | None:
-    homes = discovery(agent).homes(home, {})
-    for known in homes:
-        at = path.rfind(f"{known[len(home) :]}/")
-        if at >= 0:
-            return known + path[at + len(known) - len(home) :]
-    for known in homes:
-        last = f"/{os.path.basename(known)}/"
-        if last in path:
-            return known + path[path.rfind(last) + len(last) - 1 :]
-    for anchor in _ANCHORS.get(agent, ()):
-        if anchor in path:
-            return homes[0] + path[path.rfind(anchor) :]
-    if os.path.basename(path) == _STATE_DB:
-        return f"{homes[0]}/{_STATE_DB}"
-    return None
-
-
-def _named(summary: Summary, home: str) -> str | None:
-    """A transcript that lay anywhere: where its agent would have put it."""
-    place = discovery(summary.agent).homes(home, {})[0]
-    started = summary.started_at or "1970-01-01T00:00:00.000000Z"
-    if summary.agent == "claude":
-        return f"{place}/{claude.folder(summary.cwd)}/{summary.native_id}.jsonl"
-    if summary.agent == "codex":
-        return f"{place}/{codex.path(started, summary.native_id)}"
-    if summary.agent == "hermes-webui":
-        return f"{place}/{summary.native_id}.json"
-    return None
-
-
 # -- rows
 
 
@@ -249,4 +249,4 @@ def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:
     return there + gap + b"".join(line if line.endswith(b"\n") else line + b"\n" for line in new)
 
 
-__all__ = ["SHARED", "Database", "File", "Found", "find", "place", "sources", "union"]
+__all__ = ["SHARED", "Database", "File", "Found", "find", "lost", "sources", "union"]

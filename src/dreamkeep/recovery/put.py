@@ -5,7 +5,7 @@
     exactly our bytes                   nothing
     the beginning of our bytes          set aside in the keep, then replaced in one step
     nothing but blanks and NULs         the same
-    anything else                       refused, and nothing is touched
+    anything else                       refused, and not touched
 
 What is written is read again. While a file is replaced, a handle on the old one stays open: what somebody wrote to it meanwhile
 is set aside, too, and told.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from dreamkeep.capture.content import Content, File
-from dreamkeep.errors import Failed
+from dreamkeep.errors import Failed, NoSpace, NotDurable, from_os
 from dreamkeep.host import Host, make_folders, write_all
 
 ABSENT, SAME, PREFIX, BLANK, OTHER = "absent", "same", "prefix", "blank", "other"
@@ -43,10 +43,22 @@ def judge(host: Host, path: str, pieces: Pieces) -> str:
     """What is there now, next to what is to be there."""
     at = host.stat(path)
     if at is None:
+        _check_above(host, path)
         return ABSENT
-    if at.is_folder:
+    if not at.is_file:
         return OTHER
     return judge_content(File(host, path), pieces)
+
+
+def _check_above(host: Host, path: str) -> None:
+    """What is above it is a folder, or can become one."""
+    above = os.path.dirname(path)
+    while above and (at := host.stat(above)) is None and above != os.path.dirname(above):
+        above = os.path.dirname(above)
+    if above and at and not at.is_folder:
+        raise Failed(
+            "a file is where a folder has to be", where=above, next="Move it away, or restore into another place with --home DIR."
+        )
 
 
 def judge_content(content: Content, pieces: Pieces) -> str:
@@ -78,10 +90,19 @@ def _blocks(content: Content) -> Iterator[bytes]:
 
 def refusal(path: str) -> Failed:
     return Failed(
-        "something else is there, which may hold more than what would be restored; nothing was touched",
+        "something else is there, which may hold more than what would be restored; it was not touched",
         where=path,
         next="Look at it; then move it away, or restore into another place with --home DIR.",
     )
+
+
+def trouble(problem: OSError, path: str) -> NotDurable:
+    """What the operating system refused, while a file was looked at or put back."""
+    named = str(problem.filename or path)
+    found = from_os(problem, "restoring", path if named.startswith(path) else named)
+    if isinstance(found, NoSpace):
+        return found
+    return type(found)(found.what, where=found.where, next="See to that place, or restore into another one with --home DIR.")
 
 
 def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> Placed:
@@ -94,29 +115,34 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
     if verdict == SAME:
         return Placed(path, UNCHANGED, size)
     make_folders(host, os.path.dirname(path))
-    kept = ""
+    kept, ours = "", True
     if verdict == ABSENT:
-        _publish(host, path, pieces)
+        ours = _publish(host, path, pieces)
     else:
         kept = _replace(host, path, pieces, aside, verdict, over)
     if judge(host, path, pieces) != SAME:
+        if not ours:
+            raise refusal(path)  # it appeared meanwhile
         raise Failed(
             "what was written does not read back as it should",
             where=path,
             next="Somebody writes there at the same time, or the disk is failing: run it again, and `dreamkeep doctor`.",
         )
-    return Placed(path, REPLACED if kept else CREATED, size, kept)
+    return Placed(path, REPLACED if kept else CREATED if ours else UNCHANGED, size, kept)
 
 
-def _publish(host: Host, path: str, pieces: Pieces) -> None:
+def _publish(host: Host, path: str, pieces: Pieces) -> bool:
+    """False when somebody else was first."""
     temp = _staged(host, path, pieces)
     try:
         host.link(temp, path)
-    except FileExistsError as problem:
-        raise refusal(path) from problem  # it appeared meanwhile
+        ours = True
+    except FileExistsError:
+        ours = False
     finally:
         host.remove(temp)
     host.sync_folder(os.path.dirname(path))
+    return ours
 
 
 def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, over: bytes | None) -> str:
@@ -159,7 +185,8 @@ def set_aside(host: Host, handle: int, size: int, aside: str) -> None:
             yield block
             at += len(block)
 
-    _publish(host, aside, blocks)
+    if not _publish(host, aside, blocks):
+        raise FileExistsError(17, "its name is taken", aside)
 
 
 def _staged(host: Host, path: str, pieces: Pieces) -> str:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.capture.content import Unpacked
-from dreamkeep.capture.sources import AGENTS, LINES_ZST, SHARED, discovery
+from dreamkeep.capture.sources import AGENTS, LINES_ZST, SHARED
 from dreamkeep.errors import BadUsage, NotFound, Unsupported
 from dreamkeep.host import Host, read_file
 from dreamkeep.index.store import Store
@@ -26,12 +28,21 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import beside, exact, put, statedb
 from dreamkeep.recovery.back import claude, codex, gemini, hermes, hermes_webui, talk
 from dreamkeep.recovery.beside import File
+from dreamkeep.recovery.where import Home, other_home
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
 #: Agents for which sessions of others are converted.
 CONVERTED = ("claude", "codex", "gemini", "hermes", "hermes-webui")
 _RESUMES = {"claude": claude.resume, "codex": codex.resume, "gemini": gemini.resume, "hermes": hermes.resume}
+#: Variables by which an agent looks elsewhere than in its home.
+_MOVED_BY = {
+    "claude": ("CLAUDE_CONFIG_DIR",),
+    "codex": ("CODEX_HOME",),
+    "gemini": ("GEMINI_CLI_HOME",),
+    "hermes": ("HERMES_HOME",),
+}
+_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _ZST = ".zst"
 
 
@@ -39,18 +50,17 @@ class Story(NamedTuple):
     """What the index knows: the session, and its subagents' sessions below it."""
 
     summary: Summary
-    messages: list[Message]
+    #: Asked for only to convert them: a long session's words need not be held to copy its bytes.
+    messages: Callable[[], list[Message]]
     about: Mapping[str, Any]
     subagents: list[Summary]
 
 
 class Wish(NamedTuple):
-    """`home`: the home folder that is meant; `named`: whether the user named it. `cwd`: for conversions another folder."""
+    """`cwd`: for conversions another folder."""
 
     to: str
-    home: str
-    named: bool
-    environment: Mapping[str, str]
+    home: Home
     generation: int | None = None
     convert: bool = False
     cwd: str = ""
@@ -62,6 +72,7 @@ class _Rows(NamedTuple):
     sessions: list[Mapping[str, Any]]
     messages: list[Mapping[str, Any]]
     exact: bool
+    damaged: bool = False
 
 
 class _Plan(NamedTuple):
@@ -72,14 +83,16 @@ class _Plan(NamedTuple):
     lost: Counter[str]
     notes: list[str]
     exact: bool
+    #: The home folder it lies in, where the agent does not look by itself; "" when it does.
+    home: str
 
 
-def story(store: Store, session: str) -> Story:
+def story(store: Store, session: str, messages: Callable[[], list[Message]]) -> Story:
     with store.reading():
         summary = store.session(session)
         assert summary is not None, "the caller has resolved the id"
         about = json.loads(store.state(session))
-        return Story(summary, store.messages(session), about, _subagents(summary, store.sessions(agent=summary.agent)))
+        return Story(summary, messages, about, _subagents(summary, store.sessions(agent=summary.agent)))
 
 
 def _subagents(summary: Summary, all_: list[Summary]) -> list[Summary]:
@@ -99,13 +112,18 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
     if wish.to not in AGENTS:
         raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known are: {', '.join(AGENTS)}.")
     plan = _plan(host, root, told, wish)
+    if plan.cwd and not _is_here(host, plan.cwd):
+        plan.notes.append(f"{plan.cwd} is not on this machine; a converted session goes on in the folder that --cwd names.")
     _check(host, plan)
     shown = [_put(host, root, file, wish.dry_run) for file in plan.files]
     for rows in plan.rows:
-        done = statedb.put_rows(host, rows.path, rows.sessions, rows.messages, dry_run=wish.dry_run)
+        done = _put_rows(host, rows, wish.dry_run)
         plan.lost.update(done.lost)
         exactly = rows.exact and not +done.lost
-        shown.append({"path": rows.path, "bytes": done.size, "exact": exactly, "action": done.action, "rows": done.added})
+        about = {"damaged": True} if rows.damaged else {}
+        shown.append(
+            {"path": rows.path, "bytes": done.size, "exact": exactly, "action": done.action, "rows": done.added, **about}
+        )
     return {
         "session": told.summary.id,
         "to": wish.to,
@@ -121,17 +139,26 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
 
 
 def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
+    notes: list[str] = []
     if told.summary.agent == wish.to and not wish.convert:
         plan = _exact(host, root, told, wish)
         if plan is not None:
             return plan
+        notes.append(
+            f"None of {wish.to}'s own files or rows of it are in the journal, only what was said: converted, as a new session."
+        )
     if wish.to not in CONVERTED:
         raise Unsupported(
             f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can for: {', '.join(CONVERTED)}."
         )
     if wish.generation is not None:
         raise BadUsage("a generation is one of a file of that agent", where="--generation", next="Leave it out.")
-    return _converted(host, told, wish)
+    holes = _holes(told.summary, exact.lost(host, f"{root}/{folder_of(told.summary.id)}"))
+    return _converted(host, told, wish, notes, holes)
+
+
+def _holes(summary: Summary, lost: int) -> list[str]:
+    return [f"{summary.id}: {lost} events of its journal can't be read any more. `dreamkeep audit` tells more."] if lost else []
 
 
 # -- byte for byte
@@ -139,44 +166,50 @@ def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
 
 def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
     """None when nothing of it was captured from files: then its messages are all there is."""
-    home = wish.home if wish.named else None
     files: list[File] = []
     rows: dict[str, _Rows] = {}
     notes: list[str] = []
+    whole = True
     # Subagents first: when the session itself appears, all of it is there.
     for summary in [*reversed(told.subagents), told.summary]:
         own = summary is told.summary
-        found = exact.find(host, f"{root}/{folder_of(summary.id)}", summary, home, wish.generation if own else None)
+        found = exact.find(host, f"{root}/{folder_of(summary.id)}", summary, wish.home, wish.generation if own else None)
         if own and not found.files and not found.databases:
             return None
-        notes += found.notes
+        notes += [*found.notes, *_holes(summary, found.lost)]
+        whole = whole and not found.lost
         for file in found.files:
-            files.append(_file(host, file, summary))
+            files.append(_file(host, file, summary, found.lost))
             notes += _told(file)
         for database in found.databases:
-            _add_rows(rows, database, summary)
+            _add_rows(rows, database, summary, found.lost)
     if wish.generation is not None and not any("generation" in file.about for file in files):
         raise NotFound("its files were never rewritten: there is one generation", where="--generation", next="Leave it out.")
-    plan = _Plan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, True)
+    if wish.cwd:
+        notes.append("--cwd is for converted sessions; this one goes on in its own folder.")
+    last = [*(file.path for file in files), *rows][-1]
+    plan = _Plan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
+    plan = plan._replace(home=wish.home.path if wish.home.named else other_home(wish.to, last, wish.home))
     if wish.to == "gemini":
-        return plan._replace(files=beside.owned(host, plan.files, told.summary.cwd, wish.named))
+        return plan._replace(files=beside.owned(host, plan.files, told.summary.cwd, wish.home.named))
     return plan._replace(files=beside.listed(host, plan.files)) if wish.to == "hermes-webui" else plan
 
 
-def _file(host: Host, file: exact.File, summary: Summary) -> File:
-    about: dict[str, Any] = {"role": file.role}
+def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> File:
+    about: dict[str, Any] = {"role": file.role, **({"damaged": True} if lost else {})}
+    whole = not lost
     if file.generations > 1:
         about |= {"generation": file.generation, "generations": file.generations}
     if file.form == SHARED:
         there = read_file(host, file.path) if host.stat(file.path) else b""
-        whole = exact.union(there, file.pieces())
-        return File(file.path, lambda: [there if whole is None else whole], True, summary.id, about)
+        union = exact.union(there, file.pieces())
+        return File(file.path, lambda: [there if union is None else union], whole, summary.id, about)
     packed = f"{file.path}{_ZST}"
     if file.form == LINES_ZST and host.stat(packed) is not None:
         if put.judge_content(Unpacked(host, packed), file.pieces) != put.SAME:
             raise put.refusal(packed)
-        return File(packed, partial(_read_again, host, packed), True, summary.id, about)
-    return File(file.path, file.pieces, True, summary.id, about)
+        return File(packed, partial(_read_again, host, packed), whole, summary.id, about)
+    return File(file.path, file.pieces, whole, summary.id, about)
 
 
 def _read_again(host: Host, path: str) -> Iterable[bytes]:
@@ -192,12 +225,14 @@ def _told(file: exact.File) -> list[str]:
     ]
 
 
-def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary) -> None:
+def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary, lost: int) -> None:
     if summary.agent != "hermes":
         raise Unsupported(
             f"rows of {summary.agent}'s database can't be put back", where=database.path, next="Restore it --to another agent."
         )
     known = rows.setdefault(database.path, _Rows(database.path, [], [], True))
+    if lost:
+        rows[database.path] = known = known._replace(exact=False, damaged=True)
     known.sessions[:0] = database.rows.get(statedb.SESSIONS, ())
     known.messages.extend(database.rows.get(statedb.MESSAGES, ()))
     known.messages.sort(key=lambda row: row["id"])
@@ -206,16 +241,15 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
 # -- converted
 
 
-def _converted(host: Host, told: Story, wish: Wish) -> _Plan:
-    said, lost = talk.plain(told.summary, told.messages, told.about, wish.cwd or told.summary.cwd or wish.home)
+def _converted(host: Host, told: Story, wish: Wish, notes: list[str], holes: list[str]) -> _Plan:
+    said, lost = talk.plain(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
     if not said.steps:
-        raise NotFound("nothing that could be restored was said in it", where=told.summary.id, next="Choose another session.")
-    place = discovery(wish.to).homes(wish.home, wish.environment)[0]
-    if said.cwd and host.stat(said.cwd) is None:
-        lost["folders that are not on this machine: --cwd names another one to go on in"] += 1
+        said_nothing = "nothing that could be restored was said in it"
+        raise NotFound(said_nothing, where=told.summary.id, next=" ".join([*holes, "Choose another session."]))
+    place = wish.home.places(wish.to)[0]
     if told.subagents:
         lost["sessions of subagents: each can be restored by itself"] += len(told.subagents)
-    plan = _Plan("", said.cwd, [], [], lost, [], False)
+    plan = _Plan("", said.cwd, [], [], lost, [*notes, *holes], False, wish.home.path if wish.home.named else "")
     if wish.to == "hermes":
         made = hermes.write(said)
         lost.update(made.lost)
@@ -246,13 +280,40 @@ def _written(place: str, written: talk.Written, told: Story) -> File:
 def _check(host: Host, plan: _Plan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
-        if file.made_from is None and put.judge(host, host.real_path(file.path), file.pieces) == put.OTHER:
-            raise put.refusal(file.path)
+        with _translated(file.path):
+            if put.judge(host, host.real_path(file.path), file.pieces) == put.OTHER and not file.made_from:
+                raise put.refusal(file.path)
     for rows in plan.rows:
-        statedb.put_rows(host, rows.path, rows.sessions, rows.messages, dry_run=True)
+        _put_rows(host, rows, dry_run=True)
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise put.trouble(problem, path) from problem
+
+
+def _is_here(host: Host, folder: str) -> bool:
+    try:
+        at = host.stat(folder)
+    except (OSError, ValueError):  # too long, not to be looked at, or no path at all
+        return False
+    return at is not None and at.is_folder
+
+
+def _put_rows(host: Host, rows: _Rows, dry_run: bool) -> statedb.Done:
+    with _translated(rows.path):
+        return statedb.put_rows(host, rows.path, rows.sessions, rows.messages, dry_run=dry_run)
 
 
 def _put(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
+    with _translated(file.path):
+        return _placed(host, root, file, dry_run)
+
+
+def _placed(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
     if dry_run:
         verdict = put.judge(host, host.real_path(file.path), file.pieces)
         action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
@@ -266,9 +327,27 @@ def _put(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
 
 
 def _resume(plan: _Plan, wish: Wish) -> str:
-    """The exact command; "" where there is none (a subagent, or a page in the browser)."""
-    if wish.to not in _RESUMES or "/" in plan.native:
+    """The exact command; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
+    if wish.to not in _RESUMES or not _ID.fullmatch(plan.native):
         return ""
-    words = shlex.join(_RESUMES[wish.to](plan.native, plan.cwd))
-    home = f"HOME={shlex.quote(wish.home)} " if wish.named else ""
-    return f"cd {shlex.quote(plan.cwd)} && {home}{words}" if plan.cwd else f"{home}{words}"
+    words = [_quoted(word) for word in _RESUMES[wish.to](plan.native, plan.cwd)]
+    if plan.home:
+        moved = [name for name in _MOVED_BY[wish.to] if wish.home.environment.get(name)]
+        unset = ["env", *(word for name in moved for word in ("-u", name))] if moved else []
+        words = [*unset, f"HOME={_quoted(plan.home)}", *words]
+    goes = ["cd", _quoted(plan.cwd), "&&"] if plan.cwd and "\0" not in plan.cwd else []
+    return " ".join([*goes, *words])
+
+
+def _quoted(word: str) -> str:
+    """For a shell, on one line, whatever a folder is called."""
+    if word.isprintable():
+        return shlex.quote(word)
+    parts = (char if char.isprintable() and char not in "'\\" else _escaped(char) for char in word)
+    return f"$'{''.join(parts)}'"
+
+
+def _escaped(char: str) -> str:
+    return "".join(
+        f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "replace")
+    )

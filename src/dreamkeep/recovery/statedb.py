@@ -1,6 +1,7 @@
 """Rows of a session back into Hermes' `state.db`: through SQLite only, in one transaction, all or nothing.
 
-    no such file                        a new one is made whole in memory, then published, create-or-fail
+    no such file                        a new one is made whole in memory, then published, create-or-fail; not beside the log of
+                                        a database that is gone: SQLite would play it into ours
     the session is not in it            its rows are added; under new numbers if another session has theirs
     some of its rows are, and equal     what is missing is added
     it holds rows that we do not have,  refused: it has gone on, or is another one
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 SESSIONS, MESSAGES = "sessions", "messages"
 _BUSY_MS = 5000
+_LOGS = ("-wal", "-journal")
 ADDED = "added"
 
 #: What could not be as it was.
@@ -73,27 +75,42 @@ def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[
 
 
 def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> Done:
+    for ending in _LOGS:
+        left = host.stat(f"{path}{ending}")
+        if left is not None and left.size:
+            raise Failed(
+                "a log of a database that is gone is there: it may hold what was last said, and would ruin a new one",
+                where=f"{path}{ending}",
+                next="Put its database back, or move the log away; or restore into another place with --home DIR.",
+            )
+    lost: Counter[str] = Counter()
+    data = _made(path, sessions, messages, lost)
+    if put.judge(host, path, lambda: [data]) == put.OTHER:
+        raise put.refusal(path)  # it appeared meanwhile
+    if not dry_run:
+        put.put(host, path, lambda: [data], aside="")
+    return Done(put.CREATED, len(sessions) + len(messages), len(data), lost)
+
+
+def _made(path: str, sessions: Sequence[Row], messages: Sequence[Row], lost: Counter[str]) -> bytes:
     import apsw
 
     db = apsw.Connection(":memory:")
     try:
-        for _ in db.execute(schema()):
-            pass
-        base = Base(db, path)
-        for table, rows in ((SESSIONS, sessions), (MESSAGES, messages)):
-            for name in dict.fromkeys(name for row in rows for name in row if name not in base.columns(table)):
-                db.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)}")
-        base = Base(db, path)
-        lost: Counter[str] = Counter()
-        with db:
-            _insert(db, base, SESSIONS, sessions, lost)
-            _insert(db, base, MESSAGES, messages, lost)
-        data = db.serialize("main")
+        with _translated(path):
+            for _ in db.execute(schema()):
+                pass
+            base = Base(db, path)
+            for table, rows in ((SESSIONS, sessions), (MESSAGES, messages)):
+                for name in dict.fromkeys(name for row in rows for name in row if name not in base.columns(table)):
+                    db.execute(f"ALTER TABLE {table} ADD COLUMN {quoted(name)}")
+            base = Base(db, path)
+            with db:
+                _insert(db, base, SESSIONS, sessions, lost)
+                _insert(db, base, MESSAGES, messages, lost)
+            return db.serialize("main")
     finally:
         db.close()
-    if not dry_run:
-        put.put(host, path, lambda: [data], aside="")
-    return Done(put.CREATED, len(sessions) + len(messages), len(data), lost)
 
 
 # -- one that is there
@@ -195,6 +212,7 @@ def _with_free_title(base: Base, row: Row, lost: Counter[str]) -> Row:
 def _insert(db: apsw.Connection, base: Base, table: str, rows: Sequence[Row], lost: Counter[str]) -> None:
     known = set(base.columns(table))
     for row in rows:
+        row = _with_free_title(base, row, lost) if table == SESSIONS else row  # of those before it, too
         held = {name: value for name, value in row.items() if name in known}
         lost[COLUMNS] += sum(value is not None for name, value in row.items() if name not in known)
         pairs = [_bound(value) for value in held.values()]

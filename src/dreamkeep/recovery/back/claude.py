@@ -70,20 +70,23 @@ class _Lines:
     def written(self) -> Written:
         talk = self._talk
         before = ""
-        for n, step in enumerate(talk.steps):
+        for step, last in zip(talk.steps, self._lasts(), strict=True):
             if step.kind in (t.ASSISTANT, t.CALL) and before not in (t.ASSISTANT, t.CALL):
                 self._message += 1
-            self._step(step, self._last(n))
+            self._step(step, last)
             before = before if step.kind == t.REASONING else step.kind
         if talk.title:
             self._lines.append({"type": "custom-title", "customTitle": talk.title, "sessionId": self._native})
         data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self._lines)
         return Written(f"{folder(talk.cwd)}/{self._native}.jsonl", data.encode(), self._native, self._lost)
 
-    def _last(self, n: int) -> bool:
-        """Whether nothing of the model follows in this turn."""
-        following = (step.kind for step in self._talk.steps[n + 1 :] if step.kind != t.REASONING)
-        return next(following, t.USER) in (t.USER, t.SUMMARY)
+    def _lasts(self) -> list[bool]:
+        """Of each step whether nothing of the model follows in its turn."""
+        found, following = [], t.USER
+        for step in reversed(self._talk.steps):
+            found.append(following in (t.USER, t.SUMMARY))
+            following = following if step.kind == t.REASONING else step.kind
+        return found[::-1]
 
     def _step(self, step: Step, last: bool) -> None:
         if step.kind == t.USER:

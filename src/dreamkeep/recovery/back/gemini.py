@@ -21,6 +21,7 @@ from dreamkeep.recovery.back.talk import Said, Step, Talk, Written
 AGENT = "gemini"
 #: In a project's folder: whose it is. The client looks for it when its own list (`projects.json`) does not know.
 OWNER = ".project_root"
+_LONGEST = 200
 _ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 
 #: What this format can't hold.
@@ -46,7 +47,8 @@ def project(cwd: str, registered: Mapping[str, Any], owners: Mapping[str, str | 
         if owner == cwd:
             return name
     taken = {value for value in registered.values() if isinstance(value, str)}
-    base = wanted or re.sub("-+", "-", re.sub("[^a-z0-9]", "-", cwd.rpartition("/")[2].lower())).strip("-") or "project"
+    slug = re.sub("-+", "-", re.sub("[^a-z0-9]", "-", cwd.rpartition("/")[2].lower())).strip("-")[:_LONGEST]
+    base = wanted or slug or "project"
     name, n = base, 0
     while not _free(name, taken, owners, marked_only=bool(wanted)):
         n += 1

@@ -1,0 +1,120 @@
+"""Where a restored file goes: only ever to where its agent keeps sessions.
+
+A path in a journal is a word from outside: a snapshot of somebody else's, or a file that was named by hand, may say anything. So
+it counts only if it lies below a place of that agent (of this user, or by its name of any home) and is called as the agent calls
+such files. What lay anywhere else goes to where the agent would have put it, or nowhere.
+
+    --home DIR          at the same place of the agent's folders below DIR
+    without             where it was, if that is such a place; else as with this user's own home, and that is told
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dreamkeep.capture.sources import discovery
+from dreamkeep.errors import Unsupported
+from dreamkeep.recovery.back import claude, codex
+from dreamkeep.session.summary import Summary
+
+#: Folders by which an agent's own place is known when it was somewhere else than in a home.
+_ANCHORS = {"codex": ("/archived_sessions/", "/sessions/"), "copilot": ("/session-state/",), "kimi": ("/sessions/",)}
+_STATE_DB = "state.db"
+_STARTED = "1970-01-01T00:00:00.000000Z"
+
+
+class Home(NamedTuple):
+    """`named`: the user named it, so that nothing else counts. `environment` moves agents' places, of the user's own home."""
+
+    path: str
+    named: bool
+    environment: Mapping[str, str]
+
+    def places(self, agent: str) -> list[str]:
+        return [_plain(one) for one in discovery(agent).homes(self.path, {} if self.named else self.environment)]
+
+    def usual(self, agent: str) -> list[tuple[str, str]]:
+        """(place, how it goes on after the home folder)."""
+        size = len(self.path.rstrip("/"))
+        return [(one, one[size:]) for one in map(_plain, discovery(agent).homes(self.path, {}))]
+
+
+def _plain(path: str) -> str:
+    return re.sub("/+", "/", path).rstrip("/")
+
+
+def place(path: str, role: str, summary: Summary, home: Home) -> str:
+    path = _plain(path)
+    if not home.named and is_own(summary.agent, path, home):
+        return path
+    found = _moved(summary.agent, path, home)
+    if role == "main" and (found is None or not is_own(summary.agent, found, home)):
+        found = _named(summary, home)
+    if found is None or not is_own(summary.agent, found, home):
+        raise Unsupported(
+            f"it lay in none of the places where {summary.agent} keeps sessions, and none can be told for it",
+            where=path,
+            next="Restore it --to another agent; `dreamkeep show --raw` gives its bytes.",
+        )
+    return found
+
+
+def is_own(agent: str, path: str, home: Home) -> bool:
+    """Whether the agent would keep a session's file there."""
+    if not path.startswith("/") or "\0" in path or "\ufffd" in path or {"", ".", ".."} & set(path.split("/")[1:]):
+        return False
+    usual = [one for one, _ in home.usual(agent)]
+    for known in home.places(agent):
+        if path.startswith(f"{known}/"):
+            # By what it would be called in the usual place: the folder's own name may be anything where it was moved.
+            like = next((one for one in usual if os.path.basename(one) == os.path.basename(known)), usual[0])
+            return discovery(agent).claims(like + path[len(known) :]) is not None
+    return _home_of(agent, path, home) is not None and discovery(agent).claims(path) is not None
+
+
+def other_home(agent: str, path: str, home: Home) -> str:
+    """The home folder that it lies in, if that is not the one meant; "" when it is."""
+    if home.named or any(path.startswith(f"{known}/") for known in home.places(agent)):
+        return ""
+    return _home_of(agent, path, home) or ""
+
+
+def _home_of(agent: str, path: str, home: Home) -> str | None:
+    for _, below in home.usual(agent):
+        at = path.rfind(f"{below}/")
+        if at >= 0:
+            return path[:at] or "/"
+    return None
+
+
+def _moved(agent: str, path: str, home: Home) -> str | None:
+    for known, below in home.usual(agent):
+        at = path.rfind(f"{below}/")
+        if at >= 0:
+            return known + path[at + len(below) :]
+    places = home.places(agent)
+    for known in places:
+        last = f"/{os.path.basename(known)}/"
+        if last in path:
+            return known + path[path.rfind(last) + len(last) - 1 :]
+    for anchor in _ANCHORS.get(agent, ()):
+        if anchor in path:
+            return places[0] + path[path.rfind(anchor) :]
+    if os.path.basename(path) == _STATE_DB:
+        return f"{places[0]}/{_STATE_DB}"
+    return None
+
+
+def _named(summary: Summary, home: Home) -> str | None:
+    """A transcript that lay anywhere: where its agent would have put it."""
+    first = home.places(summary.agent)[0]
+    if summary.agent == "claude":
+        return f"{first}/{claude.folder(summary.cwd)}/{summary.native_id}.jsonl"
+    if summary.agent == "codex":
+        return f"{first}/{codex.path(summary.started_at or _STARTED, summary.native_id)}"
+    if summary.agent == "hermes-webui":
+        return f"{first}/{summary.native_id}.json"
+    return None
