@@ -158,7 +158,7 @@ class FragileHost:
         self._step("set_mode", path)
         self._need(path).mode = mode
 
-    def start(self, words: Sequence[str], log: str) -> None:
+    def start(self, words: Sequence[str], log: str, *, gentle: bool = False) -> None:
         raise OSError(errno.ENOSYS, "no processes here")
 
     def make_folder(self, path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,30 @@ def test_ones_own_backend_and_only_some_sessions(told: str) -> None:
 def test_a_keep_that_is_not_there_dreams_of_nothing(root: str, cli: Cli) -> None:
     assert cli("dream").code == 0 and cli("hygiene").code == 0 and not Path(root).exists()
     assert json.loads(cli("dream", "--json").out)["considered"] == 0
+
+
+def test_the_fifth_session_that_ends_starts_a_dream_by_itself_and_off_means_off(root: str, cli: Cli) -> None:
+    """M4: after completion was recorded, detached; never while capture is off or dreams are by hand."""
+    with Keep.open(root) as keep:
+        for n in range(5):
+            keep.session(f"s{n}", cwd="/").record(f"We never use floats for price number {n}.")
+    for n in range(4):
+        assert cli("end", f"s{n}").code == 0
+    with Keep.open(root) as keep:
+        assert keep.dream_history() == []
+        keep.end("s4")
+        (Path(root) / "OFF").touch()
+        assert keep.start_dream() is False
+        (Path(root) / "OFF").unlink()
+    with Keep.open(root, environment={"DREAMKEEP_DREAM_AUTO": "false"}) as keep:
+        assert keep.start_dream() is False and keep.dream_history() == []
+    assert cli("end", "s4").code == 0
+    with Keep.open(root) as keep:
+        for _ in range(300):
+            if keep.dream_history() and keep.dream_history()[0]["report"]:
+                break
+            time.sleep(0.1)
+        [run] = keep.dream_history()
+        assert (run["trigger"], run["report"]["processed"]) == ("session_count", 5)
+        assert keep.start_dream() is False
+    assert (Path(root) / "state" / "dream.log").read_text() == ""

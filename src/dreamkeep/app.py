@@ -222,7 +222,7 @@ class Keep(Remembering):
             yield one
 
     def _tending(self) -> Iterator[None]:
-        """What a watcher does beside watching: journal what hooks left, compress what is cold."""
+        """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
         from dreamkeep.capture import spool
 
         compress_at = self._host.now()
@@ -233,7 +233,9 @@ class Keep(Remembering):
                         self.warn(problem)
                 if self._host.now() >= compress_at and not self.is_off():
                     compress_at = self._host.now() + _COMPRESS_EVERY_NS
-                    self.compress()
+                    self.compress()  # before quiet sessions are ended, which writes to them
+                    self.hygiene()
+                    self.start_dream()
             except (DreamkeepError, OSError) as problem:
                 self.warn(f"Watching goes on, but: {problem}")
             yield

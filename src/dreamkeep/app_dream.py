@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ class Remembering:
     _host: Host
     _ids: Ids
     _environment: Mapping[str, str]
+    warn: Callable[[str], None]
 
     if TYPE_CHECKING:
 
@@ -40,6 +42,8 @@ class Remembering:
         def _alive(self, owner: str) -> bool: ...
 
         def exists(self) -> bool: ...
+
+        def is_off(self) -> bool: ...
 
         def compress(self, *, everything: bool = False) -> int: ...
 
@@ -78,6 +82,22 @@ class Remembering:
         if made["run"]:
             made["pages"] = self._publish(made["run"])
         return made
+
+    def start_dream(self) -> bool:
+        """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
+        if not self.config["dream.auto"] or self.is_off() or not self.exists():
+            return False
+        dreaming = self._dreaming()
+        dreaming.complete()
+        if not dreaming.scope(if_due=True).sessions or dreaming.busy():
+            return False
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "dream", "--if-due"]
+        try:
+            self._host.start(words, f"{self.root}/state/dream.log", gentle=True)
+        except OSError as problem:
+            self.warn(f"A dream can't be started: {problem}")
+            return False
+        return True
 
     def _session_named(self, text: str) -> str:
         return self.resolve(text)  # type: ignore[attr-defined, no-any-return]

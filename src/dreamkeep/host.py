@@ -134,8 +134,11 @@ class Host(Protocol):
 
     def set_mode(self, path: str, mode: int) -> None: ...
 
-    def start(self, words: Sequence[str], log: str) -> None:
-        """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`."""
+    def start(self, words: Sequence[str], log: str, *, gentle: bool = False) -> None:
+        """Another program, in a session of its own, that nobody waits for; what it says on stderr goes to the file `log`.
+
+        `gentle`: everybody else comes first.
+        """
 
     # locks that die with their process
     def try_lock(self, handle: int, *, shared: bool = False) -> bool: ...
@@ -251,8 +254,11 @@ class RealHost:
     def set_mode(self, path: str, mode: int) -> None:
         os.chmod(path, mode)
 
-    def start(self, words: Sequence[str], log: str) -> None:
+    def start(self, words: Sequence[str], log: str, *, gentle: bool = False) -> None:
         import signal
+
+        if gentle and os.access("/usr/bin/nice", os.X_OK):
+            words = ["/usr/bin/nice", "-n", "15", *words]
 
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

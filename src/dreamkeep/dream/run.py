@@ -138,6 +138,12 @@ class Dreaming:
         finally:
             self._host.close(handle)
 
+    def busy(self) -> bool:
+        """Whether somebody dreams now. Changes nothing."""
+        from dreamkeep.held import is_held
+
+        return is_held(self._host, f"{self._root}/{LOCK}")
+
     def run(
         self, parts: Parts, *, if_due: bool = False, sessions: Sequence[str] = (), limit: int | None = None, name: str = ""
     ) -> dict[str, Any]:

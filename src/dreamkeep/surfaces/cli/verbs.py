@@ -151,6 +151,8 @@ def _drain(keep: Keep, arguments: Namespace) -> int:
     for problem in data["problems"]:
         print(f"dreamkeep: {text.line(problem)}", file=sys.stderr)  # a detached drainer has nothing but this
     _print(arguments, data, text.drained)
+    if data["sessions"]:
+        keep.start_dream()
     return 1 if data["problems"] else 0
 
 
@@ -173,6 +175,8 @@ def _lifecycle(verb: str) -> Callable[[Keep, Namespace], int]:
         session = keep.as_json(getattr(keep, verb)(arguments.session))
         state = "deleted" if verb == "delete" else session["state"]
         _print(arguments, {**session, "state": state}, lambda s: f"{s['id']} is {s['state']}.")
+        if verb == "end":
+            keep.start_dream()
         return 0
 
     return run_verb
