@@ -26,7 +26,8 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 _TAIL = re.compile(
-    r"""(?:,\s*|\s+-\s+|\s+)(?:so|then|and)?,?\s*(?:please\s+)?(?:(?:can|could) you|so (?:stop|go|please|let)|go ahead|thanks|thank you|thx|ok\?|right\?|got it\?|lol)\b.*$""",
+    r"""(?:,\s*|\s+-\s+|\s+)(?:(?:and\s+|so\s+)?(?:can|could) you|(?:so|and|then),?\s+(?:please\s+)?(?:stop here|go ahead|go on"""
+    r"""|open (?:this|it|a|the)|commit|push|continue|proceed|merge)|thanks|thank you|thx|ok\?|right\?|got it\?|lol)\b.*$""",
     re.IGNORECASE,
 )
 _NO = re.compile(
@@ -57,21 +58,21 @@ class _Judged(NamedTuple):
 def said(message: str, at: str | None = None, *, refused: bool = False, reply: str = "", first: bool = False) -> list[Found]:
     """`refused`: the user said it when he did not allow a call. `reply`: what the model said before: he may answer a question.
     `first`: it is the prompt that the session began with."""
-    own = sentences(message)
+    own = _merged(sentences(message), message)
     if not own or _is_joke(own):
         return []
     found: list[Found] = []
     last: dict[int, int] = {}
     no = _NO.match(message) is not None
+    # One plain statement and nothing else is mostly what is to be mended.
+    first = first or (len(own) == 1 and not re.search(r"[,;:(]", own[0].text) and not asked(reply))
     ironic = _ironic(own)
     for n, sentence in enumerate(own):
         if n in ironic:
             continue
         judged = list(_judged(sentence, first=first)) or list(_agreed(sentence, reply))
-        if n - 1 in last and _is_fragment(sentence):
-            _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
-            if judged:
-                found[last[n - 1]] = found[last[n - 1]]._replace(type=judged[0][1].type)
+        if n - 1 in last and _is_fragment(sentence) and (not judged or sentence.text.lower().startswith("back to")):
+            _join(found, last[n - 1], sentence, at, judged)
             last[n] = last[n - 1]
             continue
         hangs, leans = _hangs(sentence.text), _hangs(sentence.text, "leans")
@@ -82,14 +83,14 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
                     continue
                 one = _in_context(one, found[last[n - 1]] if n - 1 in last else None, refused=refused, no=no)
                 if n - 1 in last and _goes_on(found[last[n - 1]], part, one):
-                    _join(found, last[n - 1], part, at, is_rule=True)
+                    _join(found, last[n - 1], part, at, judged)
                     last[n] = last[n - 1]
                 else:
                     head = own[n - 1] if n and part is sentence and n - 1 not in last and _is_head(own[n - 1]) else None
                     found.append(_both(head, part, message, at, one) if head else _made(part, at, one))
                     last[n] = len(found) - 1
         elif n and n - 1 in last:
-            _join(found, last[n - 1], sentence, at, is_rule=bool(judged))
+            _join(found, last[n - 1], sentence, at, judged)
             last[n] = last[n - 1]
         elif n and judged and _may_carry(own[n - 1]):
             found.append(_both(_request(own[n - 1]), sentence, message, at, judged[0][1]))
@@ -98,15 +99,42 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
             alone = _made(sentence, at, judged[0][1])
             if question := asked(reply):
                 found.append(alone._replace(text=shortened(f"{question} {alone.text}")))
+            elif rest := _standing(sentence):
+                found.append(_made(rest[0], at, rest[1]))
             elif _stands(sentence.text):
                 found.append(alone._replace(sure=alone.sure - 0.1))
             else:
                 continue
             last[n] = len(found) - 1
+        elif rest := _standing(sentence):
+            found.append(_made(rest[0], at, rest[1]))
+            last[n] = len(found) - 1
     if refused:
         found += _reasons(own, at, [one.start for one in found])
     best = sorted(range(len(found)), key=lambda n: (-found[n].sure, n))[:MOST]
     return [found[n] for n in sorted(best) if len(found[n].text) > 5]
+
+
+def _merged(own: Sequence[Sentence], message: str) -> list[Sentence]:
+    """Two or more scraps in a row are one sentence: "utc. everywhere. log, ui, exports."."""
+    found: list[Sentence] = []
+    for sentence in own:
+        before = found[-1] if found else None
+        if before is not None and before.block == sentence.block and _is_scrap(before) and _is_scrap(sentence):
+            quote = message[before.start : sentence.start + len(sentence.quote)]
+            found[-1] = before._replace(text=" ".join(quote.split()), quote=quote)
+        else:
+            found.append(sentence)
+    return found
+
+
+def _is_scrap(sentence: Sentence) -> bool:
+    words = re.sub(r"[.!]", " ", sentence.text).split()
+    return (
+        len(words) <= 5
+        and all(len(one.split()) <= 3 for one in re.split(r"[.!]", sentence.text))
+        and not _hits(plain(sentence.text), tuple(lexicon.vetoes()))
+    )
 
 
 def asked(reply: str) -> str:
@@ -117,9 +145,9 @@ def asked(reply: str) -> str:
 
 def _in_context(one: _Judged, before: Found | None, *, refused: bool, no: bool) -> _Judged:
     """What follows a decision spells it out; what follows a "no" corrects."""
-    if one.rule in ("states", "contrast") and before is not None and before.type == "decision":
-        return one._replace(type="decision")
-    if refused and one.rule in ("states", "states a rule", "contrast"):
+    if one.rule in ("states", "contrast") and before is not None and before.type in ("decision", "constraint", "correction"):
+        return one._replace(type=before.type)
+    if refused and (one.rule.startswith("states") or one.rule in ("contrast", "how")):
         return one._replace(type="constraint")
     if no and one.rule in ("states", "states a rule", "contrast", "here"):
         return one._replace(type="correction")
@@ -154,7 +182,7 @@ def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> I
             continue
         core = plain(without_lead(sentence.text))
         hits = _hits(core, tuple(lexicon.vetoes())) - {"task"}
-        if len(_WORD.findall(core)) >= 5 and not hits and not re.match(r"(?:i|of course|you|it|that|this)\b", core):
+        if len(_WORD.findall(core)) >= 5 and not hits and not re.match(r"(?:i|of course|you|it|that|this|haha|lol)\b", core):
             yield _made(sentence, at, _Judged("constraint", 0.55, "reason"))
 
 
@@ -366,10 +394,26 @@ def _both(before: Sentence, sentence: Sentence, message: str, at: str | None, on
     return Found(one.type, text, quote, before.start, one.sure - 0.1, one.rule)
 
 
-def _join(found: list[Found], n: int, sentence: Sentence, at: str | None, *, is_rule: bool) -> None:
-    """A sentence that goes on with what the one before says: its reason, or how often."""
-    text = f"{found[n].text.rstrip('.')}. {worded(sentence.text, at)}"
+def _join(found: list[Found], n: int, sentence: Sentence, at: str | None, judged: Sequence[tuple[Sentence, _Judged]]) -> None:
+    """A sentence that goes on with what the one before says: its reason, or how often. The more telling one says what it is."""
+    one = found[n]
+    text = f"{one.text.rstrip('.')}. {worded(sentence.text, at)}"
     if len(text) > TEXT or sentence.text.rstrip().endswith("?"):
         return
-    if is_rule or not _hits(plain(sentence.text), tuple(lexicon.vetoes())):
-        found[n] = found[n]._replace(text=text)
+    if judged or not _hits(plain(sentence.text), tuple(lexicon.vetoes())):
+        found[n] = one._replace(text=text)
+        if judged and one.rule.startswith("states") and not judged[0][1].rule.startswith("states"):
+            found[n] = found[n]._replace(type=judged[0][1].type, sure=judged[0][1].sure, rule=judged[0][1].rule)
+
+
+_VERB = re.compile(r"(?:have|has|had|is|are|was|not|only|which|who|or|than|as)\b", re.IGNORECASE)
+
+
+def _standing(sentence: Sentence) -> tuple[Sentence, _Judged] | None:
+    """The clause of a sentence that stands by itself, where its beginning does not: "leave it, but the fixture needs …"."""
+    for clause in list(_clauses(sentence))[1:]:
+        if len(clause.text.split()) >= 4 and not _hangs(clause.text) and not _VERB.match(clause.text):
+            _, one = _judge(clause.text, first=True)
+            if one is not None and one.type in ("open_loop", "constraint", "decision", "procedure"):
+                return clause, one
+    return None
