@@ -286,3 +286,18 @@ def test_sentences_of_troublesome_words_can_be_asked_about(one: str, other: str)
     assert not (alike.same(one, other) and alike.contradicts(one, other))
     assert not (alike.fuller(one, other) and alike.fuller(other, one))
     assert alike.same(one, other) == alike.same(other, one)
+
+
+@given(st.lists(WORDS, max_size=9).map(" ".join), st.lists(WORDS, max_size=9).map(" ".join), st.booleans())
+def test_whatever_excludes_another_is_found_where_one_looks_for_it(newer: str, older: str, corrects: bool) -> None:
+    """Facts are not compared each with each: what is looked up must be all that can matter."""
+    shared = bool(alike.telling(newer) & alike.telling(older))
+    if alike.contradicts(newer, older, corrects=corrects):
+        assert alike.marks(newer) & alike.marks(older) or (shared and (corrects or alike.speaks_of_change(newer)))
+    if alike.closes(newer, older) or alike.takes_back(newer, older):
+        assert shared and alike.shakes(newer)
+
+
+@pytest.mark.parametrize(("older", "newer"), [*EXCLUDE, *CLOSED, *TAKEN_BACK])
+def test_what_the_tables_say_is_found_where_one_looks_for_it(older: str, newer: str) -> None:
+    test_whatever_excludes_another_is_found_where_one_looks_for_it.hypothesis.inner_test(newer, older, False)  # type: ignore[attr-defined]

@@ -136,8 +136,8 @@ class _Planning:
     def _shaken(self, about: Fact) -> Iterable[Fact]:
         """Facts that this one may close or take back."""
         project = self._shelf.of(about.project)
-        said = project.members.get(about, [])
-        for other in project.sharing(about):
+        said = [one for one in project.members.get(about, []) if alike.shakes(one.text)]
+        for other in project.sharing(about) if said else ():
             texts = {one.text for one in project.members[other]}
             closes = other.drawer == s.LOOP and any(alike.closes(one.text, text) for one in said for text in texts)
             if closes or any(alike.takes_back(one.text, text) for one in said if one.author == i.USER for text in texts):
@@ -238,7 +238,7 @@ class _Planning:
         mine = project.members.get(about, [])
         if about.drawer != s.SAID or not _worth(mine):
             return
-        for other in project.sharing(about):
+        for other in project.rivals(about):
             if other.drawer == s.SAID and _worth(project.members[other]):
                 why = _excluding(_spoken(mine), _spoken(project.members[other]))
                 if why:

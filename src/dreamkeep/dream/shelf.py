@@ -9,7 +9,7 @@ there. A hand on a note (retracted, superseded, closed or edited by the user) is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -155,7 +155,10 @@ class _Project:
         self.notes: dict[Fact, list[Note]] = defaultdict(list)
         self._bars: dict[Fact, list[Bar]] = defaultdict(list)
         self._refused: set[Fact] = set()
+        #: Where to look: by telling words, the same of those that speak of a change, and by what two have in common that don't.
         self.stems: dict[str, set[Fact]] = defaultdict(set)
+        self._changing: dict[str, set[Fact]] = defaultdict(set)
+        self._marks: dict[object, set[Fact]] = defaultdict(set)
         self.clauses: dict[frozenset[alike.Term], set[Fact]] = defaultdict(set)
         self.takers: list[Insight] = []
         for one in insights:
@@ -170,10 +173,15 @@ class _Project:
             return
         form = alike.form(one.text)
         if about not in self.members:
-            for stem in form.stems:
+            for stem in alike.telling(one.text):
                 self.stems[stem].add(about)
             for clause in form.clauses:
                 self.clauses[clause].add(about)
+            for mark in alike.marks(one.text):
+                self._marks[mark].add(about)
+        if _changes(one):
+            for stem in alike.telling(one.text):
+                self._changing[stem].add(about)
         self.members[about].append(one)
         if form.takes_back and one.author == i.USER:
             self.takers.append(one)
@@ -220,14 +228,27 @@ class _Project:
     def active(self, about: Fact) -> list[Note]:
         return [one for one in self.notes.get(about, []) if one.state == note.ACTIVE]
 
-    def sharing(self, about: Fact, generic: frozenset[str] = frozenset()) -> Iterator[Fact]:
-        """Facts that share a word with this one."""
-        seen = {about}
+    def sharing(self, about: Fact) -> set[Fact]:
+        """Facts that may be about the same: they share a telling word."""
+        return self._found(about, self.stems)
+
+    def rivals(self, about: Fact) -> set[Fact]:
+        """Facts that may exclude this one."""
         members = self.members.get(about, [])
-        for stem in alike.form(members[0].text).stems - generic if members else ():
-            for other in self.stems[stem] - seen:
-                seen.add(other)
-                yield other
+        changes = any(map(_changes, members))
+        found = self._found(about, self.stems if changes else self._changing)
+        for mark in alike.marks(members[0].text) if members else ():
+            found |= self._marks[mark]
+        return found - {about}
+
+    def _found(self, about: Fact, shelf: dict[str, set[Fact]]) -> set[Fact]:
+        members = self.members.get(about, [])
+        stems = alike.telling(members[0].text) if members else frozenset()
+        return set().union(*(shelf[stem] for stem in stems if stem in shelf)) - {about}
+
+
+def _changes(one: Insight) -> bool:
+    return one.type == i.CORRECTION or alike.speaks_of_change(one.text)
 
 
 def _passes(one: Insight, bar: Bar) -> bool:

@@ -147,6 +147,12 @@ def closes(later: str, loop: str) -> bool:
     return len(wanted & got) * 4 >= len(wanted) * 3 and bool((wanted & got) - _GENERIC)
 
 
+def shakes(text: str) -> bool:
+    """It may close or take back something."""
+    found = form(text)
+    return found.takes_back or bool(found.heard & w.DONE)
+
+
 def general(text: str) -> bool:
     """It could hold in any project: it names no path, no number, no command, and no place."""
     found = form(text)
@@ -161,6 +167,30 @@ def dated(text: str) -> bool:
     if w.RELATIVE_DATES & set(plain):
         return True
     return any(a in ("this", "next", "last") and b in w.RELATIVE_AFTER for a, b in pairwise(plain))
+
+
+# -- where to look for what a statement may exclude
+
+
+def marks(text: str) -> frozenset[object]:
+    """Two statements that exclude each other without saying so (neither speaks of a change) have one of these in common."""
+    found = form(text)
+    clauses: set[object] = {frozenset(stem for stem, _ in clause) for clause in found.clauses}
+    for value in found.values:
+        for term in found.key:
+            if value.told and _ends_in(term[0], value):
+                clauses.add((found.key - {term}, term[0].removesuffix(value.number + value.unit), value.unit))
+    return frozenset(clauses)
+
+
+def speaks_of_change(text: str) -> bool:
+    found = form(text)
+    return found.strong or found.soft
+
+
+def telling(text: str) -> frozenset[str]:
+    """Words by which one can see that two statements are about the same: others come up everywhere."""
+    return form(text).stems - _GENERIC
 
 
 # -- what makes two statements exclude each other

@@ -1,0 +1,405 @@
+"""The page: notes as a fenced region of MEMORY.md (or AGENTS.md …). Everything outside is the user's, byte for byte. Pure.
+
+    …                                          the user's
+    <!-- dreamkeep:begin … -->                 each fence on a line of its own, and not inside a code block
+    ### Constraints                            by kind; within it by age, so that a new note is one new line
+    - Never force-push to main. [n-1a2b3c4d5e6f]
+    <!-- dreamkeep:end -->
+    …                                          the user's
+
+*Which* notes are shown is decided by their score, best first, whole notes only, until the budget is used up; *where* they stand
+is not, or every run would shuffle the page. A note's text is data: flattened to one line, it can't end the region or begin one.
+Inside the region a changed line, a deleted line and a new line are statements by the user (`edits`); a moved line is none.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import islice
+from typing import NamedTuple
+
+from dreamkeep.errors import Refused
+from dreamkeep.memory import alike
+from dreamkeep.memory import insight as i
+from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.memory.score import newest_of, score
+
+BEGIN = "<!-- dreamkeep:begin v1: notes kept by dreamkeep; change, delete or add lines here, and your word counts -->"
+END = "<!-- dreamkeep:end -->"
+
+_HEADINGS = {
+    i.CONSTRAINT: "Constraints",
+    i.PREFERENCE: "Preferences",
+    i.CORRECTION: "Corrections",
+    i.DECISION: "Decisions",
+    i.REJECTION: "Turned down",
+    i.PROCEDURE: "How it is done here",
+    i.FAILURE_FIX: "Failures and their fixes",
+    i.FINDING: "Findings",
+    i.OPEN_LOOP: "Open",
+    i.EVIDENCE: "Evidence",
+    i.HYPOTHESIS: "Guesses",
+}
+_OTHER = "Other"
+_BEGINS = re.compile(r"^ {0,3}<!-- dreamkeep:begin\b.*-->[ \t\r]*$")
+_FENCE_END = re.compile(r"^ {0,3}<!-- dreamkeep:end\b.*-->[ \t\r]*$")
+_CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})(?: .*)?$")
+_BULLET = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*))?$")
+_REF = re.compile(r"(?:^|\s)\[(n-[\w-]{3,64})\]$")
+_HEADING = re.compile(r"^ {0,3}#{1,6}(?:\s|$)")
+_COMMENT = re.compile(r"^\s*<!--.*-->\s*$")
+#: Joins signs that are one for the reader: not for us to take away.
+_JOINERS = "\u200c\u200d"
+#: A line that lost its reference and keeps this much of its words is still that note's line.
+_STILL = 0.6
+
+
+class Budget(NamedTuple):
+    """Of the file's head, which is what agents read: 200 lines, 25 KiB."""
+
+    lines: int = 200
+    bytes: int = 25_600
+    tokens: int | None = None
+
+
+class Left(NamedTuple):
+    """A note that is not on the page, and why."""
+
+    note: str
+    why: str
+
+
+class Rendered(NamedTuple):
+    """`text`: the region with its fences, without a line feed at its end; "" where not even the fences have room."""
+
+    text: str
+    notes: tuple[str, ...]
+    left_out: tuple[Left, ...]
+
+
+class Parsed(NamedTuple):
+    """`before + region + after` is the file. No region: all is `before`. A problem: nothing may be written."""
+
+    before: str
+    region: str | None
+    after: str
+    problem: str = ""
+
+
+class Edit(NamedTuple):
+    """What a user did: `changed` (note, was, text), `deleted` (note, was), `added` (text; `note`: an id that is not ours)."""
+
+    what: str
+    note: str | None
+    was: str
+    text: str
+
+
+CHANGED, DELETED, ADDED = "changed", "deleted", "added"
+
+
+# -- notes → region
+
+
+def render(notes: Iterable[Note], project: str, budget: Budget = Budget()) -> Rendered:  # noqa: B008  (a frozen value)
+    """The active notes of the project, and those that hold everywhere."""
+    listed = [one for one in notes if one.state == ACTIVE and one.project in (project, "")]
+    newest = newest_of(one.last_at for one in listed)
+    best = sorted(listed, key=lambda one: (-score(one, newest), one.id))
+    page = _Page(budget)
+    for one in best:
+        page.offer(one)
+    return page.made()
+
+
+class _Page:
+    """A region that grows as long as there is room."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._chosen: list[Note] = []
+        self._lines = 2
+        self._size = Size.of(BEGIN).plus(Size.of(END)).plus(Size.of("\n"))
+        self._left: list[Left] = []
+        self._possible = self._fits(0, Size())
+
+    def offer(self, one: Note) -> None:
+        why = self._why_not(one)
+        if why:
+            self._left.append(Left(one.id, why))
+
+    def _why_not(self, one: Note) -> str:
+        line = item(one)
+        added = Size.of("\n" + line)
+        lines = 1
+        if _heading(one) not in {_heading(other) for other in self._chosen}:
+            added = added.plus(Size.of("\n" + _heading(one)))
+            lines = 2
+        if not flat(one.text):
+            return "it has no text"
+        if not self._possible or not self._fits(lines, added):
+            return "no room"
+        double = next((other for other in self._chosen if alike.near(other.text, one.text)), None)
+        if double:
+            return f"{double.id} says nearly the same"
+        self._chosen.append(one)
+        self._lines += lines
+        self._size = self._size.plus(added)
+        return ""
+
+    def _fits(self, lines: int, added: Size) -> bool:
+        size = self._size.plus(added)
+        return (
+            self._lines + lines <= self._budget.lines
+            and size.bytes <= self._budget.bytes
+            and (self._budget.tokens is None or size.tokens <= self._budget.tokens)
+        )
+
+    def made(self) -> Rendered:
+        if not self._possible:
+            return Rendered("", (), tuple(self._left))
+        lines = [BEGIN]
+        shown: list[str] = []
+        for heading in (*_HEADINGS.values(), _OTHER):
+            under = [one for one in self._chosen if _heading(one) == f"### {heading}"]
+            if under:
+                under.sort(key=lambda one: (one.first_at or "", one.id))
+                lines += [f"### {heading}", *map(item, under)]
+                shown += [one.id for one in under]
+        return Rendered("\n".join([*lines, END]), tuple(shown), tuple(self._left))
+
+
+def item(one: Note) -> str:
+    return f"- {flat(one.text)} [{one.id}]"
+
+
+def _heading(one: Note) -> str:
+    return f"### {_HEADINGS.get(one.kind, _OTHER)}"
+
+
+def flat(text: str) -> str:
+    """One line that is nothing but text: no line ends, no controls, no comment that could hide what follows, no code fence."""
+    shown = "".join(sign if sign.isprintable() or sign in _JOINERS else " " for sign in text)
+    line = " ".join(shown.split()).replace("<!--", "&lt;!--").replace("-->", "--&gt;")
+    return "\\" + line if line.startswith(("```", "~~~")) else line
+
+
+def unflat(line: str) -> str:
+    line = line[1:] if line.startswith(("\\```", "\\~~~")) else line
+    return line.replace("&lt;!--", "<!--").replace("--&gt;", "-->")
+
+
+class Size(NamedTuple):
+    """`tokens` are estimated: four ASCII signs make one, any other sign is one."""
+
+    bytes: int = 0
+    quarters: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Size:
+        ascii = sum(sign.isascii() for sign in text)
+        return cls(len(text.encode("utf-8", "surrogatepass")), ascii + 4 * (len(text) - ascii))
+
+    def plus(self, other: Size) -> Size:
+        return Size(self.bytes + other.bytes, self.quarters + other.quarters)
+
+    @property
+    def tokens(self) -> int:
+        return -(-self.quarters // 4)
+
+
+def room(text: str, budget: Budget) -> Budget:
+    """What is left of a budget for the region of this file, after all that stands before it."""
+    found = parse(text)
+    before = found.before if found.region is not None else text + _gap(text)
+    size = Size.of(before)
+    tokens = None if budget.tokens is None else max(budget.tokens - size.tokens, 0)
+    return Budget(max(budget.lines - before.count("\n"), 0), max(budget.bytes - size.bytes, 0), tokens)
+
+
+# -- file ↔ region
+
+
+def parse(text: str) -> Parsed:
+    fences = list(_fences(text))
+    kinds = "".join("b" if begins else "e" for begins, _, _ in fences)
+    if not kinds:
+        return Parsed(text, None, "")
+    if kinds == "be":
+        start, end = fences[0][1], fences[1][2]
+        return Parsed(text[:start], text[start:end], text[end:])
+    if kinds == "b":
+        problem = "the region of dreamkeep has no end"
+    elif kinds == "e":
+        problem = "the region of dreamkeep has an end and no beginning"
+    else:
+        problem = "there are several fences of dreamkeep, and nobody can tell which region counts"
+    return Parsed(text, None, "", problem)
+
+
+def _fences(text: str) -> Iterator[tuple[bool, int, int]]:
+    """(whether it begins, where its line starts, where it ends before its line end)."""
+    hidden = _in_code(text)
+    at = 0
+    for n, line in enumerate(text.split("\n")):
+        begins = _BEGINS.match(line)
+        if n not in hidden and (begins or _FENCE_END.match(line)):
+            yield begins is not None, at, at + len(line.removesuffix("\r"))
+        at += len(line) + 1
+
+
+def _in_code(text: str) -> set[int]:
+    """Lines inside code blocks. A block that nobody closes is none: else one stray ``` would hide the region for ever."""
+    lines = text.split("\n")
+    hidden: set[int] = set()
+    closings = [(n, found[1]) for n, line in enumerate(lines) if (found := _CODE.match(line)) and not found[2].strip()]
+    inside_until = -1
+    for n, line in enumerate(lines):
+        found = _CODE.match(line)
+        if n <= inside_until or not found or (found[1][0] == "`" and "`" in found[2]):
+            continue
+        later = islice(closings, bisect_right(closings, n, key=lambda closing: closing[0]), None)
+        close = next((at for at, mark in later if mark[0] == found[1][0] and len(mark) >= len(found[1])), None)
+        if close is not None:
+            inside_until = close
+            hidden.update(range(n, close + 1))
+    return hidden
+
+
+def put(text: str, region: str) -> str:
+    """The file with this region in place of its old one; without one, behind all that is there. An empty one changes nothing."""
+    found = parse(text)
+    if found.problem:
+        raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none; then try again.")
+    if not region:
+        return text
+    line_end = _line_end(text)
+    region = region.replace("\n", line_end)
+    if found.region is not None:
+        return found.before + region + found.after
+    return text + _gap(text) + region + line_end
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+
+
+def _gap(text: str) -> str:
+    """Between the user's text and a first region: an empty line."""
+    if not text or text.endswith(("\n\n", "\r\n\r\n")):
+        return ""
+    return _line_end(text) * (1 if text.endswith("\n") else 2)
+
+
+# -- what a user did inside
+
+
+class _Line(NamedTuple):
+    ref: str | None
+    text: str
+    disputed: bool
+
+
+def edits(published: str | Mapping[str, str], current: str) -> list[Edit]:
+    """`published`: the region as it was written, or its notes' texts by id; `current`: as it is now."""
+    was = _published(published)
+    lines = list(_lines(current))
+    versions: dict[str, list[_Line]] = {}
+    loose: list[_Line] = []
+    for line in lines:
+        if line.ref in was and line.ref is not None:
+            versions.setdefault(line.ref, []).append(line)
+        else:
+            loose.append(line)
+    found: list[Edit] = []
+    for ref, old in was.items():
+        found += _versions(ref, old, versions[ref]) if ref in versions else []
+    missing = {ref: old for ref, old in was.items() if ref not in versions}
+    return found + _unmarked(missing, loose, set(was.values()))
+
+
+def _published(published: str | Mapping[str, str]) -> dict[str, str]:
+    if isinstance(published, str):
+        return {line.ref: line.text for line in _lines(published) if line.ref}
+    return {ref: flat(text) for ref, text in published.items()}
+
+
+def _versions(ref: str, old: str, lines: Sequence[_Line]) -> list[Edit]:
+    """Usually one. Several: somebody copied the line to write a new one, or two branches were merged and nobody decided."""
+    other = list(dict.fromkeys(line.text for line in lines if line.text != old))
+    kept = any(line.text == old for line in lines)
+    if not other:
+        return []
+    if other == [""] and not kept:
+        return [Edit(DELETED, ref, unflat(old), "")]
+    other = [text for text in other if text]
+    if kept and not any(line.disputed for line in lines):
+        return [Edit(ADDED, None, "", unflat(text)) for text in other]
+    first = [Edit(CHANGED, ref, unflat(old), unflat(text)) for text in other[:1]]
+    return first + [Edit(ADDED, None, "", unflat(text)) for text in other[1:]]
+
+
+def _unmarked(missing: dict[str, str], loose: Sequence[_Line], known: set[str]) -> list[Edit]:
+    """Lines without one of our references: lines that lost it, and new ones."""
+    left = dict(missing)
+    found: list[Edit] = []
+    new: list[_Line] = []
+    for line in loose:
+        ref = next((ref for ref, old in left.items() if old == line.text), None)
+        if ref is not None:
+            del left[ref]  # only its reference is gone, or another one
+        elif line.text and line.text not in known:
+            new.append(line)
+    for line in dict.fromkeys(new):
+        ref = None if line.ref else _closest(line.text, left)
+        if ref is not None:
+            found.append(Edit(CHANGED, ref, unflat(left.pop(ref)), unflat(line.text)))
+        else:
+            found.append(Edit(ADDED, line.ref, "", unflat(line.text)))
+    return [Edit(DELETED, ref, unflat(old), "") for ref, old in left.items()] + found
+
+
+def _closest(text: str, left: Mapping[str, str]) -> str | None:
+    likeness = {ref: SequenceMatcher(None, old, text, autojunk=False).ratio() for ref, old in left.items()}
+    ref = max(likeness, key=lambda ref: (likeness[ref], ref), default=None)
+    return ref if ref is not None and likeness[ref] >= _STILL else None
+
+
+def _lines(region: str) -> Iterator[_Line]:
+    """Each list item or paragraph, unwrapped. Of a merge that nobody finished both sides are there; its markers are not."""
+    at: list[str] = []
+    disputed = in_base = False
+
+    def done() -> Iterator[_Line]:
+        if at:
+            whole = " ".join(" ".join(at).split())
+            ref = _REF.search(whole)
+            yield _Line(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
+            at.clear()
+
+    for raw in region.split("\n"):
+        line = raw.rstrip("\r")
+        conflict = _CONFLICT.match(line)
+        if conflict:
+            yield from done()
+            mark = conflict[1][0]
+            # A row of = outside a conflict is somebody's underline.
+            disputed, in_base = mark == "<" or (disputed and mark != ">"), disputed and mark == "|"
+            continue
+        if in_base:
+            continue
+        bullet = _BULLET.match(line)
+        if not line.strip() or _HEADING.match(line) or _COMMENT.match(line):
+            yield from done()
+        elif bullet:
+            yield from done()
+            at.append(bullet[1] or " ")
+        else:
+            if at and _REF.search(" ".join(at).rstrip()):
+                yield from done()
+            at.append(line)
+    yield from done()
