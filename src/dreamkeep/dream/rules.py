@@ -11,7 +11,7 @@ from itertools import chain
 
 from dreamkeep.dream import lexicon, rules_work, work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.rules_said import TEXT, Found, said, shortened, worded
+from dreamkeep.dream.rules_said import TEXT, Found, asked, is_answer, said, shortened, worded
 from dreamkeep.dream.sentences import plain, sentences
 from dreamkeep.dream.work import Prompt, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
@@ -20,39 +20,11 @@ from dreamkeep.memory.insight import normal
 MOST = 60
 _SAME = 0.8
 _WORDS = re.compile(r"[A-Za-z0-9_][\w./@:+#-]*[\w]|`[^`]+`|\w")
-_YES = re.compile(
-    r"^\W*(?:yes|yep|yeah|yup|sure|ok(?:ay)?|please do|do (?:it|that)|go ahead|go for it|sounds good|agreed|correct|exactly|absolutely|definitely|of course|👍)\b",
-    re.IGNORECASE,
-)
-_NO = re.compile(r"^\W*(?:no|nope|nah|please don.?t|don.?t|rather not|i.?d rather not|not really)\b", re.IGNORECASE)
-_LATER = re.compile(r"\b(?:now|yet|later|today|tomorrow|first|maybe|wait|hold)\b", re.IGNORECASE)
-_CHOICE = r"use|keep|store|drop support for|stick with|go with|switch to|standardi[sz]e on|adopt|base (?:it|this) on|pin|require|rely on|target|support|default to|treat|model|name|call|split|make (?:it|the|this|them)"
-_OFFER = re.compile(
-    rf"\b(?:should|shall|do you want (?:me|us)|would you like (?:me|us)|want (?:me|us)|would you prefer)\s+(?:i|we|me|us|to|it|that)?\s*(?:to )?((?:{_CHOICE})\b[^?]{{4,160}})\?",
-    re.IGNORECASE,
-)
-_PICK = re.compile(r"\b([^?.!\n]{3,160}?\bor\b[^?\n]{2,120})\?")
-_OPTION = re.compile(
-    r"(?:^|[\s(])(?:option |variant |approach )?\(?([a-dA-D1-5])[).:]\s+(.{4,200}?)(?=$|[;\n]|,? (?:or |and )?\(?(?:option )?[a-dA-D1-5][).:]\s)",
-    re.MULTILINE,
-)
-_NAMED = re.compile(
-    r"^\W*(?:(?:let.?s |please |ok,? |i.?d |we.?ll )*(?:go (?:with|for)|take|pick|do|use|choose|prefer)?\s*)?(?:option|variant|approach|plan|number|#)?\s*\(?([a-d1-5])\)?(?:\W|$)",
-    re.IGNORECASE,
-)
-_CONFIRMED = re.compile(r"\b(?:confirmed|you (?:were|are) right|that was it|that(?: is|'s) it|indeed|verified)\b", re.IGNORECASE)
-_REFUTED = re.compile(
-    r"\b(?:not the (?:cause|reason|culprit|problem)|ruled out|refuted|does(?: not|n't) (?:hold|explain)|was(?: not|n't) (?:the|it)|is(?: not|n't) the (?:cause|reason|culprit|problem)|unrelated)\b",
-    re.IGNORECASE,
-)
-_BACK = re.compile(r"\b(?:forget (?:it|that|about (?:it|that))|scratch that|never ?mind|nvm|on second thought|no wait|ignore (?:that|what i (?:said|wrote))|take (?:that|it) back|i take (?:that|it) back|undo that|bad idea|stupid idea)\b", re.IGNORECASE)
-_WANTED = re.compile(r"\b(?:why|find out|look into|investigat\w+|check (?:if|whether|that)|verify|can you (?:look|check)|where does|what causes|is it that|is that it|slow|lags|guess|suspect\w*|suspicion|hunch|theory|hypothesis|figure out|debug|track down|shown)\b|\bfix\b|\beats\b", re.IGNORECASE)
-_CAUSE = re.compile(r"\broot cause\b|\b(?:is|was|are|were)(?: not| n.t)? the (?:\w+ )?(?:cause|reason|culprit)\b|\b(?:the|its) (?:\w+ )?(?:cause|reason|culprit) (?:is|was)\b|^(?:so |yes,? |no,? |indeed,? )*(?:it|that) (?:was|is) (?:not )?(?:the|a|an) [\w .-]{2,40}[:;,]|\b(?:is|was|are|were) not to blame\b|\b(?:is|was|are) ruled out\b|\b(?:is|was) to blame\b|^confirmed ?[:,]")
-_BECAUSE = re.compile(r"\b(?:caused|triggered) by\b|\beven (?:when|though|if) (?:no|nothing|the)\b|\b(?:fails?|failed|happens?|happened|breaks|broke|crash\w*|lost|spent|slow|dropped?|missing|wrong)\b.{0,60}\bbecause\b|\b(?:has|have|had) (?:no|nothing)\b|\bnothing is\b|\bcan not use\b|\b(?:made|compiled|loaded|built|read|computed|opened) anew\b|\b\d[\d.,]*(?: ?%| of the [\d.]+) .{0,40}\b(?:spent|is|are|goes|go)\b")
-_MEASURED = re.compile(r"\bfrom \d[\d.,]* ?\w+ to \d|\d[\d.,]* ?\w+ before,? .{0,20}\d[\d.,]* ?\w+ after|\d[\d.,]* ?(?:ms|s|sec|seconds|minutes|mb|gb|kb|%) instead of \d")
-_UNSURE = re.compile(r"\?$|\b(?:maybe|perhaps|might|could|probably|likely|i (?:think|is it that|is that it|slow|lags|guess|suspect|would|could)|should|would)\b")
-
 Redact = Callable[[str], str]
+
+
+def _talk(part: str, name: str) -> re.Pattern[str]:
+    return lexicon.pattern("talk", part, name, re.IGNORECASE | re.MULTILINE if name == "option" else re.IGNORECASE)
 
 
 class Rules:
@@ -113,7 +85,7 @@ def _words(steps: Sequence[Step]) -> Iterator[Proposal]:
 
 def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
     """Without what the user takes back with his next words: "nah, forget it, tview stays"."""
-    if not _BACK.search(message[:300]) or len(message) > 300:
+    if not _talk("answer", "back").search(message[:300]) or len(message) > 300:
         yield from held
         return
     words = set(_about(message).split())
@@ -165,9 +137,9 @@ def _tested(one: Found, steps: Sequence[Step], n: int) -> Found:
             break
         if isinstance(step, Reply):
             head = step.said.text[:400]
-            if _REFUTED.search(head):
+            if _talk("reply", "refuted").search(head):
                 return one._replace(type="finding", text=shortened(f"Ruled out: {one.text}"), sure=0.6)
-            if _CONFIRMED.search(head):
+            if _talk("reply", "confirmed").search(head):
                 return one._replace(type="finding", sure=0.8)
     return one
 
@@ -198,41 +170,42 @@ def _offers(steps: Sequence[Step]) -> Iterator[Proposal]:
 
 def _taken(offer: Said, answer: Said) -> Iterator[Proposal]:
     words = answer.text.strip()
-    first = words.split("\n")[0][:200]
+    first = words.partition("\n")[0][:200]
     tail = offer.text[-1500:]
-    if (named := _NAMED.match(first)) and len(first.split()) <= 8 and not _LATER.search(first):
-        options = {label.lower(): text for label, text in _OPTION.findall(tail)}
+    if (
+        (named := _talk("answer", "named").match(first))
+        and len(first.split()) <= 8
+        and not _talk("answer", "later").search(first)
+    ):
+        options = {label.lower(): text for label, text in _talk("reply", "option").findall(tail)}
         if len(options) > 1 and (chosen := options.get(named[1].lower())):
             yield _decided(f"Chosen: {chosen.strip()}", offer, answer, first, chosen)
             return
-    asked = _OFFER.search(tail)
-    if asked and not _LATER.search(first) and len(first.split()) <= 14 and "?" not in first:
+    asked = _talk("reply", "offer").search(tail)
+    if asked and not _talk("answer", "later").search(first) and len(first.split()) <= 14 and "?" not in first:
         what = worded(asked[1], answer.at)
-        if _YES.match(first):
+        if _talk("answer", "yes").match(first):
             yield _decided(what, offer, answer, first, asked[0])
-        elif _NO.match(first) and not said(words):
+        elif _talk("answer", "no").match(first) and not said(words):
             yield _decided(f"Not wanted: {what[:1].lower()}{what[1:]}", offer, answer, first, asked[0], kind="rejection")
         return
-    yield from _picked(tail, offer, answer, first)
+    yield from _picked(offer, answer, first)
 
 
-def _picked(tail: str, offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
-    """ "Postgres or SQLite?" — "sqlite"."""
-    questions = _PICK.findall(tail)
-    bare = first.strip(" .!,")
-    if (
-        not questions
-        or not 0 < len(bare.split()) <= 4
-        or said(answer.text)
-        or _YES.match(bare)
-        or _NO.match(bare)
-        or "?" in first
-    ):
+def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
+    """ "Postgres or SQLite?" — "sqlite, the small one"."""
+    question = asked(offer.text)
+    bare = re.sub(
+        r"^(?:yes|yeah|ok(?:ay)?|hm+|uh|well|then|i think|i guess|let.?s say|rather)[,. ]+",
+        "",
+        first.strip(" .!,"),
+        flags=re.IGNORECASE,
+    )
+    if not question or _talk("reply", "procedural").search(question) or not _talk("reply", "choice").search(question):
         return
-    question = questions[-1].strip()
-    if bare.lower() not in question.lower() or len(bare) < 3 or rules_work._PROCEDURAL.search(question):
+    if not 0 < len(bare.split()) <= 10 or not _about(bare) or not is_answer(bare) or said(answer.text, reply=offer.text):
         return
-    yield _decided(f"{question[:1].upper()}{question[1:]}? {bare}", offer, answer, first, question)
+    yield _decided(f"{question} {worded(bare, answer.at)}", offer, answer, first, question)
 
 
 def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kind: str = "decision") -> Proposal:
@@ -252,20 +225,20 @@ def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
             # What the user guessed himself is proposed in his words, see `_tested`.
             found = found or (None if step.known or guessed else _cause(step.said, wanted=wanted))
         elif step is None or isinstance(step, Prompt):
-            if found is not None and not (step is not None and _NO.match(step.said.text)):
+            if found is not None and not (step is not None and _talk("answer", "no").match(step.said.text)):
                 place, quote = found
                 text = worded(quote, place.at)
                 yield Proposal("finding", text, place.seq, quote, author="agent", confidence=0.5, about=_about(quote))
             found = None
-            wanted = step is not None and _WANTED.search(step.said.text[:2000]) is not None
+            wanted = step is not None and _talk("answer", "wanted").search(step.said.text[:2000]) is not None
             guessed = step is not None and any(one.type == "hypothesis" for one in said(step.said.text))
 
 
 def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
     for sentence in sentences(place.text[:6000]):
         words = plain(sentence.text)
-        told = _CAUSE.search(words) or _MEASURED.search(words) or (wanted and _BECAUSE.search(words))
-        if told and not _UNSURE.search(words) and len(sentence.text) <= 240:
+        told = _talk("reply", "cause").search(words) or (wanted and _talk("reply", "because").search(words))
+        if told and not _talk("reply", "unsure").search(words) and len(sentence.text) <= 240:
             return place, sentence.quote
     return None
 

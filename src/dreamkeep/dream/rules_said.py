@@ -65,7 +65,7 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
     last: dict[int, int] = {}
     no = _NO.match(message) is not None
     # One plain statement and nothing else is mostly what is to be mended.
-    first = first or (len(own) == 1 and not re.search(r"[,;:(]", own[0].text) and not asked(reply))
+    first = first or (len(own) == 1 and len(own[0].text.split()) <= 8 and not re.search(r"[,;:(]", message) and not asked(reply))
     ironic = _ironic(own)
     for n, sentence in enumerate(own):
         if n in ironic:
@@ -141,6 +141,11 @@ def asked(reply: str) -> str:
     """The question that a model's words end with."""
     own = sentences(reply[-1500:])
     return own[-1].text if own and own[-1].text.endswith("?") and len(own[-1].text) <= 140 else ""
+
+
+def is_answer(text: str) -> bool:
+    """Whether a few words could be what somebody wants: no question, no what-if, nothing to do now."""
+    return not _hits(plain(text), tuple(lexicon.vetoes())) and not _hangs(text)
 
 
 def _in_context(one: _Judged, before: Found | None, *, refused: bool, no: bool) -> _Judged:
@@ -334,7 +339,7 @@ def _hangs(text: str, how: str = "hangs") -> bool:
 def _stands(text: str) -> bool:
     """ "It has to work offline": "it" is what the session is about."""
     words = [word for word in _WORD.findall(plain(without_lead(text))) if word not in _stop()]
-    return without_lead(text).lower().startswith(("it ", "it's ", "its ", "that's wrong", "that is not")) and len(words) >= 2
+    return without_lead(text).lower().startswith(("it ", "it's ", "its ", "this ", "that's ", "that is ")) and len(words) >= 2
 
 
 @cache

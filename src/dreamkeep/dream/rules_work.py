@@ -14,30 +14,10 @@ from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Rep
 
 _COMMAND = 120
 _WHY = 110
-#: Which program with which of its commands, for "the same, for all": `pytest`, `cargo test`, `npm run lint`.
-_NARROW = re.compile(
-    r"(?:^|\s)(?:\S*/\S+|\S+\.(?:py|js|ts|tsx|jsx|rs|go|java|rb|php|c|cc|cpp|h|cs|ex|exs|kt|swift|scala|vue|sql)\b\S*|\S*::\S+|-k\b|-t\b|-run\b|--filter[= ]\S+\.\S+|--testPathPattern\S*|--tests\b|--test\b|-p\s|--package\b|--workspace=|-w\s|--dry-run\b|-m\s)"
-)
-_TRIVIAL = re.compile(
-    r"^(?:wip|fixup|squash|merge|bump|typo|update|fix|changes?|tmp|test|checkpoint|save|initial commit)\b\W*\w*\W*$",
-    re.IGNORECASE,
-)
-_DONE = re.compile(
-    r"\b(?:all (?:done|set|tests? pass\w*|\d+ (?:items|steps|tasks))|everything (?:is )?(?:done|in place|finished|implemented)|(?:is|are|now) (?:complete|completed|finished|done)|completed (?:all|the|everything)|finished)\b",
-    re.IGNORECASE,
-)
-_EXPECTED = re.compile(
-    r"\b(?:as expected|expected to fail|fails? first|failing test first|red phase|should fail (?:now|first)|reproduces? (?:it|the bug|the issue))\b",
-    re.IGNORECASE,
-)
-_PROCEDURAL = re.compile(
-    r"\b(?:proceed|continue|go ahead|ready|start|begin|commit|push|merge|run (?:it|the|them)|looks? (?:good|right|complete|ok)|approve|next|shall i|should i (?:go|do|fix|also|update|add|create|open|apply)|do you want me to|anything else|capture everything|which (?:file|one|branch) (?:do|did) you)\b",
-    re.IGNORECASE,
-)
-_NO_ANSWER = re.compile(
-    r"^\W*(?:other|skip(?:ped)?|none|no preference|you (?:decide|choose)|either|whatever|up to you|n/?a|not sure|don.?t know|i don.?t know|no answer provided|yes|no|ok|okay|sure|later|maybe|both|all(?: of them)?|cancel\w*|looks good|looks complete|continue|proceed|go ahead|\(no answer.*)\W*$",
-    re.IGNORECASE,
-)
+
+
+def _talk(part: str, name: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
+    return lexicon.pattern("talk", part, name, flags)
 
 
 # -- commands
@@ -74,7 +54,7 @@ def _last_part(key: str) -> str:
 def is_narrow(key: str) -> bool:
     """For one file, one test, one package; or not for real."""
     arguments = " ".join(_last_part(key).split()[1:])
-    return _NARROW.search(f" {arguments}") is not None
+    return _talk("command", "narrow").search(f" {arguments}") is not None
 
 
 def is_look(key: str) -> bool:
@@ -121,7 +101,7 @@ def commands(steps: Sequence[Step]) -> Iterator[Proposal]:
 
 def _shown(step: Ran) -> tuple[Said, str]:
     """The command itself where it was called; that is what a reader wants to see."""
-    return step.call, step.command[:300].split("\n")[0]
+    return step.call, step.command[:300].partition("\n")[0]
 
 
 # -- failures and fixes
@@ -147,7 +127,7 @@ def _same(failed: str, passed: str) -> bool:
     """The same command, or the same for more: what passes for all passes for one."""
     if failed == passed or _last_part(passed) == failed:
         return True
-    narrow = _NARROW.sub("", failed).strip()
+    narrow = _talk("command", "narrow").sub("", failed).strip()
     return narrow == passed and narrow != failed
 
 
@@ -157,7 +137,9 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) ->
     after = [step for step in between if step.n > last.n]
     paths = _paths(after) or _paths(between)
     prepared = _prepared(last.key, passed.key) or _ran(after)
-    if (not paths and not prepared) or any(isinstance(one, Reply) and _EXPECTED.search(one.said.text) for one in between):
+    if (not paths and not prepared) or any(
+        isinstance(one, Reply) and _talk("reply", "expected").search(one.said.text) for one in between
+    ):
         return None
     line = work.key_line(last.result) if last.result else ""
     shown = work.quoted(last.result, line) if last.result else ""
@@ -208,12 +190,6 @@ def _ran(steps: Sequence[Step]) -> list[str]:
     return [key for key in done if len(key) <= _COMMAND and "git " not in key]
 
 
-_ABSENT = re.compile(
-    r"command not found|not found: \w+|No module named|is not recognized|No such command|unknown command|must be installed with|Missing script|Unknown (?:option|argument)|unrecognized",
-    re.IGNORECASE,
-)
-
-
 def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran, n: int) -> Proposal | None:
     """Another way of the same: `pytest` is not there, `python3 -m pytest` is. Only directly behind."""
     kind = kind_of(passed.key)
@@ -223,7 +199,7 @@ def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran,
     for step in near:
         if kind_of(step.key) != kind or step.result is None or step.key == passed.key:
             continue
-        found = _ABSENT.search(work.output_of(step.result))
+        found = _talk("command", "absent").search(work.output_of(step.result))
         if found and not _paths([one for one in steps if step.n < one.n < passed.n]):
             line = next((one.strip() for one in work.output_of(step.result).split("\n") if found[0] in one), found[0])
             quote = work.quoted(step.result, line) or work.quoted(step.result, found[0])
@@ -266,7 +242,7 @@ def commits(steps: Sequence[Step]) -> Iterator[Proposal]:
         if not isinstance(step, Committed) or step.known:
             continue
         words = step.message
-        if len(words.split()) < 3 or _TRIVIAL.match(words) or not (quote := _in_call(step.call, words)):
+        if len(words.split()) < 3 or _talk("command", "trivial").match(words) or not (quote := _in_call(step.call, words)):
             continue
         yield Proposal(
             "evidence", shortened(f"Committed: {words}"), step.call.seq, quote, author="agent", confidence=0.3, about="commit"
@@ -297,7 +273,12 @@ def plans(steps: Sequence[Step]) -> Iterator[Proposal]:
 
 def answers(steps: Sequence[Step]) -> Iterator[Proposal]:
     for step in steps:
-        if not isinstance(step, Answered) or step.known or _NO_ANSWER.match(step.answer) or _PROCEDURAL.search(step.question):
+        if (
+            not isinstance(step, Answered)
+            or step.known
+            or _talk("answer", "none").match(step.answer)
+            or _talk("reply", "procedural").search(step.question)
+        ):
             continue
         quote = work.quoted(step.result, step.answer)
         if not quote:
@@ -313,7 +294,7 @@ def left_open(steps: Sequence[Step]) -> Iterator[Proposal]:
     if last is None or last.known:
         return
     words = " ".join(step.said.text for step in steps if isinstance(step, Reply) and step.n > last.n)[-4000:]
-    done = _DONE.search(words) is not None
+    done = _talk("reply", "done").search(words) is not None
     worked = any(isinstance(step, (Ran, Edited)) and step.n > last.n for step in steps)
     for text, is_open in last.entries:
         if not is_open or (done and worked):

@@ -21,7 +21,10 @@ LONGEST = 420
 _LINE = 2_000
 #: So long a sentence has a comma, or nobody wrote it.
 _BREATH = 160
-_THOUGHT = re.compile(r"\s+(?=(?:and (?!not\b)|so (?:you|we|i|that|the)|but|because|now|then|okay|anyway|well|when|is that|i mean|yes)\b)", re.IGNORECASE)
+_THOUGHT = re.compile(
+    r"\s+(?=(?:and (?!not\b)|so (?:you|we|i|that|the)|but|because|now|then|okay|anyway|well|when|is that|i mean|yes)\b)",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)")
 _RULE = re.compile(r"^\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|(?:-\s){3,})\s*$")
 _ITEM = re.compile(r"^\s*(?:[-*•+–]|\(?\d{1,2}[.)]|\(?[a-z][.)])\s+")
@@ -258,7 +261,7 @@ def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, str]]:
 
 @cache
 def _spelling() -> dict[str, str]:
-    return {wrong: right for wrong, right in lexicon.table("quoted")["spelling"]["words"]}
+    return dict(lexicon.table("quoted")["spelling"]["words"])
 
 
 @cache
