@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.dream.consolidate import Decision, loss, lost, plan
+from dreamkeep.dream.consolidate import Consolidating, Decision, loss, lost, plan
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory.insight import Insight, Quote
@@ -428,6 +428,33 @@ def test_the_order_of_dreaming_makes_no_difference_and_nothing_is_planned_twice(
         assert world.again() == []
         assert active(world) == active(together)
         assert states(world) == states(together)
+
+
+@settings(max_examples=200)
+@given(sayings(), st.randoms(use_true_random=False))
+def test_who_plans_again_and_again_plans_what_one_who_begins_anew_plans(insights: list[Insight], chance: random.Random) -> None:
+    """Also when hands are on the notes in between, and when a run is undone."""
+    kept, world = Consolidating(), World()
+    for one in insights:
+        world.memory = world.memory.copy()
+        for told in [one] if chance.random() < 0.8 else []:
+            world.event(Kind.INSIGHT_ADDED, **told.as_json())
+        decided = kept.plan(world.memory, [one], now=NOW, run="r")
+        assert decided == plan(world.memory, [one], now=NOW, run="r")
+        for kind, body in decided if one.id in world.memory.insights else []:
+            world.event(kind, **body)
+        for noted in list(world.memory.notes.values()):
+            act = chance.choice([Kind.NOTE_PINNED, Kind.NOTE_RETRACTED, Kind.NOTE_EDITED, Kind.NOTE_CLOSED, "", "", "", "", ""])
+            if act:
+                world.event(act, day(chance.randint(1, 60)), id=noted.id, text="use " + chance.choice(TEXTS), reason="by hand")
+        if chance.random() < 0.1 and world.memory.insights:
+            world.event(Kind.INSIGHT_REJECTED, id=chance.choice(sorted(world.memory.insights)), reason="wrong")
+        if chance.random() < 0.1 and world.memory.insights:
+            gone = chance.choice(sorted(world.memory.insights))
+            del world.memory.insights[gone]
+            world.memory.notes = {id: one for id, one in world.memory.notes.items() if gone not in one.insights}
+    every = list(world.memory.insights.values())
+    assert kept.plan(world.memory, every, now=NOW, run="x") == plan(world.memory, every, now=NOW, run="x")
 
 
 @settings(max_examples=100)

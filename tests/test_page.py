@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.dream.consolidate import plan
+from dreamkeep.dream.consolidate import Consolidating, plan
 from dreamkeep.errors import Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import alike, page
@@ -393,7 +393,7 @@ def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.
 
 def test_five_hundred_sessions_later_the_pinned_and_the_strongest_are_on_the_page() -> None:
     """D17 D1 D37: within the budget, and no two lines say nearly the same."""
-    memory, chance = Memory(), random.Random(7)
+    memory, dream, chance = Memory(), Consolidating(), random.Random(7)
     count = iter(range(10**9))
 
     def tell(kind: str, body: dict[str, Any]) -> None:
@@ -419,7 +419,7 @@ def test_five_hundred_sessions_later_the_pinned_and_the_strongest_are_on_the_pag
             insights += [said(session, chance.choice(politely).format(text), "constraint", "user") for text in strongest]
         for one in insights:
             tell(Kind.INSIGHT_ADDED, one.as_json())
-        for kind, body in plan(memory, insights, now="2027-01-01T00:00:00Z", run=f"r-{session}"):
+        for kind, body in dream.plan(memory, insights, now="2027-01-01T00:00:00Z", run=f"r-{session}"):
             tell(kind, body)
         if session == 0:
             wanda = next(one for one in memory.notes.values() if "Wanda" in one.text)

@@ -61,8 +61,21 @@ class Fate(NamedTuple):
 
 def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
     """`insights`: those that are new; whether `memory` has them already makes no difference."""
-    planning = _Planning(Shelf(memory, insights), now, run)
-    return planning.all(insights)
+    return Consolidating().plan(memory, insights, now=now, run=run)
+
+
+class Consolidating:
+    """Plans again and again, as `plan` does, and does not work out anew what has not changed: for a run over many sessions."""
+
+    def __init__(self) -> None:
+        self._shelf: Shelf | None = None
+
+    def plan(self, memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
+        if self._shelf is None:
+            self._shelf = Shelf(memory, insights)
+        else:
+            self._shelf.follow(memory, insights)
+        return _Planning(self._shelf, now, run).all(insights)
 
 
 def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:

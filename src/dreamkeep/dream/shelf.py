@@ -103,38 +103,43 @@ def _last(some: Sequence[Insight]) -> list[Insight]:
 
 
 class Shelf:
+    """All facts of a memory; a project's when they are asked for. `follow` brings it up to date with a later memory."""
+
     def __init__(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
-        self.memory = memory
-        self._every = {**memory.insights, **{one.id: one for one in more if one.id not in memory.insights}}
+        self.memory = Memory()
+        self._every: dict[str, Insight] = {}
+        self._notes: dict[str, Note] = {}
         self._projects: dict[str, _Project] = {}
+        self.follow(memory, more)
 
-    @cached_property
-    def _by_project(self) -> dict[str, list[Insight]]:
-        found: dict[str, list[Insight]] = defaultdict(list)
-        for one in self._every.values():
-            found[one.project].append(one)
-        return found
-
-    @cached_property
-    def _notes_by_project(self) -> dict[str, list[Note]]:
-        found: dict[str, list[Note]] = defaultdict(list)
-        for one in self.memory.notes.values():
-            found[one.project].append(one)
-        return found
+    def follow(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
+        every = {**{one.id: one for one in more}, **memory.insights}
+        was, notes_before = self._every, self._notes
+        self.memory, self._every, self._notes = memory, every, dict(memory.notes)
+        self.__dict__.pop("general", None)
+        if was.keys() - every.keys() or notes_before.keys() - memory.notes.keys():
+            self._projects.clear()  # an undone run: all may be otherwise
+        # Frozen values: what is the same object has not changed.
+        for id, one in every.items():
+            if was.get(id) is not one and one.project in self._projects and not self.of(one.project).hear(was.get(id), one):
+                del self._projects[one.project]
+        for id, noted in memory.notes.items():
+            before = notes_before.get(id)
+            if before is not noted and noted.project in self._projects and not self.of(noted.project).see(before, noted):
+                del self._projects[noted.project]
 
     def insights(self) -> Iterable[Insight]:
         return self._every.values()
 
-    def insight(self, id: str) -> Insight:
-        return self._every[id]
+    def known(self, id: str) -> Insight | None:
+        return self._every.get(id)
 
     def of(self, project: str) -> _Project:
         if project not in self._projects:
-            self._projects[project] = _Project(self, self._by_project.get(project, []), self._notes_by_project.get(project, []))
+            insights = [one for one in self._every.values() if one.project == project]
+            notes = [one for one in self._notes.values() if one.project == project]
+            self._projects[project] = _Project(self, insights, notes)
         return self._projects[project]
-
-    def known(self, id: str) -> Insight | None:
-        return self._every.get(id)
 
     @cached_property
     def general(self) -> dict[frozenset[alike.Term], set[str]]:
@@ -161,10 +166,32 @@ class _Project:
         self._marks: dict[object, set[Fact]] = defaultdict(set)
         self.clauses: dict[frozenset[alike.Term], set[Fact]] = defaultdict(set)
         self.takers: list[Insight] = []
+        self._homes: dict[str, Fact] = {}
         for one in insights:
             self._take(one)
         for one_note in notes:
             self._stand(one_note)
+
+    def hear(self, was: Insight | None, now: Insight) -> bool:
+        """A new insight, or one that was judged. False: this is more than can be changed here; build it anew."""
+        if was is None:
+            self._take(now)
+            return now.state != i.REJECTED
+        if was._replace(state=now.state, run=now.run) != now or i.REJECTED in (was.state, now.state):
+            return False
+        for members in (self.members[fact(now)], self.takers):
+            members[:] = [now if one.id == now.id else one for one in members]
+        return True
+
+    def see(self, was: Note | None, now: Note) -> bool:
+        """The same for a note. What a hand did to it can bar more than its own fact."""
+        if any(one is not None and (edit(one) or _ended_by_hand(one)) for one in (was, now)):
+            return False
+        if was is not None:
+            home = self._homes[was.id]
+            self.notes[home] = [one for one in self.notes[home] if one.id != was.id]
+        self._stand(now)
+        return True
 
     def _take(self, one: Insight) -> None:
         about = fact(one)
@@ -188,8 +215,12 @@ class _Project:
 
     def _stand(self, one: Note) -> None:
         about = self._home(one)
+        self._homes[one.id] = about
         self.notes[about].append(one)
-        self._barred(one, about)
+        ended = _ended_by_hand(one)
+        if ended:
+            hard = one.state == note.RETRACTED
+            self._bars[about].append(Bar(moment(ended.at) or 0.0, hard, one.id, one.state == note.CLOSED))
 
     def _home(self, one: Note) -> Fact:
         """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
@@ -205,13 +236,6 @@ class _Project:
             return own
         said = [about for about in rests if about.key in (own.key, own.key | _day(about.key))]
         return next(iter((*said, *rests)), own)._replace(project=one.project)
-
-    def _barred(self, one: Note, about: Fact) -> None:
-        last = next((step for step in reversed(one.history) if step.what == one.state), None)
-        if one.state == note.ACTIVE or last is None or last.run:
-            return  # a dream's own conclusions are drawn again from what was said
-        hard = one.state == note.RETRACTED
-        self._bars[about].append(Bar(moment(last.at) or 0.0, hard, one.id, one.state == note.CLOSED))
 
     def bar(self, about: Fact) -> Bar | None:
         bars = self._bars.get(about, [])
@@ -258,6 +282,14 @@ def _passes(one: Insight, bar: Bar) -> bool:
         return False
     at = moment(one.said_at)
     return at is not None and at > bar.at
+
+
+def _ended_by_hand(one: Note) -> note.Step | None:
+    """What a dream concluded by itself is no hand: that is concluded again from what was said."""
+    if one.state == note.ACTIVE:
+        return None
+    last = next((step for step in reversed(one.history) if step.what == one.state), None)
+    return last if last is not None and not last.run else None
 
 
 def edit(one: Note) -> note.Step | None:
