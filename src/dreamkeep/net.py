@@ -137,6 +137,8 @@ def _proxy(scheme: str, host: str, environment: Mapping[str, str]) -> tuple[tupl
     if not address or local(host) or _excepted(host, said("no_proxy")):
         return None
     parts = urlsplit(address if "://" in address else f"http://{address}")
+    if parts.scheme not in ("http", "https"):
+        return None  # SOCKS and the like are not spoken here
     headers = {}
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
