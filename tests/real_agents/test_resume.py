@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,20 +32,29 @@ pytestmark = pytest.mark.skipif(not CACHE, reason="run it by `make test-agents`"
 
 def installed(agent: str) -> str:
     """The folder with the agent's command in it."""
-    place = Path(CACHE) / agent
-    command = place / ("bin" if agent == "hermes" else "node_modules/.bin")
-    if not (command / agent).exists():
-        place.mkdir(parents=True, exist_ok=True)
-        if agent == "hermes":
-            words = [[sys.executable, "-m", "venv", str(place)], [str(command / "pip"), "install", "-q", "hermes-agent"]]
-        elif shutil.which("npm"):
-            words = [["npm", "install", "--no-fund", "--no-audit", "--prefix", str(place), NPM[agent]]]
-        else:
-            pytest.skip("npm is not installed")
-        for one in words:
-            if subprocess.run(one, stdin=subprocess.DEVNULL, capture_output=True).returncode:
-                pytest.skip(f"{agent} can't be installed here")
+    command = Path(CACHE) / agent / ("bin" if agent == "hermes" else "node_modules/.bin")
+    why_not = "" if (command / agent).exists() else install(agent, command)
+    if why_not:
+        pytest.skip(why_not)
     return str(command)
+
+
+@cache  # without a network each try takes a minute
+def install(agent: str, command: Path) -> str:
+    """Why it can't be; "" when it is."""
+    place = Path(CACHE) / agent
+    if agent == "hermes":
+        words = [[sys.executable, "-m", "venv", str(place)], [str(command / "pip"), "install", "-q", "hermes-agent"]]
+    elif shutil.which("npm"):
+        words = [["npm", "install", "--no-fund", "--no-audit", "--prefix", str(place), NPM[agent]]]
+    else:
+        return "npm is not installed"
+    place.mkdir(parents=True, exist_ok=True)
+    for one in words:
+        done = subprocess.run(one, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200)
+        if done.returncode:
+            return f"{agent} can't be installed here: {' '.join((done.stderr or done.stdout).split())[:300]}"
+    return "" if (command / agent).exists() else f"{agent} was installed, but has no command"
 
 
 class Agent(NamedTuple):

@@ -284,7 +284,8 @@ def _check(host: Host, plan: _Plan) -> None:
             if put.judge(host, host.real_path(file.path), file.pieces) == put.OTHER and not file.made_from:
                 raise put.refusal(file.path)
     for rows in plan.rows:
-        _put_rows(host, rows, dry_run=True)
+        with _translated(rows.path):
+            statedb.check(host, rows.path, rows.sessions, rows.messages)
 
 
 @contextmanager

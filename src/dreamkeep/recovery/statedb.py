@@ -58,6 +58,15 @@ class _Plan(NamedTuple):
     lost: Counter[str]
 
 
+def check(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> None:
+    """Refuse what would be refused, and do nothing."""
+    path = host.real_path(path)
+    if host.stat(path) is None:
+        _check_place(host, path)
+    else:
+        reading.ask(host, path, lambda base: _planned(base, sessions, messages))
+
+
 def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], *, dry_run: bool) -> Done:
     """Rows without an `id` are numbered by the database."""
     path = host.real_path(path)
@@ -74,7 +83,8 @@ def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[
 # -- a new file
 
 
-def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> Done:
+def _check_place(host: Host, path: str) -> None:
+    put.judge(host, path, tuple)
     for ending in _LOGS:
         left = host.stat(f"{path}{ending}")
         if left is not None and left.size:
@@ -83,10 +93,12 @@ def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row
                 where=f"{path}{ending}",
                 next="Put its database back, or move the log away; or restore into another place with --home DIR.",
             )
+
+
+def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> Done:
+    _check_place(host, path)
     lost: Counter[str] = Counter()
     data = _made(path, sessions, messages, lost)
-    if put.judge(host, path, lambda: [data]) == put.OTHER:
-        raise put.refusal(path)  # it appeared meanwhile
     if not dry_run:
         put.put(host, path, lambda: [data], aside="")
     return Done(put.CREATED, len(sessions) + len(messages), len(data), lost)
