@@ -67,6 +67,12 @@ def test_a_password_that_is_a_word_is_masked_where_it_stands_as_one() -> None:
     assert redact(often)[0].count("kangaroo") == 20
 
 
+def test_twelve_words_are_masked_wherever_they_stand_and_whatever_follows_them() -> None:
+    [phrase] = next(one.secrets for one in PLANTED if one.kind == "seed phrase")
+    texts, _ = redact_all([f"my seed phrase: {phrase} please keep that", f"ok {phrase}"])
+    assert texts[1] == f"ok {MARK}" and phrase not in texts[0]
+
+
 def test_a_secret_known_beforehand_is_masked_without_any_sign_of_it() -> None:
     assert redact("it says zebra crossing 9", known=["zebra crossing 9"])[0] == f"it says {MARK}"
 

@@ -310,6 +310,8 @@ def _everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[s
                 words[value] = words.get(value, 0) + 1
             elif _worth(value):
                 values.add(value)
+                if value.count(" ") >= 11:
+                    values.add(" ".join(value.split(" ")[:12]))  # what follows twelve words may be the sentence around them
     mere = {word for word, times in words.items() if _is_no_name(word, times, texts)}
     patterns = []
     if values:
