@@ -111,6 +111,9 @@ EXCLUDE = [
     ("indent with 4 spaces", "we now indent with 2 spaces"),
     ("sessions are stored in memcached", "sessions are no longer stored in memcached"),
     ("the docs are built with sphinx", "the docs are not built with sphinx any more"),
+    ("the ace of bells beats everything, even trump", "the ace of bells no longer beats trump, only the plain suits"),
+    ("the minimum is PHP 8.2", "so make the minimum 8.3 and forget the 8.2"),
+    ("the authkey goes via sops", "we are moving secrets from sops to agenix"),
 ]
 
 #: older, newer: near each other, and both hold.
@@ -133,6 +136,8 @@ BOTH = [
     ("keep the jobs table", "keep the users table"),
     ("use pnpm", "use pnpm, the CI rejects a package-lock.json"),
     ("no C dependencies in this crate", "regex stays"),
+    ("so it wasn't the regex, it's the utf8 check", "regex stays"),
+    ("the hosts are owl and wren", "nixos-rebuild switch --build-host owl --target-host wren"),
 ]
 
 #: longer, shorter

@@ -24,6 +24,7 @@ from dreamkeep.dream.shelf import Fact, Shelf
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
+from dreamkeep.memory.form import Form, Term, form
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
@@ -413,7 +414,7 @@ class _Planning:
         found = [one for one in self._shelf.of(about.project).active(about) if not one.pinned]
         return sorted(found, key=lambda one: one.id)
 
-    def _everywhere(self, key: frozenset[alike.Term]) -> None:
+    def _everywhere(self, key: frozenset[Term]) -> None:
         """A user's preference that could hold anywhere and was said in two projects is kept for all of them."""
         facts = [Fact(project, s.SAID, key) for project in sorted(self._shelf.general[key])]
         holds = [about for about in facts if self.fate(about).what in (ACTIVE, ABSORBED)]
@@ -437,8 +438,8 @@ class _Planning:
 # -- of insights
 
 
-def _form(shelf: Shelf, about: Fact) -> alike.Form:
-    return alike.form(shelf.of(about.project).members[about][0].text)
+def _form(shelf: Shelf, about: Fact) -> Form:
+    return form(shelf.of(about.project).members[about][0].text)
 
 
 def _earliest(one: Insight) -> tuple[float, str, tuple[int, ...], str]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
+from dreamkeep.memory.form import Term, form
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
@@ -30,7 +31,7 @@ _DAY = "on day "
 class Fact(NamedTuple):
     project: str
     drawer: str
-    key: frozenset[alike.Term]
+    key: frozenset[Term]
 
 
 class Bar(NamedTuple):
@@ -51,12 +52,12 @@ def fact(found: Insight) -> Fact:
 
 
 @lru_cache(maxsize=1 << 15)
-def meaning(text: str, day: str) -> frozenset[alike.Term]:
+def meaning(text: str, day: str) -> frozenset[Term]:
     """`today` means another thing on another day."""
     return alike.key(text) | {(_DAY + day, 0)} if alike.dated(text) else alike.key(text)
 
 
-def _day(key: frozenset[alike.Term]) -> frozenset[alike.Term]:
+def _day(key: frozenset[Term]) -> frozenset[Term]:
     return frozenset(term for term in key if term[0].startswith(_DAY))
 
 
@@ -142,9 +143,9 @@ class Shelf:
         return self._projects[project]
 
     @cached_property
-    def general(self) -> dict[frozenset[alike.Term], set[str]]:
+    def general(self) -> dict[frozenset[Term], set[str]]:
         """Preferences of users that could hold anywhere → the projects in which they were said."""
-        found: dict[frozenset[alike.Term], set[str]] = defaultdict(set)
+        found: dict[frozenset[Term], set[str]] = defaultdict(set)
         for one in self._every.values():
             if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
                 found[fact(one).key].add(one.project)
@@ -164,7 +165,7 @@ class _Project:
         self.stems: dict[str, set[Fact]] = defaultdict(set)
         self._changing: dict[str, set[Fact]] = defaultdict(set)
         self._marks: dict[object, set[Fact]] = defaultdict(set)
-        self.clauses: dict[frozenset[alike.Term], set[Fact]] = defaultdict(set)
+        self.clauses: dict[frozenset[Term], set[Fact]] = defaultdict(set)
         self.takers: list[Insight] = []
         self._homes: dict[str, Fact] = {}
         for one in insights:
@@ -198,11 +199,11 @@ class _Project:
         if one.state == i.REJECTED:
             self._refused.add(about)
             return
-        form = alike.form(one.text)
+        found = form(one.text)
         if about not in self.members:
             for stem in alike.telling(one.text):
                 self.stems[stem].add(about)
-            for clause in form.clauses:
+            for clause in found.clauses:
                 self.clauses[clause].add(about)
             for mark in alike.marks(one.text):
                 self._marks[mark].add(about)
@@ -210,7 +211,7 @@ class _Project:
             for stem in alike.telling(one.text):
                 self._changing[stem].add(about)
         self.members[about].append(one)
-        if form.takes_back and one.author == i.USER:
+        if found.takes_back and one.author == i.USER:
             self.takers.append(one)
 
     def _stand(self, one: Note) -> None:

@@ -1,69 +1,25 @@
 """Do two statements say the same, or can't both hold? Rules over words: no model, no disk. Pure.
 
-    text ─► clauses ─► terms: (stem, how often negated), numbers, names, paths and flags as they are written
     same        every term agrees: only order, politeness, spelling, word forms and the reason given may differ
     fuller      one says all that the other says, and more, in clauses of its own
     contradicts they are about the same, and one denies, replaces or re-values what the other says
 
 When in doubt they are two statements that both hold: a note too many costs a line, a wrong merge costs a fact. So there is no
-measure of likeness in `same`: one word that differs, and it is another fact. Tables of words: words.py.
+measure of likeness in `same`: one word that differs, and it is another fact. How a statement is taken apart: form.py; tables of
+words: words.py.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 from dreamkeep.memory import words as w
+from dreamkeep.memory.form import Form, Term, Value, form, stem, words_of
 
-_ENDS = ",;:.!?…)]}\"'`”’*"
-_BEGINS = "([{\"'`“‘*"
-_NUMBER = re.compile(r"^([$€£~]?)([-+]?\d[\d,_]*(?:\.\d+)*)([^\W\d_]*|%)$")
-_PARTS = re.compile(r"^(.*?)([<>=!]=?|=>|->|→|≥|≤)(.+)$")
-_PLAIN = re.compile(r"^[^\W\d_]+(?:['’][^\W\d_]+)*$")
-_HYPHENED = re.compile(r"^[^\W\d_]{2,}(?:-[^\W\d_]{2,})+$")
-_CAMEL = re.compile(r"[a-z][A-Z]")
-_PIECES = re.compile(r"[^\W\d_]{3,}")
-_SIGNS = frozenset(("<", ">", "=", "!=", "<=", ">=", "==", "=>", "->", "→", "≥", "≤", "!"))
-_DASHES = frozenset(("-", "–", "—", "--", "=>", "->", "→"))
-_LONGEST = 2000
-
-Term = tuple[str, int]
-
-
-class Value(NamedTuple):
-    """A number in a statement. `by`: the words next to it. `told`: it is what is said (is 5), not what is spoken of (5 is)."""
-
-    number: str
-    unit: str
-    by: frozenset[str]
-    clause: int
-    told: bool
-
-
-class Form(NamedTuple):
-    """A statement, taken apart."""
-
-    clauses: tuple[frozenset[Term], ...]
-    #: The same terms without what they relate to, and pieces of names: to see whether two are about the same.
-    loose: tuple[frozenset[Term], ...]
-    values: tuple[Value, ...]
-    strong: bool
-    soft: bool
-    takes_back: bool
-    heard: frozenset[str]
-
-    @property
-    def key(self) -> frozenset[Term]:
-        """Statements with one key say the same."""
-        return frozenset().union(*self.clauses)
-
-    @property
-    def stems(self) -> frozenset[str]:
-        return frozenset(stem for clause in self.loose for stem, _ in clause)
+_GENERIC = frozenset(map(stem, w.GENERIC))
+_TAKING = frozenset(map(stem, w.TAKING))
+_LOOPING = frozenset(map(stem, w.LOOPING))
 
 
 # -- the questions
@@ -104,15 +60,17 @@ def contradicts(newer: str, older: str, *, corrects: bool = False) -> str:
         return ""
     if _flips(new, old):
         return "it says the opposite"
-    if _revalues(new, old, changed=new.strong or new.soft or corrects):
+    if _revalues(new, old, changed=new.changes or corrects):
         return "it gives another value"
-    if not (new.strong or new.soft or corrects):
+    if not (new.changes or corrects):
         return ""
+    if _ends(new, old):
+        return "it says that this is no longer so"
     if _replaces(new, old):
         return "it names what it replaces"
     if _returns(new, old):
         return "it takes up what was turned down"
-    if new.strong and _reframes(new, old):
+    if (new.strong or new.takes_back) and _reframes(new, old):
         return "it changes what was settled"
     return ""
 
@@ -162,7 +120,7 @@ def general(text: str) -> bool:
 
 def dated(text: str) -> bool:
     """What it says depends on the day on which it was said."""
-    heard = list(_words(text[:_LONGEST]))
+    heard = list(words_of(text))
     plain = [word.casefold() for word, _ in heard]
     if w.RELATIVE_DATES & set(plain):
         return True
@@ -184,8 +142,7 @@ def marks(text: str) -> frozenset[object]:
 
 
 def speaks_of_change(text: str) -> bool:
-    found = form(text)
-    return found.strong or found.soft
+    return form(text).changes
 
 
 def telling(text: str) -> frozenset[str]:
@@ -205,7 +162,8 @@ def _flips(new: Form, old: Form) -> bool:
 def _free(found: Form) -> Iterator[frozenset[Term]]:
     """Clauses that hold by themselves. `a jobs table in Postgres, not Redis` says nothing of Redis for other ends."""
     for n, clause in enumerate(found.clauses):
-        if n == 0 or len(found.clauses[n - 1]) <= 2 or not all(depth % 2 for _, depth in clause):
+        bound = n > 0 and len(found.clauses[n - 1]) > 2 and all(depth % 2 for _, depth in clause)
+        if not bound and not (len(clause) == 1 and n in found.telling_apart):
             yield clause
 
 
@@ -248,16 +206,40 @@ def _other_measure(new: Form, old: Form) -> bool:
 
 
 def _replaces(new: Form, old: Form) -> bool:
-    """It denies, in a clause of its own, something that the older one is for; and they are about the same."""
-    theirs = {stem for clause in old.loose for stem, depth in clause if depth == 0}
+    """It denies in a clause of its own, or moves away from, something that the older one is for; of the same matter."""
     mine = {stem for clause in new.loose for stem, depth in clause if depth == 0}
-    for clause in new.loose:
+    for clause in old.loose:
+        theirs = {stem for stem, depth in clause if depth == 0}
+        for denied in _denied(new):
+            rest = theirs - denied - _GENERIC
+            if denied <= theirs and denied - _GENERIC and (rest & mine or (new.strong and len(rest) <= 1)):
+                return True
+    return False
+
+
+def _denied(new: Form) -> Iterator[frozenset[str]]:
+    for clause in new.loose if len(new.loose) > 1 else ():
+        if clause and all(depth == 1 for _, depth in clause):
+            yield _plain(clause)
+    if new.heard & w.MOVES:
+        yield from (
+            frozenset((stem.removeprefix("from>"),))
+            for clause in new.clauses
+            for stem, depth in clause
+            if depth == 0 and stem.startswith("from>")
+        )
+
+
+def _ends(new: Form, old: Form) -> bool:
+    """`no longer`, and what is said then, or all of what was said before, is the other one's."""
+    if not new.heard & w.NO_LONGER:
+        return False
+    for clause in new.clauses:
         denied = {stem for stem, depth in clause if depth == 1}
-        if not denied or len(denied) < len(clause) or not denied <= theirs or not denied - _GENERIC or len(new.loose) == 1:
-            continue
-        rest = theirs - denied - _GENERIC
-        if rest & mine or (new.strong and len(rest) <= 1):
-            return True
+        for before in old.clauses:
+            held = {stem for stem, depth in before if depth == 0}
+            if len(denied & held) >= 2 and (denied <= held or held <= denied) and denied & held - _GENERIC:
+                return True
     return False
 
 
@@ -290,281 +272,3 @@ def _plain(clause: Iterable[Term]) -> frozenset[str]:
 def exacts(found: Form) -> frozenset[str]:
     """Numbers, names, paths, flags: what must agree to the letter."""
     return frozenset(stem for stem in found.stems if not stem.isalpha() or stem != stem.casefold())
-
-
-# -- a text, taken apart
-
-
-@lru_cache(maxsize=1 << 15)
-def form(text: str) -> Form:
-    parse = _Parse()
-    for clause in _clauses(text[:_LONGEST]):
-        parse.clause(clause)
-    return parse.made()
-
-
-def _words(text: str) -> Iterator[tuple[str, str]]:
-    """(word, the punctuation behind it)."""
-    for raw in text.split():
-        bare = raw.lstrip(_BEGINS)
-        word = bare.rstrip(_ENDS)
-        if "(" in word:
-            word = bare.rstrip(_ENDS.replace(")", ""))  # `t()` is a name
-        behind = bare[len(word) :]
-        if word or behind:
-            yield word, behind
-
-
-def _clauses(text: str) -> Iterator[list[str]]:
-    """Words of each clause, with pairs that are one word joined. A clause that narrows the one before it is a part of it."""
-    clause: list[str] = []
-    found: list[list[str]] = []
-    for word, behind in _words(text):
-        if word in _DASHES:
-            found.append(clause)
-            clause = []
-            continue
-        if word:
-            clause.append(word)
-        if any(sign in behind for sign in ",;:.!?"):
-            found.append(clause)
-            clause = []
-    found.append(clause)
-    joined: list[list[str]] = []
-    for words in (_joined(words) for words in found if words):
-        first = _fold(words[0])
-        if joined and (first in w.NARROWS or len(_counting(words)) <= 1) and first not in w.NEGATES and first != "insteadof":
-            joined[-1] += words
-        else:
-            joined.append(words)
-    yield from joined
-
-
-def _counting(words: list[str]) -> list[str]:
-    return [word for word in words if _fold(word) not in w.LIGHT]
-
-
-def _joined(words: list[str]) -> list[str]:
-    made: list[str] = []
-    at = 0
-    folded = [_fold(word) for word in words]
-    while at < len(words):
-        for length in (3, 2):
-            pair = w.PAIRS.get(tuple(folded[at : at + length]))
-            if pair and at + length <= len(words):
-                made.append(pair)
-                at += length
-                break
-        else:
-            made += _contraction(words[at])
-            at += 1
-    return made
-
-
-def _contraction(word: str) -> list[str]:
-    folded = word.casefold().replace("’", "'")
-    if folded.endswith("n't") or folded == "cannot":
-        return ["can" if folded in ("can't", "cannot") else folded[:-3], "not"]
-    if folded.replace("'", "") in w.NEGATES and folded.replace("'", "").endswith("nt") and len(folded) > 3:
-        return [folded.replace("'", "")[:-2], "not"]
-    head, _, tail = folded.partition("'")
-    if tail in ("re", "ll", "ve", "d", "m", "s"):
-        return [word[: len(head)]]
-    return [word]
-
-
-def _fold(word: str) -> str:
-    return word.casefold().replace("’", "'").replace("'", "")
-
-
-class _Parse:
-    """One statement on its way: clauses so far, and what was heard."""
-
-    def __init__(self) -> None:
-        self._strict: list[set[Term]] = []
-        self._loose: list[set[Term]] = []
-        self._values: list[Value] = []
-        self._heard: list[str] = []
-        self._depth = 0
-        self._relation = ""
-        self._head = ""
-        self._before = ""
-        self._preferred = False
-        self._told = False
-        self._after_number = False
-
-    def made(self) -> Form:
-        kept = [n for n, clause in enumerate(self._strict) if clause]
-        heard = frozenset(self._heard)
-        places = {n: at for at, n in enumerate(kept)}
-        return Form(
-            tuple(frozenset(self._strict[n]) for n in kept),
-            tuple(frozenset(self._loose[n]) for n in kept),
-            tuple(value._replace(clause=places[value.clause]) for value in self._values),
-            bool(heard & w.STRONG),
-            bool(heard & w.SOFT),
-            any(_within(phrase, self._heard) for phrase in w.TAKES_BACK),
-            heard,
-        )
-
-    def clause(self, words: list[str]) -> None:
-        self._begin()
-        folded = [_fold(word) for word in words]
-        if folded[0] in w.REASONS_AT_START and self._strict[:-1] and any(self._strict[:-1]):
-            return  # why, and not what
-        for n, word in enumerate(words):
-            name = folded[n]
-            if name in w.REASONS and n:
-                return
-            self._heard.append(name)
-            self._word(word, name, folded[n + 1] if n + 1 < len(folded) else "")
-            self._told = self._told or name in w.TELLS
-            self._before = name
-
-    def _begin(self, depth: int = 0) -> None:
-        self._strict.append(set())
-        self._loose.append(set())
-        self._depth = depth
-        self._relation = self._head = self._before = ""
-        self._told = self._after_number = False
-
-    def _word(self, word: str, name: str, following: str) -> None:
-        if name in w.NEGATES or name in ("nolonger", "insteadof", "notyet"):
-            self._negate(name, following)
-        elif name in w.FORBIDS:
-            self._all_deeper()
-        elif name == "anymore":
-            return
-        elif name == "over" and self._preferred and self._strict[-1]:
-            self._begin(1)
-        elif name in w.RELATES:
-            self._relation = name
-        elif name in w.PLACES:
-            self._relation = ""
-        elif name in w.LIGHT or name in w.STRONG & {"instead", "afterall"} or name == "fromnowon":
-            self._preferred = self._preferred or name.startswith("prefer") or name == "rather"
-        else:
-            for term, loose in _terms(word, name):
-                if term in _SIGNS:
-                    self._relation, self._told = term, True
-                else:
-                    self._add(term, loose)
-
-    def _negate(self, name: str, following: str) -> None:
-        if following in w.WHOLE:
-            self._add("all", ())
-        contrast = name == "insteadof" or (name == "not" and self._before not in w.AUXILIARY)
-        if contrast and self._strict[-1]:
-            self._begin(1)
-        elif name == "without":
-            self._depth += 1
-        else:
-            self._all_deeper()
-            self._depth += 1
-
-    def _all_deeper(self) -> None:
-        """The whole clause is negated, also what stands before: `on main we never force-push`."""
-        for clause in (self._strict[-1], self._loose[-1]):
-            deeper = {(stem, depth + 1) for stem, depth in clause}
-            clause.clear()
-            clause.update(deeper)
-
-    def _add(self, term: str, loose: Iterable[str]) -> None:
-        number = _NUMBER.match(term)
-        if number:
-            told = self._told or len(self._strict) > 1
-            by = frozenset((self._head,)) - {""}
-            self._values.append(Value(number[2], number[3], by, len(self._strict) - 1, told))
-        elif self._after_number and term in _UNIT_STEMS and not self._values[-1].unit:
-            self._unit(term)
-            return
-        elif self._after_number:
-            self._values[-1] = self._values[-1]._replace(by=self._values[-1].by | {term})
-        self._strict[-1].add((f"{self._relation}>{term}" if self._relation else term, self._depth))
-        self._loose[-1].update((one, self._depth) for one in (term, *loose))
-        self._relation = ""
-        self._after_number = bool(number)
-        if not number and term not in w.DIRECTIONS:
-            self._head = term
-
-    def _unit(self, term: str) -> None:
-        """`30 s`: one term with its number."""
-        value = self._values[-1]
-        unit = _UNIT_STEMS[term]
-        for clause in (self._strict[-1], self._loose[-1]):
-            for stem, depth in [one for one in clause if one[0] == value.number or one[0].endswith(f">{value.number}")]:
-                clause.discard((stem, depth))
-                clause.add((stem + unit, depth))
-        self._loose[-1].add((unit, self._depth))
-        self._values[-1] = value._replace(unit=unit)
-
-
-def _within(phrase: tuple[str, ...], heard: list[str]) -> bool:
-    return all(one in heard for one in phrase)
-
-
-def _terms(word: str, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(term, what else it is known by)."""
-    parts = _PARTS.match(word)
-    if parts and (parts[1] or parts[2] not in ("<", ">")) and not word.startswith("<"):
-        if parts[1]:
-            yield from _terms(parts[1], _fold(parts[1]))
-        yield parts[2], ()
-        yield from _terms(parts[3], _fold(parts[3]))
-        return
-    if _HYPHENED.match(word) and not _CAMEL.search(word):
-        for piece in word.split("-"):
-            yield stem(_fold(piece)), ()
-    elif name in w.NUMBERS:
-        yield w.NUMBERS[name], ()
-    elif _NUMBER.match(word):
-        yield _number(word), ()
-    elif _PLAIN.match(word) and not _CAMEL.search(word):
-        yield stem(name), ()
-    else:
-        plain = word.casefold() if re.fullmatch(r"[A-Z]?[a-z]*\d+|[A-Z]+\d+", word) else word
-        yield plain, tuple(stem(piece.casefold()) for piece in _PIECES.findall(word))
-
-
-def _number(word: str) -> str:
-    found = _NUMBER.match(word)
-    assert found
-    unit = found[3].casefold()
-    digits = found[2].replace(",", "").replace("_", "")
-    return f"{found[1].replace('~', '')}{digits}{w.UNITS.get(unit, unit)}"
-
-
-@lru_cache(maxsize=1 << 14)
-def stem(word: str) -> str:
-    """Word forms that mean the same have one stem. Lite: endings of plural, -ing and -ed; a table for the rest."""
-    if word in w.HEDGES:
-        return w.HEDGES[word]
-    plain = w.SAME.get(word, word)
-    cut = _cut(plain) if len(plain) >= 4 and plain.isascii() else plain
-    return _cut(w.SAME[cut]) if cut in w.SAME and len(w.SAME[cut]) >= 4 else cut
-
-
-def _cut(word: str) -> str:
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        return word[:-2]
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ing", "ed"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and re.search("[aeiouy]", word[: -len(ending)]):
-            return _whole(word[: -len(ending)])
-    return word.removesuffix("e") if len(word) > 4 else word
-
-
-def _whole(cut: str) -> str:
-    """`runn` is run, `us` of `used` has lost its e: both ways lead to one stem."""
-    if len(cut) > 3 and cut[-1] == cut[-2] and cut[-1] not in "ls":
-        return cut[:-1]
-    return cut.removesuffix("e") if len(cut) > 4 else cut
-
-
-_GENERIC = frozenset(map(stem, w.GENERIC))
-_TAKING = frozenset(map(stem, w.TAKING))
-_LOOPING = frozenset(map(stem, w.LOOPING))
-_UNIT_STEMS = {**{stem(name): unit for name, unit in w.UNITS.items()}, **w.UNITS}

@@ -304,3 +304,7 @@ DIRECTIONS = _set("up down only min max about around")
 AUXILIARY = _set("is are was were be been do does did will would can could must should shall may might has have had am")
 #: One such word more makes it another statement.
 WEIGHTY = _set("only may maybe will all or some most")
+COPULAS = _set("is are was were be been am")
+#: Who does this `from` something leaves it.
+MOVES = _set("move moves moved moving switch switches switched switching migrate migrates migrated migrating change changed")
+NO_LONGER = _set("nolonger anymore")
