@@ -764,3 +764,81 @@ def test_a_secret_in_a_field_of_a_tool_is_known_by_the_fields_name() -> None:
     assert said.tool is not None and said.tool["input"]["auth"]["password"] == MARK and said.tool["input"]["url"] == "https://x"
     assert said.text == f"it is {MARK}" and count == 2
     assert said.tool["input"]["n"] == 1
+
+
+# -- all of it: a keep that dreams with a model
+
+
+def dreaming_keep(server: Server, root: Path, more: str = "") -> Path:
+    root.mkdir()
+    model = f'[dream.model]\nmodel = "m"\nurl = "{server.url}"\nchunk_tokens = 700\nretries = 0\n'
+    settings = f'[dream]\nbackend = "openai"\n{more}\n{model}'
+    (root / "keep.toml").write_text(settings)
+    return root
+
+
+def first_words(asked: str) -> list[Any]:
+    """Quotes the first user's words that are new, and invents two more."""
+    import re
+
+    fresh = asked.rpartition("turn completed\n")[2]
+    place = re.search(r"seq=(\S+) role=user\n(.{12})", fresh)
+    true = [insight(seq=place[1], quote=place[2], task="", text=f"Something about {place[1]}.")] if place else []
+    return [*true, insight(seq="99999", quote="x", task=""), insight(seq=place[1] if place else "1", quote="never said", task="")]
+
+
+def test_a_whole_dream_sends_no_secret_and_writes_nothing_that_was_not_said(server: Server, tmp_path: Path) -> None:
+    """M6 M12"""
+    from dreamkeep import Keep
+
+    server.insights = first_words
+    with Keep.open(str(dreaming_keep(server, tmp_path / "keep"))) as keep:
+        session = keep.session("a")
+        for n, one in enumerate(PLANTED):
+            session.record(f"number {n:03d}. {one.text}", ("assistant", f"I saw {one.secrets[0]}"))
+        session.end()
+        report = keep.dream(sessions=[session.id])
+    sent = b"".join(server.received)
+    assert report["status"] == "completed" and report["insights_added"] > 1 and len(server.received) > 5
+    assert not [one.kind for one in PLANTED for secret in one.secrets if secret.encode() in sent]
+    assert {one["why"] for one in report["dropped"]} == {"a place that was not given", "a quote that is not there"}
+    assert sum(one["count"] for one in report["dropped"]) == 2 * len(server.received)
+    written = b"".join(file.read_bytes() for file in (tmp_path / "keep" / "journal" / "keep").rglob("*.jsonl"))
+    assert b"never said" not in written
+    assert not [one.kind for one in PLANTED for secret in one.secrets if secret.encode() in written]
+
+
+def test_sessions_that_failed_with_a_model_are_dreamed_by_the_next_run(server: Server, tmp_path: Path) -> None:
+    """D26: all 500 is no success, and skips nobody for ever."""
+    from dreamkeep import Keep
+
+    server.insights = first_words
+    with Keep.open(str(dreaming_keep(server, tmp_path / "keep"))) as keep:
+        session = keep.session("a")
+        session.record("please remember the tabs", ("assistant", "yes"))
+        session.end()
+        server.acts = ["500"]
+        first = keep.dream(sessions=[session.id])
+        assert first["status"] == "failed" and first["failed"] == 1 and first["insights_added"] == 0
+        second = keep.dream(sessions=[session.id])
+        assert second["status"] == "completed" and second["insights_added"] == 1
+
+
+def test_a_run_whose_budget_is_spent_stops_and_the_next_one_goes_on(server: Server, tmp_path: Path) -> None:
+    """M8"""
+    from dreamkeep import Keep
+
+    server.insights = first_words
+    with Keep.open(str(dreaming_keep(server, tmp_path / "keep", "max_calls = 2"))) as keep:
+        ids = []
+        for name in "abcd":
+            session = keep.session(name)
+            session.record(f"please remember {name}", ("assistant", "yes"))
+            session.end()
+            ids.append(session.id)
+        for _ in range(2):
+            before = len(server.received)
+            keep.dream()
+            assert len(server.received) - before <= 2
+        keep.dream()
+        assert {row["id"]: row["status"] for row in keep.dream_status()["sessions"]} == dict.fromkeys(ids, "completed")

@@ -107,7 +107,11 @@ class Remembering:
 
         config = self.config
         settings = Settings(
-            config["dream.session_count"], config["dream.time_hours"], config["dream.max_attempts"], config["dream.loss_guard"]
+            config["dream.session_count"],
+            config["dream.time_hours"],
+            config["dream.max_attempts"],
+            config["dream.loss_guard"],
+            chunk_tokens=config["dream.model.chunk_tokens"],
         )
         ask = self._look if look else self._ask
         return Dreaming(self._host, self.root, lambda events: self._journals().append("", events), self._ids, ask, settings)
