@@ -4,7 +4,8 @@
     recall      of what was wanted, how much it proposed
 
 A proposal is right if it meets something wanted; wrong if it meets nothing, or rests on a decoy. What is optional counts neither
-way. Subagents' sessions are left out, as a dream leaves them out. Run over everything that is found: first/, and others beside it.
+way. Subagents' sessions are left out, as a dream leaves them out. `-v` says what was wrong and what was missed; names of sessions
+behind it choose among them.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def main(words: Sequence[str]) -> int:
         with TemporaryDirectory() as folder:
             judged = measured(chosen, Rules(), Path(folder))
         print("\n".join(_table(name, judged)))
-        if "-v" in words and name == "first":
+        if "-v" in words:
             print("\n".join(_details(judged)))
         whole = score(judged)
         worst |= whole.precision < PRECISION or whole.recall < RECALL

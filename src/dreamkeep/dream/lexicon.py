@@ -81,5 +81,11 @@ def pattern(file: str, part: str, name: str, flags: int = re.IGNORECASE) -> re.P
 
 
 @cache
+def each(file: str, part: str, name: str) -> tuple[re.Pattern[str], ...]:
+    """The same, one by one, in order."""
+    return tuple(any_of((one,)) for one in table(file)[part][name])
+
+
+@cache
 def names(file: str, part: str, name: str) -> frozenset[str]:
     return frozenset(table(file)[part][name])

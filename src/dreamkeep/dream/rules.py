@@ -11,8 +11,9 @@ from itertools import chain
 
 from dreamkeep.dream import lexicon, rules_work, work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.rules_said import TEXT, Found, asked, is_answer, said, shortened, worded
+from dreamkeep.dream.rules_said import Found, asked, is_answer, said
 from dreamkeep.dream.sentences import plain, sentences
+from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Prompt, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
 

@@ -8,8 +8,8 @@ from functools import cache
 
 from dreamkeep.dream import lexicon, work
 from dreamkeep.dream.given import Proposal, Said
-from dreamkeep.dream.rules_said import shortened, worded
 from dreamkeep.dream.sentences import plain, sentences
+from dreamkeep.dream.worded import shortened, worded
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Reply, Step, Todos
 
 _COMMAND = 120
@@ -39,12 +39,19 @@ def kind_of(key: str) -> str:
     return next((kind for word in words for kind, names in said.items() if word in names), "")
 
 
-_PARTS = re.compile(r"""((?:"[^"]*"|'[^']*'|[^"';&|]|&(?!&)|\|(?!\|))*)(?:&&|;|\|\||$)""")
+_SIGN = re.compile(r"""&&|;|\|\||["']""")
 
 
 def parts(key: str) -> list[str]:
     """The commands in one line; what stands in quotes is not looked into."""
-    return [found[1].strip() for found in _PARTS.finditer(key) if found[1].strip()] or [key]
+    found, start, quote = [], 0, ""
+    for sign in _SIGN.finditer(key):
+        if sign[0] in ("'", '"'):
+            quote = "" if quote == sign[0] else quote or sign[0]
+        elif not quote:
+            found.append(key[start : sign.start()])
+            start = sign.end()
+    return [one.strip() for one in (*found, key[start:]) if one.strip()] or [key]
 
 
 def _last_part(key: str) -> str:

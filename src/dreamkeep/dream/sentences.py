@@ -1,7 +1,7 @@
 """A user's message → the sentences that are his own words. Pure; linear in the message's length.
 
-Left out: code, quoted and pasted documents, logs, tables, what a client wrote. A sentence knows where it stands, so that its quote
-is verbatim, and under which line ("Ground rules:") it stands in a list.
+Left out: code, quoted and pasted documents, logs, tables, what a client wrote. A sentence knows where it stands, so that its
+quote is verbatim, and under which line ("Ground rules:") it stands in a list.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from dreamkeep.dream.given import Given, Said
 #: Of a long output only its beginning and its end are looked at.
 _LOOK = 6000
 _LINE = 300
-_FLAGS = re.IGNORECASE | re.MULTILINE
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _MESSAGE = re.compile(
     r"""\bgit\b[^|;&]*\bcommit\b[^|;&]*?\s(?:-\w*m|--message)[= ]?\s*(?:"((?:[^"\\]|\\.){1,400})"|'([^']{1,400})')"""
@@ -205,7 +204,7 @@ def table_of(part: str, name: str) -> Sequence[str]:
 
 
 _BEFORE = re.compile(
-    r"""^(?:cd\s+(?:"[^"]*"|'[^']*'|\S+)\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=(?:"[^"]*"|'[^']*'|\S*)\s+)+|(?:time|timeout(?:\s+-\S+)*\s+\S+|nice|env|command|set\s+-\S+\s*(?:&&|;))\s+)"""
+    r"""^(?:cd\s+(?:"[^"]*"|'[^']*'|\S+)\s*(?:&&|;)\s*|(?:[A-Z_][A-Z0-9_]*=(?:"[^"]*"|'[^']*'|\S*)\s+){1,8}|(?:time|timeout(?:\s+-\S+){0,4}\s+\S+|nice|env|command|set\s+-\S+\s*(?:&&|;))\s+)"""
 )
 _BEHIND = re.compile(
     r"""\s*(?:2>&1|1>&2|>\s*/dev/null|2>\s*/dev/null|&>\s*\S+|\|\s*(?:tail|head|tee|cat|less|grep|rg|sed|awk)\b[^|]*|\|\|\s*true|;\s*echo\b.*)\s*$"""
@@ -274,8 +273,7 @@ def key_line(said: Said) -> str:
     """The line of a failed command's output that says what was wrong; "" if none does."""
     lines = [line.rstrip()[:_LINE] for line in output_of(said).split("\n")]
     told = [line for line in lines if line.strip() and not lexicon.pattern("tools", "ends", "empty").match(line.strip())]
-    for one in lexicon.table("tools")["ends"]["key"]:
-        found = lexicon.any_of((one,), flags=_FLAGS)
+    for found in lexicon.each("tools", "ends", "key"):
         for line in told:
             if found.match(line):
                 return line.strip()
