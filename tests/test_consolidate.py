@@ -278,6 +278,8 @@ def test_what_a_hand_retracted_never_comes_back_by_itself(author: str) -> None:
     world.event(Kind.NOTE_RETRACTED, day(3), id=world.the("use tabs").id, reason="deleted from the page")
     world.dream(said("we use tabs!", 5, author=author), said("we use tabs", 6, "preference", author=author))
     assert world.texts() == [] and world.again() == []
+    world.dream(said("use tabs", 2, source="cli"))
+    assert world.texts() == [], "the user's hand came later"
     world.dream(said("use tabs", 8, source="cli"))
     assert world.texts() == ["use tabs"], "said by hand, it is the user's wish"
 

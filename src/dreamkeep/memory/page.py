@@ -277,7 +277,7 @@ def put(text: str, region: str) -> str:
         raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none; then try again.")
     if not region:
         return text
-    line_end = _line_end(text)
+    line_end = _line_end(found.before + found.after)
     region = region.replace("\n", line_end)
     if found.region is not None:
         return found.before + region + found.after
@@ -285,6 +285,7 @@ def put(text: str, region: str) -> str:
 
 
 def _line_end(text: str) -> str:
+    """As the user's own lines end: ours must not vote, or a page could be written in two ways in turn."""
     return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
 
 
