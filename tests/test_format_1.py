@@ -39,4 +39,4 @@ def test_a_keep_of_format_1_gives_the_answers_it_gave(tmp_path: Path) -> None:
             shown = answers(keep)["show"][session_id]
             assert shown["messages"][: len(before["messages"])] == before["messages"]
             assert shown["messages"][-1]["text"] == "goes on"
-            assert shown["faults"] == before["faults"]
+            assert holds(shown["faults"], before["faults"])

@@ -344,6 +344,7 @@ def test_a_session_without_a_file_is_converted_to_its_own_agent_and_that_is_said
         about = {"session_id": NATIVE, "cwd": "/w", "hook_event_name": event, **more}
         words = [sys.executable, "-m", "dreamkeep", "--keep", root, "hook", "claude", event]
         subprocess.run(words, input=json.dumps(about).encode(), check=True)
+    cli("drain")
     done = cli("restore", NATIVE, "--to", "claude", "--home", str(tmp_path / "new"), "--json").json
     assert not done["exact"] and done["native_id"] != NATIVE and "only what was said" in done["notes"][0]
     written = Path(done["files"][0]["path"]).read_text()

@@ -672,12 +672,18 @@ class Keep(Remembering):
         return Deleting(self._host, self.root, self._journals(), self._forget)
 
     def _forget(self, name: str) -> None:
+        from dreamkeep.journal.places import KEEP
+
         def forget(store: Store) -> None:
             with store.writing():
                 store.forget(name)
-            store.shred()
+                # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
+                store.forget(KEEP)
 
         self._with_index(forget)
+        self._with_index(lambda store: store.shred())
+        if self._host.stat(f"{self.root}/pages") is not None:
+            self._publish("")  # without what was learned in that session alone
 
     def _ask(self, act: Callable[[Store], T]) -> T:
         """Let `act` ask the index, up to date with the journal. Reading must not need writing: if it can't be, memory does."""

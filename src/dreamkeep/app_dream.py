@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
 from dreamkeep.event import Ids, rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.config import Config
+    from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
@@ -78,6 +80,8 @@ class Remembering:
         if preview:
             made, before, after = self._dreaming(look=True).preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
             return {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+        if self._memory().pages:
+            self._publish("")  # what was edited by hand comes before what is concluded now
         made = self._dreaming().run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
         if made["run"]:
             made["pages"] = self._publish(made["run"])
@@ -131,11 +135,60 @@ class Remembering:
 
     def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
         """What a run would change: notes by their id, and the pages line by line."""
+        from difflib import unified_diff
+
+        from dreamkeep.memory.page import render
+
         changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
-        return {"notes": [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]}
+        notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
+        pages = []
+        for project in sorted({one.project for one in changed}):
+            old, new = (render(memory.notes.values(), project).text.splitlines() for memory in (before, after))
+            pages.append({"project": project, "diff": "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1))})
+        return {"notes": notes, "pages": pages}
 
     def _publish(self, run: str) -> list[dict[str, Any]]:
-        return []
+        """All pages anew: of every project that something is remembered of, and every file that was ever one."""
+        from dreamkeep.dream.publish import place
+
+        memory = self._memory()
+        target = self.config["page.target"]
+        known = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
+        wanted = known | {(one.project, place(self.root, one.project, target)) for one in memory.notes.values() if one.project}
+        publishing = self._publishing(memory)
+        done = []
+        for project, path in sorted(wanted):
+            try:
+                done.append(publishing.publish(project, path, run)._asdict())
+            except (DreamkeepError, OSError) as problem:
+                # One page that can't be written is told; what is remembered is safe, and the others are written.
+                self.warn(f"The page {path} can't be written: {problem}")
+                done.append({"project": project, "path": path, "changed": False, "problem": str(problem)})
+        return done
+
+    def _publishing(self, memory: Memory) -> Publishing:
+        from dreamkeep.dream.publish import Publishing
+        from dreamkeep.memory.page import Budget
+
+        config = self.config
+        budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
+        return Publishing(self._host, memory, lambda events: self._journals().append("", events), self._ids, budget)
+
+    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there."""
+        from dreamkeep.memory.page import Budget, render
+
+        if write is not None:
+            path = os.path.abspath(os.fspath(write))
+            try:
+                return self._publishing(self._memory()).publish(project, path)._asdict()
+            except OSError as problem:
+                raise from_os(problem, "writing the page", path) from problem
+        config = self.config
+        budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
+        made = render(self._memory().notes.values(), project, budget)
+        left = [one._asdict() for one in made.left_out]
+        return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
     def dream_status(self) -> dict[str, Any]:
         """Each session that has a completion record, whether a dream is due, and the last report."""
@@ -288,6 +341,7 @@ class Remembering:
                 Event(self._ids.new(), Kind.NOTE_ADDED, now, note),
             ],
         )
+        self._publish("")
         memory = self._memory()
         return self._as_note(memory, memory.notes[id])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import Any
 
 from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
@@ -95,9 +96,17 @@ def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps:
             return b""
         if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
             return _without(body_of(line, frame), frame, session)
+        if frame["id"] in learned and frame["kind"] == Kind.PAGE_PUBLISHED:
+            return _where(frame["body"])
         return b"" if frame["id"] in learned else None
 
     return journals.writer("").erase(change, marks_of(session, taps))
+
+
+def _where(body: dict[str, Any]) -> bytes:
+    """Of a page only where it lies: it is written anew, and its other notes are told elsewhere."""
+    left = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
+    return json.dumps(left, separators=(",", ":")).encode()
 
 
 def _learned(host: Host, root: str, session: str) -> set[str]:
@@ -121,7 +130,9 @@ def _learned(host: Host, root: str, session: str) -> set[str]:
         elif event.kind in (Kind.NOTE_EDITED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED):
             if str(body.get("id")) in alone:
                 frames.add(event.id)
-        elif event.kind == Kind.TASK_OPENED and body.get("session") == session:
+        elif event.kind == Kind.TASK_OPENED:
+            frames.update([event.id] if body.get("session") == session else ())
+        elif event.kind == Kind.PAGE_PUBLISHED and alone & set(map(str, body.get("notes", ()))):
             frames.add(event.id)
     return frames
 

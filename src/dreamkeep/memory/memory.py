@@ -252,7 +252,9 @@ class Memory:
         self._put(TASKS, was.id, was)
 
     def _page(self, event: Event, body: Mapping[str, Any]) -> None:
-        self._put(PAGES, f"{body['project']}\0{body['path']}", {**body, "at": event.at})
+        key = f"{body['project']}\0{body['path']}"
+        was = self.pages.get(key, {})
+        self._put(PAGES, key, {**body, "at": event.at, "before": was.get("region", "")})
 
 
 _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -283,8 +285,8 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.TASK_JOINED: Memory._task_changed,
     Kind.PAGE_PUBLISHED: Memory._page,
 }
-#: That a run was, and what it has read, stays true.
-_EVEN_IF_UNDONE = frozenset((Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_READ, Kind.DREAM_FINISHED))
+#: That a run was, what it has read, and what it wrote to a page, stays true.
+_EVEN_IF_UNDONE = frozenset((Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_READ, Kind.DREAM_FINISHED, Kind.PAGE_PUBLISHED))
 #: Kinds that this fold hears: an index passes over all others.
 KINDS = frozenset(_ACTS)
 

@@ -1,4 +1,4 @@
-"""`dream`, `hygiene`, `notes`, `note`, `tasks`, `task`: call one verb of app, print, give the exit code."""
+"""`dream`, `hygiene`, `notes`, `note`, `page`, `tasks`, `task`: call one verb of app, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -162,6 +162,22 @@ def note(keep: Keep, arguments: Namespace, show: Print) -> int:
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
     return 0
+
+
+def page(keep: Keep, arguments: Namespace, show: Print) -> int:
+    done = keep.page(project=arguments.project, write=arguments.write)
+    show(arguments, done, _page)
+    return 1 if done.get("problem") else 0
+
+
+def _page(done: dict[str, Any]) -> str:
+    if "text" in done:
+        return text.clean(done["text"]) or "Nothing is remembered of that project."
+    if done["problem"]:
+        return f"{text.line(done['path'])}: {text.line(done['problem'])}. Nothing was written."
+    said = "written" if done["changed"] else "unchanged"
+    counts = f"{done['notes']} notes, {done['edits']} hand edits taken in, {done['left_out']} left out"
+    return f"{text.line(done['path'])}: {said}, {counts}"
 
 
 def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:

@@ -271,5 +271,5 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
-    **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "tasks", "task")},
+    **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "page", "tasks", "task")},
 }

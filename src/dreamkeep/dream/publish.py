@@ -1,0 +1,170 @@
+"""Pages to disk: what a user changed in the region is journaled first, then the region is written anew; nothing else is touched.
+
+    read the file ─► edited by hand? journal that ─► render ─► journal what will be there ─► still as it was read? replace it
+                                                                                             └─ no: begin again
+
+What will be published is journaled before it is: so whoever reads the file knows for certain what in it is ours, also after a
+crash between the two: the file has the region of the last publication, or of the one before it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from dreamkeep.errors import Busy, Failed
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, make_folders, publish_file, read_file
+from dreamkeep.memory import page
+from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id, note_id
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.page import Budget, Edit
+
+FOLDER = "pages"
+_TRIES = 5
+
+
+class Published(NamedTuple):
+    """`edits`: how many hand edits were taken in. `problem`: why nothing was written."""
+
+    project: str
+    path: str
+    changed: bool = False
+    notes: int = 0
+    left_out: int = 0
+    edits: int = 0
+    problem: str = ""
+
+
+def place(root: str, project: str, name: str) -> str:
+    """Where a project's page lies in the keep: readable, and different for projects that differ."""
+    words = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in project.rstrip("/").rpartition("/")[2])
+    slug = words.strip("._")[:40] or "all"
+    return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
+
+
+class Publishing:
+    """`append` makes events durable in the keep's own journal; `memory` is what is remembered, and is kept up with them."""
+
+    def __init__(self, host: Host, memory: Memory, append: Callable[[Sequence[Event]], object], ids: Ids, budget: Budget) -> None:
+        self._host = host
+        self._memory = memory
+        self._append = append
+        self._ids = ids
+        self._budget = budget
+
+    def publish(self, project: str, path: str, run: str = "") -> Published:
+        for _ in range(_TRIES):
+            done = self._once(project, path, run)
+            if done is not None:
+                return done
+        raise Busy("the file keeps changing while it is written", where=path, next="Try again when it is at rest.")
+
+    def _once(self, project: str, path: str, run: str) -> Published | None:
+        """None: it changed under our hands."""
+        before = self._read(path)
+        text = (before or b"").decode("utf-8", "surrogateescape")
+        found = page.parse(text)
+        if found.problem:
+            return Published(project, path, problem=found.problem)
+        edits = self._take_edits(project, path, found.region)
+        made = page.render(self._memory.notes.values(), project, page.room(text, self._budget))
+        told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
+        if before is None and not made.notes:
+            return told
+        after = page.put(text, made.text).encode("utf-8", "surrogateescape")
+        last = self._memory.pages.get(_key(project, path))
+        if last is None or last.get("region") != made.text:
+            digest = sha256(after).hexdigest()
+            body = {"project": project, "path": path, "digest": digest, "region": made.text, "notes": list(made.notes)}
+            self._journal([self._event(Kind.PAGE_PUBLISHED, {**body, **({"run": run} if run else {})})])
+        if after == before:
+            return told
+        return told._replace(changed=True) if self._write(path, before, after) else None
+
+    def _read(self, path: str) -> bytes | None:
+        at = self._host.stat(path)
+        if at is None:
+            return None
+        if not at.is_file:
+            raise Failed("a page must be a file", where=path, next="Name another one.")
+        return read_file(self._host, path)
+
+    def _write(self, path: str, before: bytes | None, after: bytes) -> bool:
+        """Old or new, never a mixture; and only if it is still what was read."""
+        host = self._host
+        make_folders(host, os.path.dirname(path) or ".")
+        if before is None:
+            return publish_file(host, path, after)
+        real = host.real_path(path)  # a link stays a link
+        temp = f"{real}.{host.random(8).hex()}.tmp"
+        if not publish_file(host, temp, after):
+            return False
+        try:
+            host.imitate(temp, real)
+            if self._read(path) != before:
+                host.remove(temp)
+                return False
+            host.replace(temp, real)
+        except BaseException:
+            if host.stat(temp) is not None:
+                host.remove(temp)
+            raise
+        host.sync_folder(os.path.dirname(real) or ".")
+        return True
+
+    # -- hand edits
+
+    def _take_edits(self, project: str, path: str, region: str | None) -> int:
+        last = self._memory.pages.get(_key(project, path))
+        if last is None or region is None or "erased" in last:
+            return 0  # what was ours in it, nobody knows any more
+        found = hand_edits(last, region)
+        events = [event for edit in found for event in self._statement(edit, project)]
+        if events:
+            self._journal(events)
+        return len(found)
+
+    def _statement(self, edit: Edit, project: str) -> Iterable[Event]:
+        """What the user did to a line, as the user's word. It comes before everything that a run concludes."""
+        if edit.what == page.DELETED:
+            yield self._event(Kind.NOTE_RETRACTED, {"id": edit.note, "reason": "its line was deleted from the page"})
+        elif edit.what == page.CHANGED:
+            yield self._event(
+                Kind.NOTE_EDITED, {"id": edit.note, "text": edit.text, "reason": "its line was changed on the page"}
+            )
+        else:
+            now = rfc3339(self._host.now())
+            id = insight_id(path_of(project), PREFERENCE, edit.text)
+            said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
+            yield self._event(Kind.INSIGHT_ADDED, said.as_json())
+            note = {"id": note_id(project, PREFERENCE, edit.text), "kind": PREFERENCE, "text": edit.text, "project": project}
+            yield self._event(Kind.NOTE_ADDED, {**note, "insights": [id], "reason": "a line added to the page"})
+
+    def _journal(self, events: Sequence[Event]) -> None:
+        self._append(events)
+        for event in events:
+            self._memory.apply(event)
+
+    def _event(self, kind: str, body: Mapping[str, Any]) -> Event:
+        return Event(self._ids.new(), kind, rfc3339(self._host.now()), body)
+
+
+def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
+    """Against what was published last, or (a crash came between saying and doing) the one before: whichever it is nearer to."""
+    plain = region.replace("\r\n", "\n")
+    versions = [str(last.get("region", "")), str(last.get("before") or last.get("region", ""))]
+    if plain in versions:
+        return []
+    return min((page.edits(version, plain) for version in versions), key=len)
+
+
+def path_of(project: str) -> str:
+    """In an insight's identity: said on a page, not in a session."""
+    return f"page:{project}"
+
+
+def _key(project: str, path: str) -> str:
+    return f"{project}\0{path}"

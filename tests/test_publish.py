@@ -1,0 +1,191 @@
+"""The page on disk: old or new, never mixed; what is outside the fence is the user's, and so is a changed line inside."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.host import Host, publish_file
+
+from .faults import PowerCut
+from .test_delete import Dying, holding
+
+
+class Prompts:
+    """Every prompt is a constraint."""
+
+    name = "prompts"
+
+    def backfill(self, given: Given) -> list[Proposal]:
+        said = [m for turn in given.turns if not turn.known for m in turn.messages if m.role == "user"]
+        return [Proposal("constraint", m.text, m.seq, m.text, confidence=0.9) for m in said]
+
+
+RULES = ("Never store prices as floats.", "Deploys go through the staging cluster.", "The changelog is written by hand.")
+
+
+def say(keep: Keep, name: str, *words: str) -> str:
+    session = keep.session(name, cwd="/")
+    for one in words:
+        session.record(one)
+    session.end()
+    return keep.summary(f"python:{name}").project
+
+
+def page_of(root: Path) -> Path:
+    [found] = (root / "pages").glob("*/MEMORY.md")
+    return found
+
+
+def texts(keep: Keep) -> set[str]:
+    return {one["text"] for one in keep.notes()}
+
+
+def test_a_dream_writes_the_page_and_nothing_new_changes_no_byte(tmp_path: Path) -> None:
+    """M10 D23"""
+    with Keep.open(tmp_path / "k") as keep:
+        say(keep, "s", *RULES)
+        made = keep.dream(backend=Prompts())
+        [told] = made["pages"]
+        assert told["changed"] and told["notes"] == 3
+        text = page_of(tmp_path / "k").read_text()
+        assert all(rule in text for rule in RULES)
+        before = {p: p.read_bytes() for p in (tmp_path / "k").rglob("*") if p.is_file() and "index" not in p.name}
+        keep.dream(backend=Prompts())
+        assert {p: p.read_bytes() for p in (tmp_path / "k").rglob("*") if p.is_file() and "index" not in p.name} == before
+
+
+def test_a_changed_line_is_the_users_word_a_deleted_one_is_retracted_and_neither_comes_back(tmp_path: Path) -> None:
+    """M10 D16: and what stands outside is untouched, byte for byte."""
+    file = tmp_path / "CLAUDE.md"
+    file.write_bytes(b"# Mine\r\n\r\n- a table\t| x |\r\n---\r\n\xff\xfe no UTF-8\r\n")
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        assert keep.page(project=project, write=file)["changed"]
+        outside = file.read_bytes()
+        assert outside.startswith(b"# Mine\r\n\r\n- a table\t| x |\r\n---\r\n\xff\xfe no UTF-8\r\n")
+        edited = outside.decode("utf-8", "surrogateescape").replace(
+            "Never store prices as floats.", "Prices are integers, in cents."
+        )
+        lines = [line for line in edited.split("\r\n") if "changelog" not in line]
+        at = next(n for n, line in enumerate(lines) if "integers" in line)
+        lines.insert(at, "- Use tabs.")
+        file.write_bytes("\r\n".join(lines).encode("utf-8", "surrogateescape"))
+        done = keep.page(project=project, write=file)
+        assert done["edits"] == 3
+        assert texts(keep) == {"Prices are integers, in cents.", "Deploys go through the staging cluster.", "Use tabs."}
+        assert file.read_bytes().startswith(outside[: outside.index(b"<!--")])
+        say(keep, "again", *RULES)
+        keep.dream(backend=Prompts())
+        assert "The changelog is written by hand." not in texts(keep), "a deleted line does not come back by itself"
+        assert "The changelog is written by hand." not in file.read_text(errors="replace")
+        assert keep.page(project=project, write=file)["edits"] == 0
+
+
+def test_a_broken_fence_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "MEMORY.md"
+    file.write_text("<!-- dreamkeep:begin x -->\nno end\n")
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        done = keep.page(project=project, write=file)
+        assert "no end" in done["problem"] and file.read_text() == "<!-- dreamkeep:begin x -->\nno end\n"
+
+
+def test_a_link_stays_a_link_and_the_mode_stays(tmp_path: Path) -> None:
+    """W15"""
+    (tmp_path / "real.md").write_text("mine\n")
+    (tmp_path / "real.md").chmod(0o640)
+    (tmp_path / "link.md").symlink_to("real.md")
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        keep.page(project=project, write=tmp_path / "link.md")
+    assert (tmp_path / "link.md").is_symlink() and RULES[0] in (tmp_path / "real.md").read_text()
+    assert (tmp_path / "real.md").stat().st_mode & 0o777 == 0o640
+
+
+def test_killed_at_any_step_the_page_is_old_or_new_and_no_edit_is_made_up_or_lost(tmp_path: Path) -> None:
+    """W16 M11: what was edited by hand stands, and the next run ends with the same notes."""
+    root = tmp_path / "k"
+    kept = tmp_path / "kept"
+    with Keep.open(root) as keep:
+        say(keep, "s", RULES[0], RULES[2])
+        keep.dream(backend=Prompts())
+        say(keep, "t", RULES[1])
+    page = page_of(root)
+    page.write_text("mine\n" + page.read_text().replace(RULES[2], "The changelog is generated.") + "\nafter\n")
+    shutil.copytree(root, kept)
+    for n in count(1):
+        shutil.rmtree(root)
+        shutil.copytree(kept, root)
+        try:
+            Keep.open(root, host=Dying(n)).dream(backend=Prompts())
+            finished = True
+        except PowerCut:
+            finished = False
+        now = page_of(root).read_text()
+        assert now.startswith("mine\n") and now.endswith("after\n") and now.count("dreamkeep:begin") == 1, n
+        with Keep.open(root) as keep:
+            keep.dream(backend=Prompts())
+            assert texts(keep) == {RULES[0], RULES[1], "The changelog is generated."}, n
+        text = page_of(root).read_text()
+        assert text.startswith("mine\n") and text.endswith("after\n") and all(one in text for one in (RULES[0], RULES[1])), n
+        assert "The changelog is generated." in text and RULES[2] not in text, n
+        if finished:
+            break
+    assert n > 10
+
+
+def test_a_file_that_changes_under_our_hands_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M11: digest-fenced."""
+    file = tmp_path / "MEMORY.md"
+    file.write_text("first\n")
+    meddled: list[str] = []
+
+    def meddling(host: Host, path: str, data: bytes) -> bool:
+        if not meddled:
+            meddled.append(path)
+            file.write_text("first\nand an agent wrote this meanwhile\n")
+        return publish_file(host, path, data)
+
+    monkeypatch.setattr("dreamkeep.dream.publish.publish_file", meddling)
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        meddled.clear()
+        keep.page(project=project, write=file)
+    assert meddled and file.read_text().startswith("first\nand an agent wrote this meanwhile\n") and RULES[0] in file.read_text()
+    assert [p.name for p in tmp_path.glob("*.tmp")] == []
+
+
+def test_undo_takes_a_run_off_the_page_too(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        say(keep, "s", RULES[0])
+        keep.dream(backend=Prompts())
+        say(keep, "t", RULES[1])
+        run = keep.dream(backend=Prompts())["run"]
+        assert RULES[1] in page_of(tmp_path / "k").read_text()
+        keep.dream_undo(run)
+        assert RULES[1] not in page_of(tmp_path / "k").read_text() and RULES[0] in page_of(tmp_path / "k").read_text()
+
+
+def test_a_deleted_session_is_gone_from_the_pages_and_their_history(tmp_path: Path) -> None:
+    """R5 K7"""
+    with Keep.open(tmp_path / "k") as keep:
+        say(keep, "goes", "Never tune the xylophone by ear.")
+        say(keep, "stays", RULES[0])
+        keep.dream(backend=Prompts())
+        file = tmp_path / "AGENTS.md"
+        keep.page(project=keep.summary("python:goes").project, write=file)
+        assert "xylophone" in file.read_text()
+        keep.delete("goes")
+        assert holding(tmp_path / "k", b"xylophon") == []
+        assert "xylophone" not in file.read_text() and RULES[0] in file.read_text()
+        assert RULES[0] in page_of(tmp_path / "k").read_text()
