@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all test-agents lint bench format clean
+.PHONY: run test test-all test-agents lint bench quality format clean
 
 run: $(VENV)/ready
 	@$(BIN)/python examples/first_run.py
@@ -29,6 +29,10 @@ lint: $(VENV)/dev
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# How well the rules understand the written sessions (tests/planted), by type; -v behind ARGS= says what was wrong and missed.
+quality: $(VENV)/dev
+	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS)
 
 bench: $(VENV)/ready
 	@bench/run.sh

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from dreamkeep.dream import lexicon
@@ -24,6 +24,8 @@ _CLAUSE = re.compile(
 _OURS = re.compile(r"(?:we|i|our|not|use|so we)\b", re.IGNORECASE)
 _NO_BEGINNING = re.compile(r"(?:have|has|had|is|are|was|not|only|which|who|or|than|as)\b", re.IGNORECASE)
 _STRONG = ("open_loop", "constraint", "decision", "procedure")
+#: Clauses and neighbours are looked at again and again; sentences come again, too.
+_KEPT = 2048
 #: Of the words before the lead is cut off, too.
 _WHOLE = ("sarcasm", "others", "oneoff", "question")
 
@@ -81,21 +83,22 @@ def _without_task(sentence: Sentence, parts: Sequence[Sentence]) -> Sentence:
     return rest if _judge(rest.text, first=True)[1] else sentence
 
 
+@lru_cache(_KEPT)
 def _judge(text: str, *, first: bool) -> tuple[frozenset[str], Judged | None]:
     whole, core = plain(text), plain(without_lead(text))
     if len(core) < 6:
         return frozenset(), None
-    found = hits(core) | hits(whole, *_WHOLE)
+    found = hits(core) | (hits(whole, *_WHOLE) if whole != core else frozenset())
     for rule in lexicon.rules():
         if found - rule.despite or (rule.later and first):
             continue
-        if rule.unless and (rule.unless.search(core) or rule.unless.search(whole)):
-            continue
-        if rule.pattern.search(core) or rule.pattern.search(whole):
+        told = rule.pattern.search(core) or (whole != core and rule.pattern.search(whole))
+        if told and not (rule.unless and (rule.unless.search(core) or (whole != core and rule.unless.search(whole)))):
             return found, Judged(rule.type, rule.sure, rule.name)
     return found, None
 
 
+@lru_cache(_KEPT)
 def hits(words: str, *names: str) -> frozenset[str]:
     """Which vetoes (of all, or of those named) the words of a sentence meet."""
     known = lexicon.vetoes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from dreamkeep.dream import lexicon
@@ -294,6 +294,7 @@ def _near() -> dict[str, str]:
     return {wrong: right for wrong, right in found.items() if len(wrong) > 4 and wrong not in known and wrong not in signals}
 
 
+@lru_cache(2048)
 def plain(text: str) -> str:
     """For patterns: lower case, no apostrophes, code and quotations as one word each, common misspellings mended."""
     text = _CODE.sub(" CODE ", text.replace("’", "'").replace("‘", "'"))

@@ -1,0 +1,350 @@
+"""What was done in a session is the same, whichever agent wrote it down: commands, edits, refusals, plans, answers, lists."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.capture.sources import AGENTS
+from dreamkeep.dream import work
+from dreamkeep.dream.given import Given, Said, TurnGiven
+from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Prompt, Ran, Refused, Reply, Step, Todos
+from tests.planted import quality
+from tests.planted import written as w
+
+AT = "2026-09-03T10:00:00Z"
+
+
+def steps(*messages: Said) -> list[Step]:
+    return work.steps(Given("claude:s", "claude", "p", "/p", "", (), (TurnGiven("t", "completed", messages),)))
+
+
+def called(name: str, given: Any, output: str = "ok", mark: str = "", **result: Any) -> list[Step]:
+    call = Said("1", "assistant", "", AT, {"id": "c", "name": name, "input": given}, mark)
+    return steps(call, Said("2", "tool", output, AT, {"id": "c", "name": name, **result}, mark))
+
+
+# -- every agent's own forms
+
+
+#: In the generated homes: (command, whether it failed) of each agent, in order; what nobody knows is None.
+RUN = {
+    "claude": [("pytest -q tests/test_price.py", True), ("git log", False), ("pytest -q", None)],
+    "codex": [("pytest -q", True), ("make slow", None), ("ls", False)],
+    "copilot": [("wc -l hives.csv", False), ("cat hives.csv", None)],
+    "gemini": [("tail -3 drift.log", False), ("pytest -q", False)],
+    "goose": [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)],
+    "hermes": [("grep -rn SELECT app", False), ("pytest -q", True), ("make deploy", False)],
+    "hermes-webui": [("ls flour", False)],
+    "kimi": [("cat dough.txt", False), ("cat water.txt", True), ("bake", None)],
+    "opencode": [("grep -rn SELECT app", False), ("pytest -q", True)],
+    "pi": [("time make", True), ("time make", False)],
+    "qwen": [],
+}
+#: What was really changed; an edit that failed, and one that the user did not allow, changed nothing.
+CHANGED = {
+    "claude": ["src/price.py"],
+    "gemini": ["comp.py"],
+    "pi": ["ld.conf"],
+}
+
+
+@pytest.mark.parametrize("agent", sorted(AGENTS))
+def test_commands_and_edits_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
+    import_module(f"tests.agents.{AGENTS[agent]}").write(tmp_path / "home")
+    ran: list[tuple[str, bool | None]] = []
+    changed: list[str] = []
+    with Keep.open(tmp_path / "keep", environment={}) as keep:
+        list(keep.ingest(agents=[agent], home=tmp_path / "home"))
+        for session in sorted(keep.sessions(), key=lambda one: (one.started_at or "", one.id)):
+            for step in work.steps(quality.given(keep.show(session.id))):
+                if isinstance(step, Ran):
+                    ran.append((step.command, step.failed))
+                elif isinstance(step, Edited):
+                    changed.append(step.path)
+    assert sorted(map(str, ran)) == sorted(map(str, RUN[agent]))
+    assert changed == CHANGED.get(agent, [])
+
+
+def written(agent: str) -> w.Written:
+    ends = "interrupted" if agent != "hermes" else "completed"
+    refused = w.Rejected("Bash", {"command": "rm -rf data"}, "keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
+    done: list[w.Step] = [
+        w.Run("make check", "E   assert 1 == 2", 2),
+        w.Edit("src/a.py", "-1\n+2"),
+        w.Run("make check", "3 passed", 0),
+        w.Run("git commit -qam 'Count from two'", "[main 1] Count from two", 0),
+        w.Todo((("Write it down", "completed"), ("Tell the others", "pending"))),
+    ]
+    if agent not in w.LACKS or w.Ask not in w.LACKS[agent]:
+        done.append(w.Ask("Which unit?", ("km", "miles"), "km"))
+    if agent == "claude":
+        done.append(w.Plan("1. Use a queue\n2. Drop the table", True, ""))
+    last = [refused] if ends == "interrupted" else [refused, w.Say("I did not.")]
+    session = "0199d3a1-4c00-7a11-8f00-0000000a0099" if agent != "hermes" else "20260903_100000_abc123"
+    return w.Written(
+        name="all",
+        agent=agent,
+        session=session,
+        cwd="/home/dev/thing",
+        started_at=datetime(2026, 9, 3, 10, tzinfo=UTC),
+        title="All of it",
+        story="",
+        turns=(
+            w.Turn("do it", None, (*done, w.Say("Done.")), "completed"),
+            w.Turn("clean up", None, tuple(last), ends),
+        ),
+        expect=(),
+        optional=(),
+        decoys=(),
+    )
+
+
+@pytest.mark.parametrize("agent", w.AGENTS)
+def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path: Path) -> None:
+    [(_, what)] = list(quality.captured([written(agent)], tmp_path))
+    found = work.steps(what)
+    assert [(one.command, one.exit_code in (0, None), one.failed) for one in found if isinstance(one, Ran)] == [
+        ("make check", False, True),
+        ("make check", True, False),
+        ("git commit -qam 'Count from two'", True, False),
+    ]
+    assert [one.path.removeprefix("/home/dev/thing/") for one in found if isinstance(one, Edited)] == ["src/a.py"]
+    assert [one.message for one in found if isinstance(one, Committed)] == ["Count from two"]
+    assert [one.entries for one in found if isinstance(one, Todos)] == [(("Write it down", False), ("Tell the others", True))]
+    [refused] = [one for one in found if isinstance(one, Refused)]
+    assert refused.words == ("keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
+    assert refused.what == "rm -rf data"
+    asks = agent not in w.LACKS or w.Ask not in w.LACKS[agent]
+    assert [(one.question, one.answer) for one in found if isinstance(one, Answered)] == ([("Which unit?", "km")] if asks else [])
+    plans = [one.plan for one in found if isinstance(one, Approved)]
+    assert plans == (["1. Use a queue\n2. Drop the table"] if agent == "claude" else [])
+    assert [one.said.text for one in found if isinstance(one, Prompt)] == ["do it", "clean up"]
+    assert "Done." in [one.said.text for one in found if isinstance(one, Reply)]
+
+
+# -- forms that no home has
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "command"),
+    [
+        ("Bash", {"command": "make"}, "make"),
+        ("exec_command", {"cmd": "make"}, "make"),
+        ("shell", {"command": ["bash", "-lc", "make all"]}, "make all"),
+        ("local_shell", {"type": "exec", "command": ["ls", "-l"]}, "ls -l"),
+        ("run_shell_command", {"command": "make", "is_background": False}, "make"),
+        ("developer__shell", {"command": "make"}, "make"),
+        ("Shell", {"command": "make"}, "make"),
+        ("execute", {"command": "make", "title": "make"}, "make"),
+    ],
+)
+def test_a_command_is_known_under_every_name(name: str, given: Any, command: str) -> None:
+    [one] = called(name, given)
+    assert isinstance(one, Ran) and one.command == command and one.failed is False
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "failed"),
+    [
+        ("Exit code 1\nboom", {"error": True}, True),
+        ("Exit code 2\nboom", {}, True),
+        ("out\nCommand exited with code 3", {}, True),
+        ("Chunk ID: 1\nProcess exited with code 0\nOutput:\nfine", {}, False),
+        ("Output: boom\nExit Code: 1\nProcess Group PGID: 4", {}, True),
+        ("boom\n<exited with exit code 7>", {}, True),
+        ("fine", {"exit_code": 0}, False),
+        ("1 failed", {"exit_code": 0}, False),
+        ("2 failed, 3 passed", {}, True),
+        ("Traceback (most recent call last):\n  File", {}, True),
+        ("all fine", {}, False),
+        ("", {"exit_code": 0, "error": False}, False),
+    ],
+)
+def test_how_a_command_ended_is_told_by_code_or_words(output: str, result: dict[str, Any], failed: bool) -> None:
+    [one] = called("Bash", {"command": "make"}, output, **result)
+    assert isinstance(one, Ran) and one.failed is failed
+
+
+def test_the_same_command_is_the_same_however_it_was_called() -> None:
+    for other in ("cd /p && pytest -q", "CI=1 FOO='a b' pytest -q", "pytest -q 2>&1 | tail -20", "timeout 60 pytest -q || true"):
+        assert work.key_of(other) == "pytest -q"
+    assert work.key_of("pytest -q tests") != "pytest -q"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("git commit -m 'Fix it'", "Fix it"),
+        ('git add -A && git commit -am "Say \\"hi\\" to all"', 'Say \\"hi\\" to all'),
+        ("git -C x commit --message='One'", "One"),
+        ("git commit -m \"$(cat <<'EOF'\nFirst line\n\nMore\nEOF\n)\"", "First line"),
+        ("git commit --amend -m 'Again'", ""),
+        ("git log --grep commit", ""),
+        ("echo commit", ""),
+    ],
+)
+def test_a_commits_message_is_read_from_its_command(command: str, message: str) -> None:
+    assert work.commit_message(command) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "paths"),
+    [
+        ("Edit", {"file_path": "a.py"}, ["a.py"]),
+        ("write", {"filePath": "a.py"}, ["a.py"]),
+        ("str_replace_editor", {"command": "create", "path": "a.py"}, ["a.py"]),
+        ("str_replace_editor", {"command": "view", "path": "a.py"}, []),
+        ("apply_patch", "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch", ["a.py", "b.py"]),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Delete File: a.py\n*** End Patch"}, ["a.py"]),
+        ("shell", {"command": ["apply_patch", "*** Begin Patch\n*** Update File: a.py\n*** End Patch"]}, ["a.py"]),
+    ],
+)
+def test_an_edit_is_known_under_every_name(name: str, given: Any, paths: list[str]) -> None:
+    assert [one.path for one in called(name, given) if isinstance(one, Edited)] == paths
+    assert [one for one in called(name, given, "no", error=True) if isinstance(one, Edited)] == [] or name == "shell"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("The user doesn't want to proceed with this tool use. STOP what you are doing and wait.", ""),
+        (
+            "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nuse trash\n\n"
+            "Note: The user's next message may contain a correction or preference.",
+            "use trash",
+        ),
+        ("The user doesn't want to proceed with this tool use. the user said:\nThe user wants to clarify these questions.", ""),
+        (
+            "The user rejected permission to use this specific tool call with the following feedback: no new packages",
+            "no new packages",
+        ),
+        ("exec command rejected by user", ""),
+        ("[Operation Cancelled] Reason: User did not allow tool call", ""),
+        ("The tool call is rejected by the user. User feedback: not on prod", "not on prod"),
+        ("The user has declined to run this tool. DO NOT attempt to call this tool again.", ""),
+        ('Plan rejected. User feedback: "smaller steps"\n\nThe plan is stored at: x.md', "smaller steps"),
+        ('{"output": "", "exit_code": -1, "error": "BLOCKED: User denied this potentially dangerous command."}', ""),
+        ("permission denied", None),
+        ("the README says: the user rejected this", None),
+    ],
+)
+def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
+    assert work.refused(Said("2", "tool", told, AT)) == words
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "wanted"),
+    [
+        (
+            {},
+            'User has answered your questions: "Which db?"="sqlite", "Where?"="here". You can now continue.',
+            [("Which db?", "sqlite"), ("Where?", "here")],
+        ),
+        (
+            {"questions": [{"id": "a", "question": "Which db?"}]},
+            json.dumps({"answers": {"a": {"answers": ["sqlite"]}}}),
+            [("Which db?", "sqlite")],
+        ),
+        ({"questions": [{"question": "Which db?"}]}, json.dumps({"answers": {"0": "sqlite"}}), [("Which db?", "sqlite")]),
+        ({"question": "Which db?"}, json.dumps({"question": "Which db?", "user_response": "sqlite"}), [("Which db?", "sqlite")]),
+        (
+            {"questions": [{"question": "Which db?"}]},
+            "User has provided the following answers:\n\n**DB**: sqlite",
+            [("Which db?", "sqlite")],
+        ),
+        ({"question": "Which db?"}, "User responded: sqlite", [("Which db?", "sqlite")]),
+        ({"question": "Which db?"}, "sqlite", [("Which db?", "sqlite")]),
+        ({"question": "Which db?"}, "{broken", []),
+    ],
+)
+def test_an_answer_is_read_in_every_form(given: Any, told: str, wanted: list[tuple[str, str]]) -> None:
+    assert work.answers(given, told) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("TodoWrite", {"todos": [{"content": "a", "status": "completed"}, {"content": "b", "status": "in_progress"}]}),
+        ("update_plan", {"plan": [{"step": "a", "status": "completed"}, {"step": "b", "status": "pending"}]}),
+        ("write_todos", {"todos": [{"description": "a", "status": "cancelled"}, {"description": "b", "status": "pending"}]}),
+        ("SetTodoList", {"todos": [{"title": "a", "status": "done"}, {"title": "b", "status": "pending"}]}),
+        ("manage_todo_list", {"todoList": [{"title": "a", "status": "completed"}, {"title": "b", "status": "not-started"}]}),
+        ("todo__todo_write", {"content": "- [x] a\n- [ ] b"}),
+        ("update_todo", {"todos": "1. [x] a\n2. [ ] b"}),
+    ],
+)
+def test_a_list_is_read_in_every_form(name: str, given: Any) -> None:
+    [one] = called(name, given)
+    assert isinstance(one, Todos) and one.entries == (("a", False), ("b", True))
+
+
+def test_tasks_that_are_made_one_by_one_are_a_list_too() -> None:
+    def call(n: int, name: str, given: Any, told: str) -> tuple[Said, Said]:
+        tool = {"id": f"c{n}", "name": name, "input": given}
+        return Said(str(n), "assistant", "", AT, tool), Said(str(n + 1), "tool", told, AT, {"id": f"c{n}"})
+
+    found = steps(
+        *call(1, "TaskCreate", {"subject": "a"}, "Task #1 created"),
+        *call(3, "TaskCreate", {"subject": "b"}, "Task #2 created"),
+        *call(5, "TaskUpdate", {"taskId": "1", "status": "completed"}, "ok"),
+    )
+    assert isinstance(found[-1], Todos) and found[-1].entries == (("a", False), ("b", True))
+
+
+# -- what the line is that says what was wrong
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("Exit code 1\n==== FAILURES ====\nE   assert 1 == 2\n1 failed", "E   assert 1 == 2"),
+        ("error[E0277]: can't compare\n  --> a.rs:1\nerror: could not compile `a`", "error[E0277]: can't compare"),
+        ("npm ERR! code ELIFECYCLE\nTypeError: x is undefined\n    at a.js:1", "TypeError: x is undefined"),
+        ("make: *** No rule\nmake: *** [all] Error 2", ""),
+        (json.dumps({"output": "line\nValueError: no “such” thing", "exit_code": 1}), "ValueError: no “such” thing"),
+        ("", ""),
+    ],
+)
+def test_the_line_that_says_what_was_wrong_is_found(output: str, line: str) -> None:
+    said = Said("2", "tool", output, AT)
+    assert work.key_line(said) == line
+    assert not line or work.quoted(said, line)
+
+
+def test_what_bears_a_mark_and_what_was_never_answered_is_not_there() -> None:
+    assert called("Bash", {"command": "make"}, mark="copied") == []
+    [one] = steps(Said("1", "assistant", "", AT, {"id": "c", "name": "Bash", "input": {"command": "make"}}))
+    assert isinstance(one, Ran) and one.failed is None
+
+
+def test_an_id_that_comes_again_belongs_to_the_last_call() -> None:
+    call = {"id": "c", "name": "Bash"}
+    found = steps(
+        Said("1", "assistant", "", AT, {**call, "input": {"command": "one"}}),
+        Said("2", "tool", "", AT, {"id": "c", "exit_code": 1, "error": True}),
+        Said("3", "assistant", "", AT, {**call, "input": {"command": "two"}}),
+        Said("4", "tool", "", AT, {"id": "c", "exit_code": 0}),
+    )
+    assert [(one.command, one.failed) for one in found if isinstance(one, Ran)] == [("one", True), ("two", False)]
+
+
+@pytest.mark.parametrize(
+    "given", [None, 7, "x", [], {}, {"command": None}, {"todos": 3}, {"questions": "x"}, {"todos": [1, None]}]
+)
+def test_tools_that_are_called_with_nonsense_stop_nothing(given: Any) -> None:
+    for name in ("Bash", "Edit", "TodoWrite", "AskUserQuestion", "ExitPlanMode", "TaskCreate", "TaskUpdate", "unknown", ""):
+        called(name, given, "{}")
+
+
+def test_an_output_of_fifty_megabytes_is_looked_at_from_both_ends() -> None:
+    output = "x" * 25_000_000 + "\n" + "y" * 25_000_000 + "\nExit code 3"
+    [one] = called("Bash", {"command": "make"}, output)
+    assert isinstance(one, Ran) and one.exit_code == 3
+    assert one.result is not None and len(work.output_of(one.result)) < 20_000
