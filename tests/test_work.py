@@ -34,7 +34,7 @@ def called(name: str, given: Any, output: str = "ok", mark: str = "", **result: 
 
 
 #: In the generated homes: (command, whether it failed) of each agent, in order; what nobody knows is None.
-RUN = {
+RUN: dict[str, list[tuple[str, bool | None]]] = {
     "claude": [("pytest -q tests/test_price.py", True), ("git log", False), ("pytest -q", None)],
     "codex": [("pytest -q", True), ("make slow", None), ("ls", False)],
     "copilot": [("wc -l hives.csv", False), ("cat hives.csv", None)],
@@ -86,7 +86,7 @@ def written(agent: str) -> w.Written:
         done.append(w.Ask("Which unit?", ("km", "miles"), "km"))
     if agent == "claude":
         done.append(w.Plan("1. Use a queue\n2. Drop the table", True, ""))
-    last = [refused] if ends == "interrupted" else [refused, w.Say("I did not.")]
+    last: list[w.Step] = [refused] if ends == "interrupted" else [refused, w.Say("I did not.")]
     session = "0199d3a1-4c00-7a11-8f00-0000000a0099" if agent != "hermes" else "20260903_100000_abc123"
     return w.Written(
         name="all",
