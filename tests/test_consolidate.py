@@ -182,6 +182,19 @@ def test_a_note_that_says_all_of_another_and_more_takes_its_place() -> None:
     assert world.again() == []
 
 
+def test_an_agent_that_says_more_does_not_speak_for_a_user() -> None:
+    world = dreamt(said("use pnpm", 1), said("use pnpm, the CI rejects a package-lock.json", 2, author="agent"))
+    assert world.the("use pnpm").author == "user" and world.the("use pnpm, the CI rejects a package-lock.json").author == "agent"
+
+
+def test_words_that_were_rejected_are_replaced_by_those_of_who_said_it_next() -> None:
+    world = dreamt(first := said("we use pnpm here", 1), said("Use pnpm.", 2))
+    world.event(Kind.INSIGHT_REJECTED, id=first.id, reason="said in jest")
+    for kind, body in world.again():
+        world.event(kind, **body)
+    assert world.texts() == ["Use pnpm."] and len(world.memory.notes) == 1 and world.again() == []
+
+
 # -- newer contradicts older
 
 
@@ -290,6 +303,10 @@ def test_a_rejected_insight_never_comes_back_by_itself() -> None:
     world.event(Kind.INSIGHT_REJECTED, id=one.id, reason="no")
     world.dream(said("we use tabs", 5, author="agent"), said("Use tabs.", 6))
     assert world.texts() == []
+    world = dreamt(one := said("it is the vsync", 1, "hypothesis"))
+    world.event(Kind.INSIGHT_REJECTED, id=one.id, reason="no")
+    world.dream(said("it's the vsync", 5, "finding"))
+    assert world.texts() == [], "though it never was a note"
 
 
 def test_an_open_loop_is_closed_when_something_later_shows_it_done() -> None:
