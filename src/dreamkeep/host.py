@@ -162,6 +162,10 @@ def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
         return None  # gone meanwhile, or a link to nothing or to itself
 
 
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class RealHost:
     """The machine we run on."""
 
@@ -274,7 +278,11 @@ class RealHost:
         return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16)
 
     def open_stream(self, path: str) -> BinaryIO:
-        return open(path, "rb", buffering=1 << 18)
+        stream = open(path, "rb", buffering=1 << 18, opener=_at_once)  # noqa: SIM115 (whoever asked closes it)
+        if not stream.seekable():
+            stream.close()
+            raise OSError(errno.ESPIPE, "it is no file, but a pipe or a device", path)
+        return stream
 
     def open_read(self, path: str) -> int:
         # Not to wait for whoever might write into a pipe; of a file it means nothing.

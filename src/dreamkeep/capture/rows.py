@@ -180,6 +180,9 @@ def _look(host: Host, path: str) -> _Look:
         raise NotFound(
             "the database is not there", where=path, next="It may have been moved or deleted; what was captured stays."
         )
+    if not file.is_file:
+        # SQLite would wait for whoever writes into a pipe.
+        raise Failed("what lies there is no file", where=path, next="Look what it is; what was captured stays.")
     return _Look(
         file,
         (wal.size, wal.mtime_ns, wal.inode) if wal else None,

@@ -10,6 +10,7 @@ Both are plain text, because most are only ever compared; no looks in the common
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
@@ -19,6 +20,7 @@ from dreamkeep.index.store import Mark, Place
 from dreamkeep.journal import parts
 from dreamkeep.journal.reader import Position
 
+_SUM = re.compile("([0-9]+):([0-9]+):([0-9a-f]{8})")
 _BLOCK = 96 << 10  # more is slower: the allocator would get and return it page by page
 
 
@@ -90,10 +92,13 @@ def changed_parts(host: Host, folder: str, place: Place) -> list[int]:
 
 
 def parse_sums(text: str) -> dict[int, Sum]:
+    """None at all where one is not what we write: then nothing is proven."""
     found = {}
     for one in text.split():
-        part, size, crc = one.split(":")
-        found[int(part)] = Sum(int(size), int(crc, 16))
+        match = _SUM.fullmatch(one)
+        if match is None:
+            return {}
+        found[int(match[1])] = Sum(int(match[2]), int(match[3], 16))
     return found
 
 
@@ -150,7 +155,7 @@ def hold(host: Host, folder: str, place: Place, which: Collection[int] | None = 
     sums = parse_sums(place.sums)
     last = place.position.part
     chosen = sums if which is None else which
-    return all(part in sums and same(host, folder, part, sums[part], whole=part != last) for part in chosen)
+    return bool(sums) and all(part in sums and same(host, folder, part, sums[part], whole=part != last) for part in chosen)
 
 
 def _crc(host: Host, handle: int, size: int) -> int:

@@ -45,7 +45,7 @@ def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
     path = f"{root}/{FILE}"
     while True:
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s, shared=True)
-        if host.stat(path) is not None:
+        if _is_file(host, root):
             try:
                 return SqliteStore(path, wait_ms=int(wait_s * 1000))
             except Unusable:
@@ -58,7 +58,7 @@ def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
     """Others may have waited for the same lock and done it already."""
-    if host.stat(path) is not None:
+    if _is_file(host, root):
         try:
             SqliteStore(path).close()
             return
@@ -69,12 +69,21 @@ def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
     SqliteStore.create(path)
 
 
+def _is_file(host: Host, root: str) -> bool:
+    """False when nothing is there. Of a pipe or a device SQLite must not even try to read: it would wait for ever."""
+    found = host.stat(f"{root}/{FILE}")
+    if found is not None and not found.is_file:
+        what, step = "something that is no file is where the index belongs", "Take it away, or run `dreamkeep repair --apply`."
+        raise Unusable(what, where=f"{root}/{FILE}", next=step)
+    return found is not None
+
+
 def problem(host: Host, root: str) -> str:
     """What is wrong with the index file, without mending it; "" when nothing is, or there is none."""
     path = f"{root}/{FILE}"
-    if host.stat(path) is None:
-        return ""
     try:
+        if not _is_file(host, root):
+            return ""
         store = SqliteStore(path)
         try:
             return store.check()
@@ -90,7 +99,7 @@ def peek(host: Host, root: str, ask: Callable[[SqliteStore], T]) -> T | None:
     None when there is none (or one of another version). `ask` may be called several times: what it found while another process
     moved the files is not believed. Unusable when the file is damaged, Busy when it never comes to rest.
     """
-    if host.stat(f"{root}/{FILE}") is None:
+    if not _is_file(host, root):
         return None
     handle = -1
     try:

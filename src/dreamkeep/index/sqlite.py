@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -98,6 +99,26 @@ def _translated(path: str) -> Iterator[None]:
         raise Failed(
             f"the index can't be read ({problem})", where=path, next="Run `dreamkeep reindex --from-zero`; nothing is lost."
         ) from problem
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _understood(ask: Callable[Concatenate[SqliteStore, P], T]) -> Callable[Concatenate[SqliteStore, P], T]:
+    """A question whose answer nobody of ours can have written shows damage that SQLite does not see."""
+
+    @wraps(ask)
+    def asked(store: SqliteStore, /, *words: P.args, **named: P.kwargs) -> T:
+        try:
+            return ask(store, *words, **named)
+        except UnicodeEncodeError:
+            raise  # what was asked for, not what was answered
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            what = f"the index holds what nobody put there ({problem})"
+            raise Unusable(what, where=store.path, next="It will be rebuilt.") from problem
+
+    return asked
 
 
 class SqliteStore:
@@ -202,9 +223,11 @@ class SqliteStore:
 
     # -- following the journal
 
+    @_understood
     def places(self) -> dict[str, Place]:
         return {row[0]: _place(row) for row in self._rows("SELECT * FROM places")}
 
+    @_understood
     def place(self, name: str) -> Place | None:
         rows = self._rows("SELECT * FROM places WHERE name = ?", name)
         return _place(rows[0]) if rows else None
@@ -369,6 +392,7 @@ class SqliteStore:
 
     # -- answers
 
+    @_understood
     def memory(self) -> list[tuple[str, str, dict[str, Any]]]:
         rows = self._rows("SELECT tab, id, body FROM memory ORDER BY tab, id")
         return [(tab, _restored(id), _restored_data(body)) for tab, id, body in rows]
@@ -390,12 +414,15 @@ class SqliteStore:
         )
         return [_memory_hit([_restored(value) for value in row]) for row in rows]
 
+    @_understood
     def accepted(self) -> set[str]:
         return {_restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
 
+    @_understood
     def tombstones(self) -> dict[str, str]:
         return dict(self._rows("SELECT session, at FROM tombstones ORDER BY session"))
 
+    @_understood
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
         return [
             _summary(row)
@@ -408,6 +435,7 @@ class SqliteStore:
             )
         ]
 
+    @_understood
     def session(self, session: str) -> Summary | None:
         rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
         return _summary(rows[0]) if rows else None
@@ -421,6 +449,7 @@ class SqliteStore:
         )
         return [row[0] for row in rows]
 
+    @_understood
     def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         sql = f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
@@ -428,6 +457,7 @@ class SqliteStore:
             return [_turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.n, t.id", session)]
         return [_turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
 
+    @_understood
     def last_turns(self, session: str, count: int) -> list[Turn]:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
@@ -438,10 +468,15 @@ class SqliteStore:
         )
         return [_turn(row) for row in reversed(rows)]
 
+    @_understood
     def state(self, session: str) -> str:
         rows = self._rows("SELECT fold FROM sessions WHERE id = ?", session)
-        return str(rows[0][0]) if rows else "{}"
+        state = str(rows[0][0]) if rows else "{}"
+        if not (state.startswith("{") and state.endswith("}")):
+            raise ValueError(f"how far {session} was read")
+        return state
 
+    @_understood
     def message(self, session: str, key: str) -> Message | None:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM sessions s JOIN keys k ON k.session = s.no"
@@ -451,6 +486,7 @@ class SqliteStore:
         )
         return _message(rows[0]) if rows else None
 
+    @_understood
     def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM sessions s JOIN messages m ON m.session = s.no"
@@ -462,6 +498,7 @@ class SqliteStore:
         )
         return _message(rows[0]) if rows else None
 
+    @_understood
     def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
         columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
@@ -470,6 +507,7 @@ class SqliteStore:
         )
         return [(row[0], _turn(row[1:])) for row in rows]
 
+    @_understood
     def ended(self) -> list[tuple[str, int]]:
         rows = self._rows(
             "SELECT s.id, (SELECT max(m.seq) FROM messages m WHERE m.session = s.no) FROM sessions s"
@@ -477,9 +515,11 @@ class SqliteStore:
         )
         return [(id, seq) for id, seq in rows if seq is not None]
 
+    @_understood
     def compacting(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT id FROM sessions WHERE busy ORDER BY id")]
 
+    @_understood
     def incomplete(self, *, rows: bool) -> list[str]:
         found = self._rows(
             "SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM places)"
@@ -498,6 +538,7 @@ class SqliteStore:
             found += [("",)] if messages != words and not found else []
         return sorted({str(row[0]) for row in found})
 
+    @_understood
     def messages(self, session: str) -> list[Message]:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM messages m JOIN sessions s ON s.no = m.session WHERE s.id = ?"
@@ -506,6 +547,7 @@ class SqliteStore:
         )
         return [_message(r) for r in rows]
 
+    @_understood
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
             "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times, f.mended"
@@ -517,6 +559,7 @@ class SqliteStore:
             for s, kind, part, at, size, lost, told, n, mended in rows
         ]
 
+    @_understood
     def counts(self) -> Counts:
         sessions, turns, messages, size = self._rows(
             "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"

@@ -42,6 +42,9 @@ _CHECKS = {
     "webui": ("store_unreadable", ""),
 }
 
+#: Where one of these lies there is a keep, or what is left of one.
+_KEEPS = ("journal", "spool", index.FILE)
+
 
 class Report(NamedTuple):
     """`checked`: how many of what were looked at. Faults are sorted by class and place."""
@@ -70,13 +73,13 @@ def audit(
     checked: dict[str, int] = {}
     faults: list[Fault] = []
     accepted: set[str] = set()
-    if host.stat(f"{root}/journal") is not None:
+    if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
         checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
     faults += _stores(host, root, home, environment, deep)
     looking = Looking(host, root, home, environment, ())
-    left = {one.id: promised(looking, one) for one in faults if one.id not in accepted}
+    left = {one.id: one for one in faults if one.id not in accepted}
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
-    return Report(checked, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))
+    return Report(checked, list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))))
 
 
 Found = tuple[dict[str, int], list[Fault], set[str]]

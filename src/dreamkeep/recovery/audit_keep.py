@@ -39,6 +39,7 @@ from dreamkeep.recovery.delete import INTENTS
 from dreamkeep.recovery.delete import LOCK as DELETING
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.plain import is_link, why_not
 from dreamkeep.session.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
 from dreamkeep.session.pairing import Pairing
 from dreamkeep.session.turns import Turn
@@ -75,7 +76,8 @@ class Keeping:
             yield fault("index_drift", self._index, what, session=session, key=session, path=self._index, journal=name)
 
     def unusable(self, why: str) -> Fault:
-        return fault("index_unusable", self._index, why, path=self._index, why=why)
+        unsafe = why_not(self._host, self._index, folder=False)
+        return fault("index_unusable", self._index, why, unsafe=unsafe, path=self._index, why=why)
 
     # -- turns and compactions
 
@@ -142,8 +144,10 @@ class Keeping:
         folder = f"{self._root}/{spool.SPOOL}"
         names = sorted(self._names(spool.SPOOL))
         self.checked["spool"] = len(names)
-        calls = spool.entries(names)
-        yield from each(names, self._spooled, lambda name, why: self._no_call(f"{folder}/{name}", why))
+        bad = list(each(names, self._spooled, lambda name, why: self._no_call(f"{folder}/{name}", why)))
+        yield from bad
+        told = {one.where for one in bad}
+        calls = [one for one in spool.entries(names) if f"{folder}/{one.name}" not in told]
         batches = [name for name in names if spool.is_batch(name)]
         old = [one for one in calls if self._now - int(one.name[:20]) > _OLD_NS]
         left = spool.left_over(names, self._now)
@@ -160,17 +164,20 @@ class Keeping:
             for call in self._host.names(path):
                 if not spool.entry(call):
                     yield self._no_call(f"{path}/{call}", "no hook wrote this")
+        elif is_link(self._host, path):
+            yield self._no_call(path, "it is a link")
         elif spool.entry(name):
             try:
                 self._host.close(self._host.open_read(path))
             except FileNotFoundError:
                 return  # it was drained meanwhile
             at = self._host.stat(path)
-            if at and at.is_folder:
-                yield self._no_call(path, "it is a folder")
+            if at and not at.is_file:
+                yield self._no_call(path, "it is a folder" if at.is_folder else "it is no file")
 
     def _no_call(self, path: str, why: str) -> Fault:
-        return fault("spool_unreadable", path, f"it is no hook call that can be read: {why}", path=path)
+        unsafe = why_not(self._host, path)
+        return fault("spool_unreadable", path, f"it is no hook call that can be read: {why}", unsafe=unsafe, path=path)
 
     def hooks(self) -> Iterator[Fault]:
         told: dict[str, list[str]] = {}
@@ -200,7 +207,7 @@ class Keeping:
         for session, path in todo:
             if path and not session and self._same(path, seen[path]):
                 what = "a deletion was begun, and of which session can't be read"
-                yield fault("tombstone_unfinished", path, what, path=path, journal="")
+                yield fault("tombstone_unfinished", path, what, unsafe=why_not(self._host, path), path=path, journal="")
 
     def _intents(self) -> list[str]:
         return [f"{self._root}/{INTENTS}/{name}" for name in sorted(self._names(INTENTS)) if not is_temp(name)]
@@ -229,16 +236,27 @@ class Keeping:
             self._host.sleep(_MOMENT_S)  # a lock file is there for a moment before it is locked
         for path in free:
             if not is_held(self._host, path) and self._host.stat(path) is not None:
-                yield fault("lease_stale", path, "the process that held it is gone", path=path)
+                unsafe = why_not(self._host, path)
+                yield fault("lease_stale", path, "the process that held it is gone", unsafe=unsafe, path=path)
 
     def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
-        paths = list(found)
-        for folder in ("", "/state", f"/{INTENTS}", "/aside", "/pages"):
-            paths += [f"{self._root}{folder}/{name}" for name in self._names(folder[1:]) if is_temp(name)]
-        for path in sorted(paths):
-            at = self._host.stat(path)
-            if at and self._now - at.mtime_ns > _OLD_NS:
-                yield fault("leftover", path, f"{at.size} bytes of a write that did not finish", path=path)
+        yield from each(found, self._leftover, self._no_state)
+        yield from each(("", "state", INTENTS, "aside", "pages"), self._left_in, self._no_folder)
+
+    def _left_in(self, folder: str) -> Iterator[Fault]:
+        place = f"{self._root}/{folder}" if folder else self._root
+        yield from each((f"{place}/{name}" for name in self._names(folder) if is_temp(name)), self._leftover, self._no_state)
+
+    def _leftover(self, path: str) -> Iterator[Fault]:
+        at = self._host.stat(path)
+        if at and self._now - at.mtime_ns > _OLD_NS:
+            unsafe = why_not(self._host, path)
+            yield fault("leftover", path, f"{at.size} bytes of a write that did not finish", unsafe=unsafe, path=path)
+
+    def _no_folder(self, name: str, why: str) -> Fault:
+        place = f"{self._root}/{name}"
+        what = f"it is no folder that can be looked through: {why}"
+        return fault("state_unreadable", place, what, unsafe="Make it one, or take it away by hand.", path=place, why=why)
 
     def modes(self) -> Iterator[Fault]:
         """Who may not enter the keep's folder reads nothing in it; below one that is open everything that is open is told."""
@@ -253,8 +271,9 @@ class Keeping:
         yield fault("open_to_others", path, f"others may use it (mode {at.mode:o})", path=path, mode=at.mode, wanted=wanted)
         if at.is_folder:
             for entry in self._host.entries(path):
-                if entry.at:
-                    yield from self._mode(f"{path}/{entry.name}", entry.at)
+                inside = f"{path}/{entry.name}"
+                if entry.at and entry.at.mode & 0o077 and not is_link(self._host, inside):  # what a link leads to is not ours
+                    yield from self._mode(inside, entry.at)
 
     def states(self) -> Iterator[Fault]:
         names = [name for name in sorted(self._names("state")) if name.endswith(".json")]
@@ -272,7 +291,8 @@ class Keeping:
             yield self._no_state(path, "it holds no object")
 
     def _no_state(self, path: str, why: str) -> Fault:
-        return fault("state_unreadable", path, f"the cache can't be read: {why}", path=path, why=why)
+        unsafe = why_not(self._host, path)
+        return fault("state_unreadable", path, f"the cache can't be read: {why}", unsafe=unsafe, path=path, why=why)
 
     def pages(self) -> Iterator[Fault]:
         for project in sorted(self._names("pages")):
@@ -290,7 +310,7 @@ class Keeping:
     def _names(self, folder: str) -> list[str]:
         try:
             return self._host.names(f"{self._root}/{folder}" if folder else self._root)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
 
 

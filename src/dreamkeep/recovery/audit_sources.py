@@ -55,7 +55,8 @@ class _Audit:
         self._deep = deep
         self._cache = Cache(host, root)
         self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
-        self._elsewhere: dict[str, list[Source]] = {}
+        #: Of an agent: by a file's name without its endings, and by session, where files are now.
+        self._elsewhere: dict[str, dict[str, list[str]]] = {}
 
     def all(self) -> Iterator[Fault]:
         named: set[tuple[str, str]] = set()
@@ -176,16 +177,18 @@ class _Audit:
 
     def _document(self, content: Content, about: Mapping[str, Any]) -> Iterator[Fault]:
         now = captured.messages_in(b"".join(iter_blocks(content)))
-        if now is None:
-            what = "it is no JSON object with messages any more; what was captured of it is safe"
-            yield fault("source_unreadable", about["path"], what, **about)
-            return
         lost: dict[str, None] = {}
         folder = f"{self._root}/{folder_of(about['session'])}"
         for _, held in rejoin.generations(self._host, folder, about["name"]):
-            before = captured.messages_in(b"".join(held)) or []
+            before = captured.messages_in(b"".join(held))
+            if before is None:
+                continue  # it never was an object with messages: a list, settings
+            if now is None:
+                what = "it is no JSON object with messages any more; what was captured of it is safe"
+                yield fault("source_unreadable", about["path"], what, **about)
+                return
             lost.update(dict.fromkeys(captured.lost_messages(now, before)))
-        if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now):
+        if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now or ()):
             what = f"{len(lost)} messages that were captured are gone or empty"
             yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), gone=len(lost), **about)
 
@@ -200,20 +203,25 @@ class _Audit:
 
     def _has_moved(self, path: str, seen: Seen, word: Word) -> bool:
         """Archived, compressed: the next ingest will see that it is the same."""
-        if seen.agent not in self._elsewhere:
-            found = find.everywhere(self._host, self._home, self._environment, [seen.agent])
-            self._elsewhere[seen.agent] = [one for one in found if isinstance(one, Source) and one.form != ROWS]
-        stem = os.path.basename(path).partition(".")[0]
-        for other in self._elsewhere[seen.agent]:
-            if other.path == path or not (os.path.basename(other.path).startswith(stem) or other.session == seen.session):
-                continue
-            content = captured.opened(self._host, other.path)
-            try:
-                if goes_on(content, word):
-                    return True
-            finally:
-                content.close()
-        return False
+        there = self._elsewhere.get(seen.agent)
+        if there is None:
+            there = self._elsewhere[seen.agent] = {}
+            for found in find.everywhere(self._host, self._home, self._environment, [seen.agent]):
+                if isinstance(found, Source) and found.form != ROWS:
+                    for key in {_stem(found.path), found.session}:
+                        there.setdefault(key, []).append(found.path)
+        others = {*there.get(_stem(path), ()), *there.get(seen.session, ())} - {path}
+        return any(self._goes_on(other, word) for other in sorted(others))
+
+    def _goes_on(self, path: str, word: Word) -> bool:
+        try:
+            content = captured.opened(self._host, path)
+        except OSError:
+            return False  # what is wrong with that one is its own fault
+        try:
+            return goes_on(content, word)
+        finally:
+            content.close()
 
     # -- databases
 
@@ -223,7 +231,8 @@ class _Audit:
         if at is None:
             if seen.rows:
                 what = f"the database is gone; {len(seen.rows)} sessions of it are kept here"
-                yield fault("source_vanished", path, what, key=" ".join(sorted(seen.rows)), path=path, name="")
+                step = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
+                yield fault("source_vanished", path, what, key=" ".join(sorted(seen.rows)), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")
         looks = (Look.of(at), Look.of(beside) if beside else None)
@@ -233,7 +242,8 @@ class _Audit:
             rest = set(seen.rows or ())
         for session in self._captured_from(path, seen, rest):
             what = "its rows are gone from the database; what was captured is kept here"
-            yield fault("source_vanished", f"{path}#{session.partition(':')[2]}", what, session=session, path=path, name="")
+            where, step = f"{path}#{session.partition(':')[2]}", _given_back(seen.agent)
+            yield fault("source_vanished", where, what, session=session, step=step, path=path, name="")
 
     def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
         """Sessions whose journal says that they came from this database, and that are not in it."""
@@ -288,6 +298,18 @@ class _Audit:
     def _journal_names(self, agent: str) -> list[str]:
         folder = f"{self._root}/{SESSIONS}/{agent}"
         return sorted(self._host.names(folder)) if self._host.stat(folder) is not None else []
+
+
+def _stem(path: str) -> str:
+    return os.path.basename(path).partition(".")[0]
+
+
+def _given_back(agent: str) -> str:
+    """Rows can be put back into Hermes' database; of other databases we only know how to read them."""
+    accept = "or accept it: `dreamkeep repair --accept {id}`."
+    if agent == "hermes":
+        return f"`dreamkeep restore SESSION --to {agent}` gives back what was captured, {accept}"
+    return f"`dreamkeep restore SESSION --to claude` converts what was captured for another agent, {accept}"
 
 
 def _journals(seen: Seen) -> list[str]:

@@ -6,6 +6,7 @@ Of a class with a repair one fault may still be unsafe (its content is nowhere e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +20,10 @@ class Class(NamedTuple):
     next: str
 
 
+_PLACE = re.compile(r"\{id\}|SESSION|AGENT")
 _ACCEPT = "or accept it: `dreamkeep repair --accept {id}`"
+_RESTORE = "`dreamkeep restore SESSION --to AGENT` gives back what was captured"
+_ELSEWHERE = "`dreamkeep restore SESSION --to AGENT --home DIR` writes what was captured into another place"
 _GONE = f"Bring the missing events back with `dreamkeep snapshot import FILE`, {_ACCEPT}."
 
 CLASSES: Mapping[str, Class] = MappingProxyType(
@@ -59,16 +63,12 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "open_to_others": Class("a file or folder of the keep that others may read", "close_mode", ""),
         "state_unreadable": Class("a cache in `state/` that can't be read", "set_aside", ""),
         # the agents' own stores
-        "source_shrank": Class(
-            "a transcript has less than was captured", "", f"`dreamkeep restore SESSION --to AGENT` gives it back, {_ACCEPT}."
-        ),
+        "source_shrank": Class("a transcript has less than was captured", "", f"{_RESTORE}, {_ACCEPT}."),
         "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
         "source_changed": Class(
-            "a transcript has other bytes where captured ones were", "", f"Both are kept; `dreamkeep restore`, {_ACCEPT}."
+            "a transcript has other bytes where captured ones were", "", f"Both are kept; {_ELSEWHERE}, {_ACCEPT}."
         ),
-        "source_vanished": Class(
-            "a captured transcript is gone", "", f"`dreamkeep restore SESSION --to AGENT` gives it back, {_ACCEPT}."
-        ),
+        "source_vanished": Class("a captured transcript is gone", "", f"{_RESTORE}, {_ACCEPT}."),
         "source_unreadable": Class("a transcript can't be read", "", "Make it readable; what was captured is safe."),
         "source_malformed": Class(
             "lines in a transcript that are no records (torn, NULs)", "", f"They are kept as they are; {_ACCEPT}."
@@ -127,18 +127,26 @@ def fault(
     session: str = "",
     key: str = "",
     unsafe: str = "",
+    step: str = "",
     **about: Any,
 ) -> Fault:
     """`key`: what tells it from others of its class at the same place, and stays so from audit to audit.
 
-    `unsafe`: why this one can't be repaired although its class can.
+    `unsafe`: why this one can't be repaired although its class can. `step`: what to do about this one, instead of what its
+    class says.
     """
+    from shlex import quote
     from zlib import crc32
 
     known = CLASSES[cls]
     name = f"{cls}-{crc32(chr(0).join((where, key)).encode('utf-8', 'surrogatepass')):08x}"
     repairable = bool(known.repair) and not unsafe
-    way = f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}." if repairable else f"{unsafe} {known.next}".strip()
-    agent = session.partition(":")[0]
-    step = way.replace("{id}", name).replace("SESSION", session or "SESSION").replace("AGENT", agent or "AGENT")
-    return Fault(name, cls, where, what, repairable, step, session, MappingProxyType({"session": session, **about}))
+    way = (
+        f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}."
+        if repairable
+        else f"{unsafe} {step or known.next}".strip()
+    )
+    # One after the other, the names in what was put in would be taken for places to fill.
+    named = {"{id}": name, "SESSION": quote(session) or "SESSION", "AGENT": session.partition(":")[0] or "AGENT"}
+    way = _PLACE.sub(lambda found: named[found[0]] if session or found[0] == "{id}" else found[0], way)
+    return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}))

@@ -333,17 +333,27 @@ def folders(host: Host, root: str) -> list[str]:
 
 
 def notes(host: Host, root: str, undo_id: str) -> list[Note]:
-    """What stands in a ledger. A last line that was not finished says nothing: what it spoke of was not begun."""
+    """What stands in a ledger. A last line that was not finished says nothing: what it spoke of was not begun. ValueError when
+    another can't be read: somebody else was at it, and what it says counts for nothing."""
     path = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{NOTES}"
     if host.stat(path) is None:
         return []
-    return [json.loads(line) for line in read_file(host, path).split(b"\n")[:-1]]
+    found = []
+    for line in read_file(host, path).split(b"\n")[:-1]:
+        note = json.loads(line)
+        if not isinstance(note, dict) or not isinstance(note.get("n"), int):
+            raise ValueError("a line that no repair writes")
+        found.append(note)
+    return found
 
 
 def sweep_temps(host: Host, root: str) -> None:
     """Temporary files of repairs that died in between."""
     for undo_id in folders(host, root):
-        found = notes(host, root, undo_id)
+        try:
+            found = notes(host, root, undo_id)
+        except (ValueError, OSError):
+            continue  # whoever wants to undo that one is told
         if found and "finished" not in found[-1]:
             for temp in (note["temp"] for note in found if "temp" in note):
                 if host.stat(temp) is not None:

@@ -25,7 +25,8 @@ from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.delete import Deleting
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.recovery.recapture import mended, recapture, why_not
+from dreamkeep.recovery.plain import why_not as why_not_kept
+from dreamkeep.recovery.recapture import mended, recapture
 from dreamkeep.session.raw import unpack
 from dreamkeep.session.summary import STATE_AFTER
 from dreamkeep.session.turns import INTERRUPTED, SETTLED
@@ -219,6 +220,8 @@ def _whose(host: Host, path: str) -> str:
 def set_aside(mending: Mending, fault: Fault) -> Done:
     """Out of the way; the ledger has its bytes."""
     path = str(fault.about["path"])
+    if unsafe := why_not_kept(mending.host, path):
+        return left(unsafe)
     found = mending.host.stat(path)
     if found is None:
         return MENDED
@@ -315,4 +318,5 @@ ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {
     "close_mode": close_mode,
 }
 
-CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {"recapture": why_not}
+#: Whether one can be done is found out by the audit.
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from dreamkeep.capture import rejoin
@@ -21,7 +22,7 @@ from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.errors import DreamkeepError
-from dreamkeep.event import Kind
+from dreamkeep.event import Carry, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
@@ -70,19 +71,24 @@ class Heard(NamedTuple):
 # -- for the plan
 
 
-def promised(looking: Looking, fault: Fault) -> Fault:
-    """The fault as an audit may tell it: called repairable only if that is proven."""
-    known = CLASSES[fault.cls]
-    if known.repair != "recapture" or not fault.repairable:
-        return fault
-    reason = why_not(looking, fault)
-    return fault._replace(repairable=False, next=f"{reason} {known.next.replace('{id}', fault.id)}") if reason else fault
+def promised(looking: Looking, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """The faults as an audit may tell them: called repairable only if that is proven. Those of one journal in a row are best."""
+    journal: Journal | None = None
+    for fault in faults:
+        known = CLASSES[fault.cls]
+        if known.repair != "recapture" or not fault.repairable:
+            yield fault
+            continue
+        if journal is None or journal.session != fault.session:
+            journal = Journal(looking.host, looking.root, fault.session)
+        reason = _why_not(journal, fault)
+        yield fault._replace(repairable=False, next=f"{reason} {known.next.replace('{id}', fault.id)}") if reason else fault
 
 
-def why_not(looking: Looking, fault: Fault) -> str:
+def _why_not(journal: Journal, fault: Fault) -> str:
     """Why a fault can't be mended from a file; "" when it can. Writes nothing."""
     try:
-        to_read(looking.host, looking.root, fault)
+        to_read(journal, fault)
     except Unsafe as reason:
         return str(reason)
     except (DreamkeepError, OSError, ValueError, KeyError, TypeError) as problem:
@@ -90,23 +96,66 @@ def why_not(looking: Looking, fault: Fault) -> str:
     return ""
 
 
-def to_read(host: Host, root: str, fault: Fault) -> list[Again]:
+class Journal:
+    """One journal and the files it came from, each read once, however many faults are asked about."""
+
+    def __init__(self, host: Host, root: str, session: str) -> None:
+        self.host = host
+        self.root = root
+        self.session = session
+        self.folder = f"{root}/{folder_of(session)}" if session else ""
+        self._whole: dict[str, bool] = {}
+        self._begins: dict[tuple[str, Word], tuple[int, bool]] = {}
+
+    @cached_property
+    def heard(self) -> Heard:
+        return _heard(self.host, self.folder)
+
+    @cached_property
+    def told(self) -> Mapping[str, Mapping[str, Any]]:
+        return rejoin.sources(self.host, self.folder)
+
+    @cached_property
+    def cache(self) -> Cache:
+        return Cache(self.host, self.root)
+
+    @cached_property
+    def carried(self) -> Carry:
+        return survey(self.host, self.folder).carry
+
+    def is_whole(self, name: str, word: Word) -> bool:
+        """Whether what can be read of a source here is all that was captured of it."""
+        if name not in self._whole:
+            self._whole[name] = _crc(rejoin.lines(self.host, self.folder, name)) == (word.offset, word.crc)
+        return self._whole[name]
+
+    def begins(self, source: Source, word: Word) -> tuple[int, bool]:
+        """How long a file is, and whether it still begins with what was captured."""
+        key = (source.path, word)
+        if key not in self._begins:
+            content = opened(self.host, source)
+            try:
+                self._begins[key] = content.size, untouched(content, word)
+            finally:
+                content.close()
+        return self._begins[key]
+
+
+def to_read(journal: Journal, fault: Fault) -> list[Again]:
     """Which sources must be read again; none when nothing was lost, or all is here already. Unsafe where that is not proven."""
     if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _end_is_gone(fault):
         return []  # bytes that nobody can read, and no frame is missing
-    session = str(fault.about.get("session", ""))
-    if not session:
+    if not journal.session:
         raise Unsafe("What was lost is the keep's own, which no file of an agent holds.")
-    folder = f"{root}/{folder_of(session)}"
-    heard = _heard(host, folder)
-    bad = _damaged_bytes(host, folder, fault)
+    heard = journal.heard
+    bad = _damaged_bytes(journal.host, journal.folder, fault)
     kinds = _lost_kinds(fault, heard, bad)
     if kinds is None:
         bad = b""  # not all of it speaks
     if kinds is not None and kinds <= _BOOK:
         return []
-    _check_kinds(host, folder, kinds, heard)
-    return _Files(host, root, session, heard, bad).to_read(after=_last_lost(fault))
+    _check_kinds(journal, kinds)
+    return _Files(journal, bad).to_read(after=_last_lost(fault))
 
 
 def _end_is_gone(fault: Fault) -> bool:
@@ -166,7 +215,8 @@ def _lost_kinds(fault: Fault, heard: Heard, bad: bytes) -> frozenset[str] | None
     return frozenset(found) if found and len(found) == lost else None
 
 
-def _check_kinds(host: Host, folder: str, kinds: frozenset[str] | None, heard: Heard) -> None:
+def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
+    heard = journal.heard
     if kinds is not None:
         others = kinds - _SOURCE - _BOOK
         if others:
@@ -177,7 +227,7 @@ def _check_kinds(host: Host, folder: str, kinds: frozenset[str] | None, heard: H
     others = heard.kinds - _SOURCE - _BOOK - _LIFE
     if others:
         raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({sorted(others)[0]}, …).")
-    if Kind.SESSION_OPENED not in heard.kinds or survey(host, folder).carry.get("state", heard.state) != heard.state:
+    if Kind.SESSION_OPENED not in heard.kinds or journal.carried.get("state", heard.state) != heard.state:
         raise Unsafe("Part of what was lost is how the session began or ended, which no transcript holds.")
 
 
@@ -190,20 +240,20 @@ def _last_lost(fault: Fault) -> int:
 class _Files:
     """The files a session came from, against what its journal has of them."""
 
-    def __init__(self, host: Host, root: str, session: str, heard: Heard, bad: bytes) -> None:
-        self._host = host
-        self._heard = heard
+    def __init__(self, journal: Journal, bad: bytes) -> None:
+        self._journal = journal
+        self._host = journal.host
+        self._heard = journal.heard
         #: What the damaged bytes still say of whose lines they were. Not to be relied on by itself.
         found = [(name.decode(), Word.parse(text.decode("utf-8", "replace"))) for name, text in _WORD.findall(bad)]
         self._lost = {name: word for name, word in found if word}
-        self._folder = f"{root}/{folder_of(session)}"
-        self._agent, _, self._native = session.partition(":")
-        self._cache = Cache(host, root)
-        self._told = rejoin.sources(host, self._folder)
+        self._agent, _, self._native = journal.session.partition(":")
+        self._cache = journal.cache
+        self._told = journal.told
 
     def to_read(self, after: int) -> list[Again]:
         """`after`: the last seq that was lost."""
-        carried = survey(self._host, self._folder).carry
+        carried = self._journal.carried
         words = {key[4:]: word for key, value in carried.items() if key.startswith("src:") and (word := Word.parse(value))}
         found = [again for name, word in words.items() if (again := self._again(name, word, after))]
         return found + [Again(source, True) for source in self._forgotten(words)]
@@ -211,26 +261,23 @@ class _Files:
     def _again(self, name: str, word: Word, after: int) -> Again | None:
         if word.offset > _LARGEST:
             raise Unsafe("The transcript is too large to be compared.")
-        whole = _crc(rejoin.lines(self._host, self._folder, name)) == (word.offset, word.crc)
+        whole = self._journal.is_whole(name, word)
         if whole and (self._heard.mended_at > after or (self._lost and name not in self._lost)):
             return None  # taken again since; or the damaged bytes say whose they are, and they are not of this one
         source = self._source(name)
         self._check_generations(name, word, source.form)
         try:
-            content = opened(self._host, source)
+            size, same = self._journal.begins(source, word)
         except OSError as problem:
             raise Unsafe(f"The transcript can't be read ({problem.strerror or problem}).") from problem
-        try:
-            if not untouched(content, word) and not (source.form == DOCUMENT and whole):
-                raise Unsafe("The transcript is not what was captured any more.")
-            if not whole:
-                return Again(source, behind=False)
-            if content.size == word.offset and untouched(content, word):
-                return None
-            self._check_end(name, source, word, content)
-            return Again(source, behind=True)
-        finally:
-            content.close()
+        if not same and not (source.form == DOCUMENT and whole):
+            raise Unsafe("The transcript is not what was captured any more.")
+        if not whole:
+            return Again(source, behind=False)
+        if size == word.offset and same:
+            return None
+        self._check_end(name, source, word)
+        return Again(source, behind=True)
 
     def _source(self, name: str) -> Source:
         """The file that a source was, by what the journal says of it; else by what capture remembers."""
@@ -281,13 +328,13 @@ class _Files:
         if first and before < word.generation and self._heard.mended_at < first:
             raise Unsafe("What was lost may be of a version of the file that is not there any more.")
 
-    def _check_end(self, name: str, source: Source, word: Word, content: Content) -> None:
+    def _check_end(self, name: str, source: Source, word: Word) -> None:
         """A document that is another than the journal's last: it must be what was captured, not what was written over it since.
 
         (A file that is only appended to, and begins with what we have, holds what came after.)
         """
         lost = self._lost.get(name)
-        if source.form != DOCUMENT or (lost and lost.generation == word.generation + 1 and untouched(content, lost)):
+        if source.form != DOCUMENT or (lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]):
             return  # or the damaged bytes still say which checksum it had
         if not self._looks_same(source.path, self._cache.get(source.path)):
             raise Unsafe("The transcript was changed since it was captured, so that what was lost can't be known to be in it.")
@@ -312,9 +359,9 @@ def recapture(mending: Mending, fault: Fault) -> Done:
     """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
     host, root = mending.host, mending.root
     try:
-        again = to_read(host, root, fault)
+        again = to_read(Journal(host, root, fault.session), fault)
         _read(mending, again)
-        if again and to_read(host, root, fault):
+        if again and to_read(Journal(host, root, fault.session), fault):
             return left("the file was changed while it was read: run the repair again")
     except Unsafe as reason:
         return left(str(reason))

@@ -20,6 +20,7 @@ from dreamkeep.event import Ids, Kind
 from dreamkeep.host import lock, make_folders
 from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery import mend_keep, mend_sources, mend_webui
+from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
 from dreamkeep.recovery.mending import Done, Looking, Mending, left
@@ -126,8 +127,8 @@ class Repair:
         check = CHECKS.get(action)
         try:
             reason = check(self._looking, fault) if check else ""
-        except (DreamkeepError, OSError) as problem:
-            reason = f"It can't be looked at: {problem}"
+        except TROUBLE as problem:
+            reason = f"It can't be looked at: {why(problem)}."
         return f"{reason} {CLASSES[fault.cls].next.replace('{id}', fault.id)}".strip() if reason else ""
 
     def apply(self, only: Sequence[str] = ()) -> Result:
@@ -240,8 +241,10 @@ def _isolated(mending: Mending, step: Step) -> Done:
     mending.ledger.fault = step.fault.id
     try:
         return ACTIONS[step.action](mending, step.fault)
-    except (DreamkeepError, OSError) as problem:
-        return left(str(problem))
+    except TROUBLE as problem:
+        return left(
+            str(problem) if isinstance(problem, (DreamkeepError, OSError)) else f"it can't be understood ({why(problem)})"
+        )
     finally:
         mending.ledger.fault = ""
 

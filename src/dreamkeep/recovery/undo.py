@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from dreamkeep.errors import NotFound, from_os
+from dreamkeep.errors import DreamkeepError, Failed, NotFound
 from dreamkeep.host import Host, lock, make_folders, read_file, write_all
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.reader import Tail
 from dreamkeep.journal.settle import set_aside
-from dreamkeep.recovery.ledger import ASIDE, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes, staged
+from dreamkeep.recovery.ledger import ASIDE, NOTES, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes, staged
 
 _WAIT_S = 60.0
 _BLOCK = 1 << 20
@@ -49,7 +49,7 @@ def which(host: Host, root: str, text: str) -> str:
 
 def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     """The newest change first. One that is refused hinders no other."""
-    found = notes(host, root, undo_id)
+    found = _notes(host, root, undo_id)
     void = {note["void"] for note in found if "void" in note}
     later = {note["settled"]: note["after"] for note in found if "settled" in note}
     back = _Undo(host, root, undo_id, {one for note in found for one in note.get("added", ())})
@@ -66,6 +66,15 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     return steps
 
 
+def _notes(host: Host, root: str, undo_id: str) -> list[Note]:
+    try:
+        return notes(host, root, undo_id)
+    except ValueError as problem:
+        where = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{NOTES}"
+        step = "It can't be taken back by itself; the bytes that it kept lie beside its notes."
+        raise Failed(f"the notes of this repair are damaged ({problem})", where=where, next=step) from problem
+
+
 def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
     try:
         if "file" in note:
@@ -78,8 +87,10 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
             return str(note["why"])
     except Refusal as refusal:
         return str(refusal)
-    except OSError as problem:
-        raise from_os(problem, "undoing a repair", str(problem.filename or note.get("file") or note.get("journal"))) from problem
+    except (DreamkeepError, OSError) as problem:
+        return str(problem)
+    except (KeyError, TypeError) as problem:
+        return f"the note of it can't be understood ({problem})"
     return ""
 
 

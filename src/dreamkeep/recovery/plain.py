@@ -1,0 +1,39 @@
+"""What a repair may put out of the way: plain files that can be read, and folders of them.
+
+Of a pipe or a device no bytes can be kept, and what a link leads to is not the keep's: such a thing is told, and left to its
+user.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dreamkeep.host import Host
+
+_LINK = "It is a link, and what it leads to is not ours: take it away by hand."
+_NO_FILE = "It is no plain file: look what it is, and take it away by hand."
+
+
+def is_link(host: Host, path: str) -> bool:
+    folder, name = os.path.split(path)
+    return host.real_path(path) != os.path.join(host.real_path(folder), name)
+
+
+def why_not(host: Host, path: str, *, folder: bool = True) -> str:
+    """Why a thing can't be put aside; "" when it can (or is gone). `folder`: also when it is one, with what is in it."""
+    try:
+        if is_link(host, path):
+            return _LINK
+        at = host.stat(path)
+        if at is None:
+            return ""
+        if at.is_folder and folder:
+            return next(filter(None, (why_not(host, f"{path}/{name}") for name in host.names(path))), "")
+        if not at.is_file:
+            return _NO_FILE
+        host.close(host.open_read(path))
+    except FileNotFoundError:
+        return ""
+    except OSError as problem:
+        return f"It can't be read ({problem.strerror}): see to that, or take it away by hand."
+    return ""
