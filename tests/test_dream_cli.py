@@ -204,3 +204,64 @@ def test_the_fifth_session_that_ends_starts_a_dream_by_itself_and_off_means_off(
         assert (run["trigger"], run["report"]["processed"]) == ("session_count", 5)
         assert keep.start_dream() is False
     assert (Path(root) / "state" / "dream.log").read_text() == ""
+
+
+def test_with_model_means_the_model_of_the_settings_and_says_so_where_there_is_none(told: str, cli: Cli) -> None:
+    """D35: never silently another one."""
+    refused = cli("dream", "--with-model")
+    assert refused.code == 2 and "no model is named" in refused.err
+    settings = Path(told) / "keep.toml"
+    settings.write_text('[dream.model]\ncommand = ["false"]\n')
+    made = cli("dream", "--with-model", "--json")
+    assert made.code == 1 and made.json["failed"] == 2 and cli("notes", "--json").json["notes"] == []
+    assert cli("dream", "--json").json["processed"] == 2, "what failed is read by the next run"
+
+
+def test_a_dream_does_not_dream_of_its_own_questions(root: str) -> None:
+    """D13: an agent's command line that a dream asked has left a session, too."""
+    from dreamkeep.dream.prompt import OURS
+
+    with Keep.open(root) as keep:
+        session = keep.session("asked", cwd="/")
+        session.record(f"{OURS}\nmaterial: we never use floats", ("assistant", "{}"))
+        session.end()
+        assert keep.dream()["considered"] == 0 and keep.dream_status()["sessions"] == []
+
+
+def test_a_lock_that_somebody_holds_is_an_answer_and_nobody_waits_for_it(told: str) -> None:
+    """D7: an event loop goes on, because nothing here blocks: asked in a thread or not, the answer comes at once."""
+    import asyncio
+
+    with Keep.open(told) as keep, Keep.open(told) as other, keep._dreaming().lock() as mine:
+        assert mine
+
+        async def both() -> tuple[dict[str, Any], int]:
+            ticks = 0
+            asked = asyncio.create_task(asyncio.to_thread(other.dream))
+            while not asked.done():
+                ticks += 1
+                await asyncio.sleep(0)
+            return asked.result(), ticks
+
+        made, ticks = asyncio.run(both())
+        assert made["lock"] == "busy" and ticks > 0
+
+
+def test_what_was_compressed_or_is_gone_at_its_agent_before_it_was_dreamed_is_dreamed_all_the_same(tmp_path: Path) -> None:
+    """D21: nothing undreamed is ever dropped here; hygiene only compresses."""
+    from .agents import claude
+
+    claude.write(tmp_path / "home")
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        before = {one.id: one.messages for one in keep.sessions()}
+        for file in list((tmp_path / "home").rglob("*.jsonl")):
+            file.unlink()
+        list(keep.ingest(home=tmp_path / "home"))
+        keep.hygiene()
+        assert keep.compress(everything=True) > 0
+        assert {one.id: one.messages for one in keep.sessions()} == before
+        for one in keep.sessions():
+            keep.end(one.id)
+        made = keep.dream()
+        assert made["failed"] == 0 and made["processed"] == made["considered"] > 0

@@ -746,7 +746,7 @@ def test_whoever_is_asked_but_our_own_rules_gets_chunks_without_secrets() -> Non
 
     config = load(b'[dream.model]\nmodel = "m"\nkey_env = "TEST_KEY"\ncommand = ["x"]', {})
     for chosen in (Mine(), "openai", "anthropic", "command"):
-        _, parts = assemble(chosen, config, QuietHost(), {"TEST_KEY": KEY}, "/")
+        parts = assemble(chosen, config, QuietHost(), {"TEST_KEY": KEY}, "/")
         [piece] = parts.chunks([turn(1, "DB_PASSWORD=hunter22x")], 1000)
         assert piece[0].messages[0].text == f"DB_PASSWORD={MARK}"
 

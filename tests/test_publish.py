@@ -88,6 +88,29 @@ def test_a_changed_line_is_the_users_word_a_deleted_one_is_retracted_and_neither
         assert keep.page(project=project, write=file)["edits"] == 0
 
 
+def test_a_line_that_was_deleted_and_is_written_again_is_meant(tmp_path: Path) -> None:
+    """M10: it does not come back by itself, and it does by hand; and an older version's line is no new word."""
+    file = tmp_path / "MEMORY.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        keep.page(project=project, write=file)
+        lines = file.read_text().splitlines(keepends=True)
+        gone = next(line for line in lines if "changelog" in line)
+        file.write_text("".join(line for line in lines if line != gone))
+        keep.page(project=project, write=file)
+        assert RULES[2] not in texts(keep)
+        at = next(n for n, line in enumerate(lines) if "floats" in line)
+        now = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([*now[:at], gone, *now[at:]]))
+        keep.page(project=project, write=file)
+        assert RULES[2] not in texts(keep), "with its old id: as a checkout of an older version leaves it"
+        now = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([*now[:at], f"- {RULES[2]}\n", *now[at:]]))
+        keep.page(project=project, write=file)
+        assert RULES[2] in texts(keep) and RULES[2] in file.read_text()
+
+
 def test_a_broken_fence_is_told_and_nothing_is_written(tmp_path: Path) -> None:
     file = tmp_path / "MEMORY.md"
     file.write_text("<!-- dreamkeep:begin x -->\nno end\n")

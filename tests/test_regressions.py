@@ -10,10 +10,11 @@ from pathlib import Path
 WANTED = [
     *(f"W{n}" for n in range(1, 17)),
     *(f"B{n}" for n in range(1, 10)),
-    *("K1", "K2", "K3", "K4", "K5", "K6", "K8"),
+    *(f"K{n}" for n in range(1, 9)),
     *(f"T{n}" for n in range(1, 12)),
     *(f"S{n}" for n in range(1, 29)),
-    *("D29", "D30", "D31", "D34", "D35"),
+    *(f"D{n}" for n in range(1, 32)),
+    *("D33", "D34", "D35", "D36", "D37"),
 ]
 
 

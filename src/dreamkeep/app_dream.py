@@ -58,12 +58,14 @@ class Remembering:
         dry_run: bool = False,
         preview: bool = False,
         backend: Any = None,
+        with_model: bool = False,
         sessions: Sequence[str] = (),
         limit: int | None = None,
     ) -> dict[str, Any]:
         """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
 
-        `dry_run`: only what would be read. `preview`: with the backend, and what would change; neither writes anything.
+        `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
+        what would change; neither of the two writes anything.
         """
         from dreamkeep.dream import run
 
@@ -76,11 +78,18 @@ class Remembering:
         chosen = [self._session_named(one) for one in sessions]
         if dry_run:
             return self._dry(self._dreaming(look=True).scope(if_due=if_due, sessions=chosen, limit=limit))
-        name, parts = self._parts(backend)
+        from dreamkeep.dream.parts import assemble, named
+
+        asked = backend if backend is not None or not with_model else self._model_named()
+        name = named(asked, self.config)
+
+        def parts() -> Parts:
+            return assemble(asked, self.config, self._host, self._environment, self.root)
+
         if preview:
             made, before, after = self._dreaming(look=True).preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
             return {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
-        if self._memory().pages:
+        if self._pages_differ():
             self._publish("")  # what was edited by hand comes before what is concluded now
         made = self._dreaming().run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
         if made["run"]:
@@ -128,10 +137,20 @@ class Remembering:
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
         return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
 
-    def _parts(self, backend: Any) -> tuple[str, Parts]:
-        from dreamkeep.dream.parts import assemble
-
-        return assemble(backend, self.config, self._host, self._environment, self.root)
+    def _model_named(self) -> str:
+        """Which backend the settings of a model mean, where `dream.backend` is none."""
+        if self.config["dream.backend"] != "rules":
+            return str(self.config["dream.backend"])
+        if self.config["dream.model.command"]:
+            return "command"
+        if self.config["dream.model.url"] or self.config["dream.model.model"]:
+            model = str(self.config["dream.model.model"] or "")
+            return "anthropic" if "anthropic" in str(self.config["dream.model.url"]) or model.startswith("claude") else "openai"
+        raise BadUsage(
+            "no model is named in the settings",
+            where="--with-model",
+            next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
+        )
 
     def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
         """What a run would change: notes by their id, and the pages line by line."""
@@ -173,6 +192,25 @@ class Remembering:
         config = self.config
         budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
         return Publishing(self._host, memory, lambda events: self._journals().append("", events), self._ids, budget)
+
+    def _pages_differ(self) -> bool:
+        """Whether a page is not as it was published, or not of what is remembered now: by digests, for mostly nothing is."""
+        from hashlib import sha256
+
+        from dreamkeep.host import read_file
+
+        memory = self._memory()
+        pages = memory.pages.values()
+        if {one.project for one in memory.notes.values() if one.project} - {one["project"] for one in pages}:
+            return True
+        for one in pages:
+            try:
+                same = sha256(read_file(self._host, str(one["path"]))).hexdigest() == one.get("digest")
+            except OSError:
+                return True
+            if not same or one.get("of") != memory.mark(str(one["project"])):
+                return True
+        return False
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there."""

@@ -87,7 +87,7 @@ class Kind:
     TASK_RENAMED = "task.renamed"
     TASK_JOINED = "task.joined"
     PAGE_PUBLISHED = "page.published"
-    PAGE_EDITED = "page.edited"
+    PAGE_WRITTEN = "page.written"
 
 
 #: Kinds that hold an agent's own bytes (session/records.py).

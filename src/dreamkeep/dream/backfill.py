@@ -47,8 +47,13 @@ class Known:
         return insight.id in self._ids or (insight.type, normal(insight.text)) in self._texts
 
 
-def checked(answer: object, given: Given, known: Known, *, run: str, redact: Callable[[str], str]) -> Checked:
-    """`answer` is whatever a backend gave: an Answer, or a sequence of proposals, or something else altogether."""
+def checked(
+    answer: object, given: Given, known: Known, *, run: str, redact: Callable[[str], str], trusted: bool = False
+) -> Checked:
+    """`answer` is whatever a backend gave: an Answer, or a sequence of proposals, or something else altogether.
+
+    `trusted`: our own, which knows where an agent writes what its user answered into a tool's result.
+    """
     proposals = answer.proposals if isinstance(answer, Answer) else answer
     found: list[Insight] = []
     dropped: Counter[str] = Counter()
@@ -56,7 +61,7 @@ def checked(answer: object, given: Given, known: Known, *, run: str, redact: Cal
         return Checked(found, Counter({"no list of proposals": 1}))
     places = _places(given)
     for proposal in proposals:
-        made = _insight(proposal, given, places, run, redact)
+        made = _insight(proposal, given, places, run, redact, trusted)
         if isinstance(made, str):
             dropped[made] += 1
         elif known.has(made):
@@ -72,7 +77,12 @@ def _places(given: Given) -> dict[str, tuple[Said, TurnGiven]]:
 
 
 def _insight(
-    proposal: object, given: Given, places: Mapping[str, tuple[Said, TurnGiven]], run: str, redact: Callable[[str], str]
+    proposal: object,
+    given: Given,
+    places: Mapping[str, tuple[Said, TurnGiven]],
+    run: str,
+    redact: Callable[[str], str],
+    trusted: bool,
 ) -> Insight | str:
     """The insight, or why there is none."""
     if not isinstance(proposal, Proposal) or not _is_sound(proposal):
@@ -96,7 +106,7 @@ def _insight(
         said.at,
         min(max(proposal.confidence, 0.0), 1.0),
         SUGGESTED,
-        USER if said.role == USER else AGENT,
+        USER if said.role == USER or (trusted and proposal.author == USER) else AGENT,
         "dream",
         proposal.task or (given.tasks[0].id if given.tasks else ""),
         run,

@@ -18,44 +18,50 @@ RULES = "rules"
 NAMES = (RULES, "openai", "anthropic", "command")
 
 
-def assemble(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> tuple[str, Parts]:
-    """(name, parts). `backend`: a name, None for what the settings say, or anything with `backfill`.
-
-    `folder`: where a command works, if the backend is one.
-    """
-    from dreamkeep.dream.chunks import chunks, clean_chunks
-    from dreamkeep.dream.consolidate import loss
-
-    name, chosen = _backend(backend, config, host, environment, folder)
-    # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
-    return name, Parts(chosen, consolidate, chunks if name == RULES else clean_chunks, redacted, loss)
+#: A whole session, unless it is huge: what failed may be mended hundreds of messages later.
+_RULES_TOKENS = 400_000
 
 
-def _backend(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> tuple[str, Any]:
+def named(backend: Any, config: Config) -> str:
+    """`backend`: a name, None for what the settings say, or anything with `backfill`. Loads nothing that is dear."""
     if hasattr(backend, "backfill"):
-        return str(getattr(backend, "name", type(backend).__name__)), backend
+        return str(getattr(backend, "name", type(backend).__name__))
     name = config["dream.backend"] if backend is None else backend
     if name not in NAMES:
         # Never another one in its place: that would send sessions to somebody who was not asked for.
         raise BadUsage(f"there is no backend {name!r}", where="--backend", next=f"Use one of {', '.join(NAMES)}.")
-    if name == RULES:
+    return str(name)
+
+
+def assemble(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Parts:
+    """`folder`: where a command works, if the backend is one."""
+    from dreamkeep.dream.chunks import chunks, clean_chunks
+    from dreamkeep.dream.consolidate import Consolidating, loss
+
+    planning = Consolidating()
+
+    def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
+        return [(one.kind, one.body) for one in planning.plan(memory, insights, now=now, run=run)]
+
+    if not hasattr(backend, "backfill") and named(backend, config) == RULES:
         from dreamkeep.dream.rules import Rules
 
-        return name, Rules(redacted)
+        # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
+        return Parts(Rules(redacted), consolidate, chunks, redacted, loss, chunk_tokens=_RULES_TOKENS, trusted=True)
+    return Parts(_asked(backend, config, host, environment, folder), consolidate, clean_chunks, redacted, loss)
+
+
+def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Any:
+    if hasattr(backend, "backfill"):
+        return backend
     from dreamkeep.dream.budget import Budget
     from dreamkeep.dream.model import model
 
     budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"])
-    return name, model(name, config, host, environment, budget, folder)
+    return model(named(backend, config), config, host, environment, budget, folder)
 
 
 def redacted(text: str) -> str:
     from dreamkeep.memory.redact import redact
 
     return redact(text)[0]
-
-
-def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
-    from dreamkeep.dream.consolidate import plan
-
-    return [(one.kind, one.body) for one in plan(memory, insights, now=now, run=run)]

@@ -10,7 +10,7 @@ crash between the two: the file has the region of the last publication, or of th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders, publish_file, read_file
 from dreamkeep.memory import page
-from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id, note_id
+from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.page import Budget, Edit
 
@@ -76,13 +76,15 @@ class Publishing:
             return told
         after = page.put(text, made.text).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(_key(project, path))
-        if last is None or last.get("region") != made.text:
-            digest = sha256(after).hexdigest()
-            body = {"project": project, "path": path, "digest": digest, "region": made.text, "notes": list(made.notes)}
+        of, digest = self._memory.mark(project), sha256(after).hexdigest()
+        if last is None or (last.get("region"), last.get("of"), last.get("digest")) != (made.text, of, digest):
+            body = {"project": project, "path": path, "digest": digest, "of": of, "region": made.text, "notes": list(made.notes)}
             self._journal([self._event(Kind.PAGE_PUBLISHED, {**body, **({"run": run} if run else {})})])
-        if after == before:
-            return told
-        return told._replace(changed=True) if self._write(path, before, after) else None
+        if after != before and not self._write(path, before, after):
+            return None
+        if not self._memory.pages[_key(project, path)].get("written"):
+            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": path})])
+        return told._replace(changed=after != before)
 
     def _read(self, path: str) -> bytes | None:
         at = self._host.stat(path)
@@ -121,27 +123,28 @@ class Publishing:
         last = self._memory.pages.get(_key(project, path))
         if last is None or region is None or "erased" in last:
             return 0  # what was ours in it, nobody knows any more
-        found = hand_edits(last, region)
-        events = [event for edit in found for event in self._statement(edit, project)]
-        if events:
-            self._journal(events)
+        # A line with the id of a note that is not on the page any more is an older version's, not a new word.
+        found = [edit for edit in hand_edits(last, region) if edit.what != page.ADDED or edit.note not in self._memory.notes]
+        for edit in found:
+            self._journal(self._statement(edit, project))
         return len(found)
 
-    def _statement(self, edit: Edit, project: str) -> Iterable[Event]:
+    def _statement(self, edit: Edit, project: str) -> list[Event]:
         """What the user did to a line, as the user's word. It comes before everything that a run concludes."""
         if edit.what == page.DELETED:
-            yield self._event(Kind.NOTE_RETRACTED, {"id": edit.note, "reason": "its line was deleted from the page"})
-        elif edit.what == page.CHANGED:
-            yield self._event(
-                Kind.NOTE_EDITED, {"id": edit.note, "text": edit.text, "reason": "its line was changed on the page"}
-            )
-        else:
-            now = rfc3339(self._host.now())
-            id = insight_id(path_of(project), PREFERENCE, edit.text)
-            said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
-            yield self._event(Kind.INSIGHT_ADDED, said.as_json())
-            note = {"id": note_id(project, PREFERENCE, edit.text), "kind": PREFERENCE, "text": edit.text, "project": project}
-            yield self._event(Kind.NOTE_ADDED, {**note, "insights": [id], "reason": "a line added to the page"})
+            return [self._event(Kind.NOTE_RETRACTED, {"id": edit.note, "reason": "its line was deleted from the page"})]
+        if edit.what == page.CHANGED:
+            body = {"id": edit.note, "text": edit.text, "reason": "its line was changed on the page"}
+            return [self._event(Kind.NOTE_EDITED, body)]
+        from dreamkeep.dream.consolidate import plan
+
+        now = rfc3339(self._host.now())
+        # Said anew each time: a line that was deleted and is written again is meant.
+        id = insight_id(f"{path_of(project)} {now}", PREFERENCE, edit.text)
+        said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
+        decisions = plan(self._memory, [said], now=now, run="")
+        told = [(one.kind, {key: value for key, value in one.body.items() if key != "run"}) for one in decisions]
+        return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(kind, body) for kind, body in told)]
 
     def _journal(self, events: Sequence[Event]) -> None:
         self._append(events)
@@ -153,9 +156,11 @@ class Publishing:
 
 
 def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
-    """Against what was published last, or (a crash came between saying and doing) the one before: whichever it is nearer to."""
+    """Against what was published last; or, where a crash came between saying and doing, the one before if it is nearer."""
     plain = region.replace("\r\n", "\n")
-    versions = [str(last.get("region", "")), str(last.get("before") or last.get("region", ""))]
+    versions = [str(last.get("region", ""))]
+    if not last.get("written") and last.get("before"):
+        versions.append(str(last["before"]))
     if plain in versions:
         return []
     return min((page.edits(version, plain) for version in versions), key=len)

@@ -63,6 +63,10 @@ class Parts(NamedTuple):
     loss: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], float]
     #: Whether the budget is used up, given what was used so far; a reason, or "".
     spent: Callable[[Usage], str] = lambda used: ""
+    #: About so many tokens go to the backend at a time, if that is not what the settings say.
+    chunk_tokens: int | None = None
+    #: Our own: what it says of who said something may be believed.
+    trusted: bool = False
 
 
 class Scope(NamedTuple):
@@ -145,8 +149,15 @@ class Dreaming:
         return is_held(self._host, f"{self._root}/{LOCK}")
 
     def run(
-        self, parts: Parts, *, if_due: bool = False, sessions: Sequence[str] = (), limit: int | None = None, name: str = ""
+        self,
+        parts: Parts | Callable[[], Parts],
+        *,
+        if_due: bool = False,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        name: str = "",
     ) -> dict[str, Any]:
+        """`parts`: made only when there is something to do, if it is a function."""
         with self.lock() as mine:
             if not mine:
                 return report(Scope((), "", "", self._waiting()), lock="busy", status="skipped", why="another dream runs")
@@ -155,15 +166,22 @@ class Dreaming:
             scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
-            return _Run(self._host, self._append, self._ids, self._ask, self._settings, parts, name).all(scope)
+            made = parts if isinstance(parts, Parts) else parts()
+            return _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name).all(scope)
 
     def preview(
-        self, parts: Parts, *, if_due: bool = False, sessions: Sequence[str] = (), limit: int | None = None, name: str = ""
+        self,
+        parts: Callable[[], Parts],
+        *,
+        if_due: bool = False,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        name: str = "",
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
         before = Memory.load(self._ask(lambda store: store.memory()))
-        run = _Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts, name)
+        run = _Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
 
     def _waiting(self) -> int:
@@ -253,7 +271,7 @@ class _Run:
         known = Known(i for i in self.memory.insights.values() if any(q.session == one.session for q in i.evidence))
         insights: list[Insight] = []
         usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
-        pieces = self._parts.chunks(turns, self._settings.chunk_tokens) if turns else []
+        pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
         for n, piece in enumerate(pieces, 1):
             given = self._given(summary, piece, (n, len(pieces)), task)
             try:
@@ -267,7 +285,8 @@ class _Run:
             if isinstance(answer, Answer):
                 usage = usage.plus(answer.usage)
                 dropped.update(answer.dropped)
-            made = checked(answer, given, known, run=self._id, redact=self._parts.redact)
+            trusted = self._parts.trusted
+            made = checked(answer, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
             insights += made.insights
             dropped += made.dropped
             # Only what lies before the first failure is read for good.
@@ -376,9 +395,17 @@ def _ended(store: Store) -> list[tuple[str, int]]:
     found = []
     for session, seq in store.ended():
         was = dreamed.get(session)
-        if seq > (was.finished if was else 0):
+        if seq > (was.finished if was else 0) and not _is_ours(store, session):
             found.append((session, seq))
     return found
+
+
+def _is_ours(store: Store, session: str) -> bool:
+    """What a dream itself asked of an agent's command line, which left a session: a dream never dreams of itself."""
+    from dreamkeep.dream.prompt import OURS
+
+    summary = store.session(session)
+    return summary is not None and summary.title.startswith(OURS)
 
 
 def _session(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:

@@ -85,18 +85,18 @@ def normal(text: str) -> str:
 
 
 def insight_id(session: str, type: str, quote: str) -> str:
-    return f"i-{_digest(session, type, normal(quote))[:16]}"
+    return f"i-{digest(session, type, normal(quote))[:16]}"
 
 
 def note_id(project: str, kind: str, text: str) -> str:
-    return f"n-{_digest(project, kind, normal(text))[:12]}"
+    return f"n-{digest(project, kind, normal(text))[:12]}"
 
 
 def task_id(project: str, session: str) -> str:
-    return f"t-{_digest(project, session)[:12]}"
+    return f"t-{digest(project, session)[:12]}"
 
 
-def _digest(*words: str) -> str:
+def digest(*words: str) -> str:
     return sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -59,6 +59,12 @@ class Memory:
             other._table(table).update(self._table(table))
         return other
 
+    def mark(self, project: str) -> str:
+        """By what a page knows that the notes are those it was made of. Cheap: every dream that finds nothing new asks."""
+        shown = (one for one in self.notes.values() if one.state == note.ACTIVE and one.project in (project, ""))
+        found = sorted((one.id, one.text, one.pinned, one.last_at or "", one.sessions) for one in shown)
+        return i.digest(repr(found))[:16]
+
     # -- rows
 
     @classmethod
@@ -251,6 +257,10 @@ class Memory:
             was = was._replace(sessions=(*was.sessions, str(body["session"])))
         self._put(TASKS, was.id, was)
 
+    def _written(self, event: Event, body: Mapping[str, Any]) -> None:
+        key = f"{body['project']}\0{body['path']}"
+        self._put(PAGES, key, {**self.pages[key], "written": True})
+
     def _page(self, event: Event, body: Mapping[str, Any]) -> None:
         key = f"{body['project']}\0{body['path']}"
         was = self.pages.get(key, {})
@@ -284,6 +294,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.TASK_RENAMED: Memory._task_changed,
     Kind.TASK_JOINED: Memory._task_changed,
     Kind.PAGE_PUBLISHED: Memory._page,
+    Kind.PAGE_WRITTEN: Memory._written,
 }
 #: That a run was, what it has read, and what it wrote to a page, stays true.
 _EVEN_IF_UNDONE = frozenset((Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_READ, Kind.DREAM_FINISHED, Kind.PAGE_PUBLISHED))

@@ -39,6 +39,7 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         dry_run=arguments.dry_run,
         preview=arguments.preview,
         backend=arguments.backend,
+        with_model=arguments.with_model,
         sessions=arguments.session,
         limit=arguments.limit,
     )

@@ -116,6 +116,7 @@ def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:
     kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
     kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
     dream.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
+    dream.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
     dream.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
     dream.add_argument("--limit", type=int, metavar="N", help="at most so many sessions; the others wait")
     verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold")
