@@ -22,6 +22,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.pool import Journals
 from dreamkeep.recovery.audit import audit
 from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
@@ -360,3 +361,70 @@ def test_a_plan_changes_nothing_of_odd_things_either(world: World) -> None:
     before = looks(world.root)
     assert world.repair()["plan"] == []
     assert looks(world.root) == before
+
+
+# -- acceptance
+
+
+def _hooks(root: Path) -> Path:
+    (root / "spool").mkdir(exist_ok=True)
+    return root / "spool" / "problems"
+
+
+ACCEPTED: dict[str, Callable[[Path], Path]] = {
+    "hook_lost": _hooks,
+    "spool_unreadable": lambda root: _hooks(root).with_name("stranger"),
+    "state_unreadable": lambda root: root / "state" / "x.json",
+    "index_unusable": lambda root: root / "index.sqlite",
+    "journal_unreadable": lambda root: root / "journal" / "sessions" / "python" / "stranger",
+}
+
+
+@pytest.mark.parametrize("cls", ACCEPTED)
+def test_what_was_accepted_of_a_file_is_told_again_when_the_file_is_another(world: World, cls: str) -> None:
+    """Once accepted, a hook call lost later, or an index damaged later, was never told again."""
+    world.captured()
+    python_session(world.root)
+    file = ACCEPTED[cls](Path(world.root))
+    file.write_bytes(b"no " * 400 + b"\n")
+    [first] = world.audit()["faults"]
+    assert first["class"] == cls and world.audit()["faults"] == [first], "the same as long as nothing changes"
+    assert world.repair(accept=[first["id"]])["audit"]["clean"]
+    file.write_bytes(file.read_bytes() + b"not again\n")
+    [second] = world.audit()["faults"]
+    assert second["class"] == cls and second["id"] != first["id"]
+
+
+def test_hook_calls_that_wait_later_are_told_though_others_were_accepted(world: World) -> None:
+    world.captured()
+    spool = Path(world.root, "spool")
+    spool.mkdir()
+    (spool / CALL).write_text("{}")
+    [first] = world.audit()["faults"]
+    assert world.repair(accept=[first["id"]])["audit"]["clean"]
+    (spool / CALL).unlink()
+    (spool / CALL.replace("12-", "13-")).write_text("{}")
+    assert list(by_class(world)) == ["spool_waiting"]
+
+
+# -- journals
+
+
+def test_a_part_copied_under_a_later_number_lets_no_writer_use_a_seq_twice(world: World) -> None:
+    """T11: the writer went on behind the copy, under seqs that were taken: what it wrote, also a repair, was never read."""
+    world.captured()
+    session = "python:parts"
+    journals = Journals(HOST, world.root, IDS, part_size=500)
+    journals.append(session, [Event(IDS.new(), Kind.SESSION_OPENED, rfc3339(HOST.now()), {"session": session})])
+    for n in range(12):
+        journals.append(session, [Event(IDS.new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), {"role": "user", "text": f"m{n}"})])
+    journals.close()
+    folder = Path(world.root, folder_of(session))
+    last = max(int(path.stem) for path in folder.glob("*.jsonl"))
+    shutil.copy(folder / "000002.jsonl", folder / f"{last + 1:06d}.jsonl")
+    assert world.repair(apply=True)["audit"]["clean"]
+    with Keep.open(world.root) as keep:
+        keep.session("parts").record("after")
+        said = [message["text"] for message in keep.show(session)["messages"]]
+    assert said == [*(f"m{n}" for n in range(12)), "after"]
+    assert world.audit(deep=True)["clean"]

@@ -53,8 +53,8 @@ def _start(host: Host, folder: str, numbers: list[int]) -> tuple[Position | None
     """The head to begin at: the last one that can be read and does not follow a failed sync; else the very beginning."""
     for part in reversed(numbers):
         head = read_head(host, folder, part)
-        if head is None:
-            break
+        if head is None or head["body"].get("part") != part:
+            break  # a part copied under another number does not tell where the journal ends
         if "suspect" not in head["body"]:
             return Position(part, 0, head["seq"] - 1, head["prev"]), {}
     return None, {}

@@ -20,7 +20,7 @@ from dreamkeep.index.store import Store
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import Fault, fault, seen_as
 from dreamkeep.recovery.mending import Looking
 from dreamkeep.recovery.recapture import promised
 
@@ -44,6 +44,23 @@ _CHECKS = {
 
 #: Where one of these lies there is a keep, or what is left of one.
 _KEEPS = ("journal", "spool", index.FILE)
+
+#: What is said of a file as a whole, where nothing else tells one fault from the next one there.
+_BY_LOOK = frozenset(
+    (
+        "hook_lost",
+        "index_unusable",
+        "journal_differs",
+        "journal_unreadable",
+        "page_fence",
+        "source_unreadable",
+        "spool_unreadable",
+        "state_unreadable",
+        "store_unreadable",
+        "webui_corrupt",
+        "webui_orphan_backup",
+    )
+)
 
 
 class Report(NamedTuple):
@@ -76,10 +93,22 @@ def audit(
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
         checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
     faults += _stores(host, root, home, environment, deep)
+    faults = [_as_it_looks(host, one) for one in faults]
     looking = Looking(host, root, home, environment, ())
     left = {one.id: one for one in faults if one.id not in accepted}
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
     return Report(checked, list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))))
+
+
+def _as_it_looks(host: Host, one: Fault) -> Fault:
+    """What was accepted of a file as it was holds until the file changes."""
+    if one.cls not in _BY_LOOK:
+        return one
+    try:
+        at = host.stat(one.where)
+    except OSError:
+        at = None
+    return seen_as(one, f"{at.size} {at.mtime_ns} {at.inode}") if at else one
 
 
 Found = tuple[dict[str, int], list[Fault], set[str]]

@@ -153,7 +153,9 @@ class Keeping:
         left = spool.left_over(names, self._now)
         if (batches or old or left) and not is_held(self._host, f"{self._root}/{drain.LOCK}"):
             what = f"{len(calls) + len(left)} hook calls and {len(batches)} batches of them wait, and nobody drains"
-            yield fault("spool_waiting", folder, what, path=folder, calls=len(calls) + len(left), batches=len(batches))
+            first = min([*batches, *left, *(one.name for one in calls)])  # accepted, it holds for those that wait now
+            about: dict[str, Any] = {"path": folder, "calls": len(calls) + len(left), "batches": len(batches)}
+            yield fault("spool_waiting", folder, what, key=first, **about)
 
     def _spooled(self, name: str) -> Iterator[Fault]:
         path = f"{self._root}/{spool.SPOOL}/{name}"
@@ -268,7 +270,8 @@ class Keeping:
         if not at.mode & 0o077:
             return
         wanted = 0o700 if at.is_folder else 0o600
-        yield fault("open_to_others", path, f"others may use it (mode {at.mode:o})", path=path, mode=at.mode, wanted=wanted)
+        about: dict[str, Any] = {"path": path, "mode": at.mode, "wanted": wanted}
+        yield fault("open_to_others", path, f"others may use it (mode {at.mode:o})", key=f"{at.mode:o}", **about)
         if at.is_folder:
             for entry in self._host.entries(path):
                 inside = f"{path}/{entry.name}"

@@ -136,10 +136,9 @@ def fault(
     class says.
     """
     from shlex import quote
-    from zlib import crc32
 
     known = CLASSES[cls]
-    name = f"{cls}-{crc32(chr(0).join((where, key)).encode('utf-8', 'surrogatepass')):08x}"
+    name = f"{cls}-{_digest(where, key)}"
     repairable = bool(known.repair) and not unsafe
     way = (
         f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}."
@@ -150,3 +149,15 @@ def fault(
     named = {"{id}": name, "SESSION": quote(session) or "SESSION", "AGENT": session.partition(":")[0] or "AGENT"}
     way = _PLACE.sub(lambda found: named[found[0]] if session or found[0] == "{id}" else found[0], way)
     return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}))
+
+
+def seen_as(one: Fault, look: str) -> Fault:
+    """One that is told of a file as it is: when the file becomes another, this is another fault, accepted by nobody yet."""
+    return one._replace(id=f"{one.cls}-{_digest(one.id, look)}")
+
+
+def _digest(*words: str) -> str:
+    from hashlib import blake2b
+
+    # So long that two faults of thousands never share it: one would hide the other.
+    return blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -237,7 +237,7 @@ def repaired(done: dict[str, Any]) -> str:
         lines.append(f"Take it back with: dreamkeep repair --undo {done['undo_id']}")
     elif done["plan"] and not done["applied"]:
         lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
-    lines.append(f"{len(faults)} faults." if faults else "Nothing is wrong.")
+    lines.append(f"{len(faults)} fault{'s' if len(faults) > 1 else ''}." if faults else "Nothing is wrong.")
     return "\n".join(lines)
 
 
