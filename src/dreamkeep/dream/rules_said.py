@@ -26,6 +26,8 @@ _FINE = re.compile(
     r"^(?P<what>.{3,80}?) (?:is|are|sounds|seems|works|looks|would be) (?:fine|ok|okay|enough|plenty)"
     r"(?: (?:for|with|by) (?:me|us|now))?[.!]?$"
 )
+#: What a wish may be taken for.
+_OF_THINGS = ("constraint", "procedure", "preference", "finding")
 _IT = ("it ", "it's ", "its ", "this ", "that's ", "that is ")
 
 
@@ -70,12 +72,15 @@ class _Told:
         self._refused = refused
         self._first = first
         self._no = _NO.match(message) is not None
+        self._builds = any(builds(one) for one in own)
         #: Of each sentence in which something was found: which of `found`.
         self._last: dict[int, int] = {}
 
     def sentence(self, n: int) -> None:
         one = self._own[n]
         kinds = list(judged(one, first=self._first)) or list(_agreed(one, self._reply))
+        if self._builds:
+            kinds = [(part, kind) for part, kind in kinds if not _is_wish(part, kind)]
         before = self._last.get(n - 1)
         carried = before is not None or (n > 0 and _may_carry(self._own[n - 1]))
         if before is not None and _is_fragment(one) and (not kinds or one.text.lower().startswith("back to")):
@@ -199,6 +204,26 @@ def asked(reply: str) -> str:
 def is_answer(text: str) -> bool:
     """Whether a few words could be what somebody wants: no question, no what-if, nothing to do now."""
     return not hits(plain(text)) and not hangs(text)
+
+
+# -- what is to be built
+
+
+def builds(sentence: Sentence) -> bool:
+    """Whether somebody wants something built or mended."""
+    core = plain(without_lead(sentence.text))
+    return lexicon.pattern("said", "text", "builds").search(core) is not None and not hits(core, "hypothetical", "others")
+
+
+def _is_wish(sentence: Sentence, kind: Judged) -> bool:
+    """Whether it only says what the thing must do that is to be built: "the export needs a header row"."""
+    if kind.type not in _OF_THINGS or kind.rule == "found" or sentence.item:
+        return False
+    core = plain(without_lead(sentence.text))
+    return (
+        lexicon.pattern("said", "text", "feature").search(core) is not None
+        and lexicon.pattern("said", "text", "beyond").search(core) is None
+    )
 
 
 # -- scraps, requests, jokes
