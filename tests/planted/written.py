@@ -1,4 +1,4 @@
-"""The form of a written session, and what must be true of one. `first/NN-name.json`, `second/NN-name.json`:
+"""The form of a written session, and what must be true of one. `first/NN-name.json`, `second/…`, `third/…`:
 
     agent, session, cwd, started_at, title?    as the agent would have it; story: one line, what it tests
     turns     [{"user", "at"?, "steps": […], "end"?: completed | interrupted | crashed}]
@@ -29,6 +29,8 @@ from typing import Any
 FIRST = Path(__file__).parent / "first"
 #: Written by someone who had seen neither the rules nor the first half.
 SECOND = Path(__file__).parent / "second"
+#: Held out, see its README.md: whoever works on the rules reads only the totals.
+THIRD = Path(__file__).parent / "third"
 AGENTS = ("claude", "codex", "gemini", "hermes", "opencode", "python")
 TYPES = frozenset(
     (
