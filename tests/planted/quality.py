@@ -5,7 +5,7 @@
 
 A proposal is right if it meets something wanted; wrong if it meets nothing, or rests on a decoy. What is optional counts neither
 way. Subagents' sessions are left out, as a dream leaves them out. `-v` says what was wrong and what was missed; names of sessions
-behind it choose among them.
+behind it choose among them. Of the set that is held out only totals are told.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tests.planted.written import Wanted, Written
 
 FOLDER = Path(__file__).parent
 PRECISION, RECALL = 0.95, 0.8
+#: Whoever works on the rules sees their totals only; else they would say nothing about other sessions.
+HELD_OUT = ("third",)
 
 
 class Judged(NamedTuple):
@@ -168,7 +170,7 @@ def main(words: Sequence[str]) -> int:
         with TemporaryDirectory() as folder:
             judged = measured(chosen, Rules(), Path(folder))
         print("\n".join(_table(name, judged)))
-        if "-v" in words:
+        if "-v" in words and name not in HELD_OUT:
             print("\n".join(_details(judged)))
         whole = score(judged)
         worst |= whole.precision < PRECISION or whole.recall < RECALL
