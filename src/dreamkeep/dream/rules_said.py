@@ -28,6 +28,8 @@ _FINE = re.compile(
 )
 #: What a wish may be taken for.
 _OF_THINGS = ("constraint", "procedure", "preference", "finding")
+#: Rules that see no more than a statement.
+_WEAK = ("states", "states a rule", "states a habit", "here", "contrast")
 _IT = ("it ", "it's ", "its ", "this ", "that's ", "that is ")
 
 
@@ -73,6 +75,7 @@ class _Told:
         self._first = first
         self._no = _NO.match(message) is not None
         self._builds = any(builds(one) for one in own)
+        self._puzzled = any(_tells("puzzled", plain(one.text)) for one in own)
         #: Of each sentence in which something was found: which of `found`.
         self._last: dict[int, int] = {}
 
@@ -81,6 +84,8 @@ class _Told:
         kinds = list(judged(one, first=self._first)) or list(_agreed(one, self._reply))
         if self._builds:
             kinds = [(part, kind) for part, kind in kinds if not _is_wish(part, kind)]
+        if self._puzzled:
+            kinds = [(part, kind) for part, kind in kinds if not _is_symptom(one, kind)]
         before = self._last.get(n - 1)
         carried = before is not None or (n > 0 and _may_carry(self._own[n - 1]))
         if before is not None and _is_fragment(one) and (not kinds or one.text.lower().startswith("back to")):
@@ -212,7 +217,7 @@ def is_answer(text: str) -> bool:
 def builds(sentence: Sentence) -> bool:
     """Whether somebody wants something built or mended."""
     core = plain(without_lead(sentence.text))
-    return lexicon.pattern("said", "text", "builds").search(core) is not None and not hits(core, "hypothetical", "others")
+    return _tells("builds", core) and not hits(core, "hypothetical", "others")
 
 
 def _is_wish(sentence: Sentence, kind: Judged) -> bool:
@@ -220,10 +225,16 @@ def _is_wish(sentence: Sentence, kind: Judged) -> bool:
     if kind.type not in _OF_THINGS or kind.rule == "found" or sentence.item:
         return False
     core = plain(without_lead(sentence.text))
-    return (
-        lexicon.pattern("said", "text", "feature").search(core) is not None
-        and lexicon.pattern("said", "text", "beyond").search(core) is None
-    )
+    return (kind.rule in _WEAK or _tells("feature", core)) and not _tells("beyond", core)
+
+
+def _is_symptom(sentence: Sentence, kind: Judged) -> bool:
+    """Whether it only says what is seen, where somebody does not know why: "the board resets every 20 minutes"."""
+    return (kind.rule in _WEAK or kind.rule == "found") and not _tells("knows", plain(sentence.text))
+
+
+def _tells(what: str, words: str) -> bool:
+    return lexicon.pattern("said", "text", what).search(words) is not None
 
 
 # -- scraps, requests, jokes
