@@ -247,6 +247,45 @@ def test_what_one_repair_can_not_understand_hinders_no_other(world: World) -> No
     assert [one["fault"].partition("-")[0] for one in done["skipped"]] == ["journal_reused"]
 
 
+# -- what may not be read
+
+
+class Strict(RealHost):
+    """As for a user who is not root: what its owner may not read can't be opened."""
+
+    def _check(self, path: str) -> None:
+        if os.path.isfile(path) and not os.stat(path).st_mode & 0o400:
+            raise PermissionError(13, "Permission denied", path)
+
+    def open_read(self, path: str) -> int:
+        self._check(path)
+        return super().open_read(path)
+
+    def open_stream(self, path: str) -> BinaryIO:
+        self._check(path)
+        return super().open_stream(path)
+
+
+def test_what_looks_as_it_did_and_may_not_be_read_any_more_is_told(world: World) -> None:
+    """B3: a mode changes neither size nor time."""
+    world.captured()
+    journal = python_session(world.root) / "000001.jsonl"
+    around = {"XDG_RUNTIME_DIR": str(world.home)}
+    assert audit(Strict(), world.root, home=str(world.home), environment={}, around=around).clean
+    for path in (journal, world.transcript):
+        path.chmod(0)
+    found = audit(Strict(), world.root, home=str(world.home), environment={}, around=around)
+    assert [(one.cls, one.repairable) for one in found.faults] == [("journal_unreadable", False), ("source_unreadable", False)]
+
+
+def test_an_audit_says_how_many_sources_it_looked_at(world: World, cli: Callable[..., Ran]) -> None:
+    world.captured()
+    assert world.audit()["checked"]["sources"] == 1
+    Path(world.root, "state", "sources.json").unlink()
+    assert world.audit()["checked"]["sources"] == 1
+    assert "1 file or database of agents" in cli("audit", "--home", str(world.home)).out
+
+
 # -- ledgers
 
 

@@ -92,7 +92,7 @@ def audit(
     accepted: set[str] = set()
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
         checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
-    faults += _stores(host, root, home, environment, deep)
+    faults += _stores(host, root, home, environment, deep, checked)
     faults = [_as_it_looks(host, one) for one in faults]
     looking = Looking(host, root, home, environment, ())
     left = {one.id: one for one in faults if one.id not in accepted}
@@ -159,11 +159,11 @@ def _looked(
     return {**journals.checked, **keeping.checked}, faults, journals.accepted
 
 
-def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> list[Fault]:
+def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int]) -> list[Fault]:
     from dreamkeep.recovery.audit_sources import audit_sources
     from dreamkeep.recovery.audit_webui import audit_webui
 
-    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep))
+    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep, checked))
     return found + _guarded(root, "webui", lambda: audit_webui(host, root, home, environment))
 
 

@@ -38,6 +38,8 @@ _FOLDED_BYTES = 64 << 20
 #: Writers hold a journal's lock for as long as a write takes.
 _WAIT_S = 2.0
 _PAUSES_S = (0.01, 0.05)
+#: A file may look as it did, and nobody be able to read it any more: only its mode tells.
+OWNER_READS = 0o400
 _AT_A_TIME = 4
 _AT_ONCE = 32
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
@@ -155,6 +157,8 @@ class Journals:
             at, hot = self._host.stat(folder), self._host.stat(f"{folder}/{parts.name(part)}")
             if at is None or hot is None or hot[:3] != mark[1:4] or at.mtime_ns != mark.folder_mtime_ns:
                 return False
+            if not hot.mode & OWNER_READS:
+                return False
         except OSError:
             return False  # whoever looks closer tells why
         quiet = not self._deep or (name, place.sums) in self._proven
@@ -176,10 +180,15 @@ class Journals:
         place = self._places.get(name)
         if place and place.session and place.session in self.dead:
             self.buried.append((place.session, name))
-        elif place and not self._deep and looks.unchanged(self._host, f"{self._root}/{name}", place):
+        elif place and not self._deep and self._is_as_indexed(name, place):
             yield from self._as_indexed(name, place)
         else:
             yield from self._looked_at(name, place)
+
+    def _is_as_indexed(self, name: str, place: Place) -> bool:
+        folder = f"{self._root}/{name}"
+        hot = self._host.stat(f"{folder}/{parts.name(place.mark.part)}")
+        return looks.unchanged(self._host, folder, place) and (hot is None or bool(hot.mode & OWNER_READS))
 
     def _as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
         yield from self._frames_as_indexed(name, place)

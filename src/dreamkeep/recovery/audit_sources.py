@@ -30,6 +30,7 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
 from dreamkeep.recovery import captured
+from dreamkeep.recovery.audit_journal import OWNER_READS
 from dreamkeep.recovery.faults import Fault, fault
 
 #: Sources whose going is no loss of a session: agents clear them away as a habit.
@@ -42,8 +43,14 @@ _STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeE
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
 
-def audit_sources(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> Iterator[Fault]:
-    yield from _Audit(host, root, home, environment, deep).all()
+def audit_sources(
+    host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int] | None = None
+) -> Iterator[Fault]:
+    """`checked`: gets how many `sources` were looked at."""
+    looking = _Audit(host, root, home, environment, deep)
+    yield from looking.all()
+    if checked is not None:
+        checked["sources"] = looking.count
 
 
 class _Audit:
@@ -54,6 +61,7 @@ class _Audit:
         self._environment = environment
         self._deep = deep
         self._cache = Cache(host, root)
+        self.count = 0
         self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
         #: Of an agent: by a file's name without its endings, and by session, where files are now.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
@@ -65,7 +73,10 @@ class _Audit:
             if seen is None:
                 continue
             named.update((seen.agent, name) for name in _journals(seen))
-            if seen.state not in _LEFT_OUT and not self._looks_well(path, seen):
+            if seen.state in _LEFT_OUT:
+                continue
+            self.count += 1
+            if not self._looks_well(path, seen):
                 yield from self._isolated(path, seen)
         yield from self._unnamed(named)
 
@@ -75,7 +86,7 @@ class _Audit:
             return False
         try:
             at = self._host.stat(path)
-            if at is None or (at.size, at.mtime_ns, at.inode) != seen.look:
+            if at is None or (at.size, at.mtime_ns, at.inode) != seen.look or not at.mode & OWNER_READS:
                 return False
             return not self._deep or self._has_its_bytes(path, seen)
         except _STRANGE:
@@ -115,7 +126,7 @@ class _Audit:
             yield from self._vanished(path, seen, session)
         elif at.is_folder:
             yield fault("source_unreadable", path, "a folder is where the transcript was", session=session, path=path, name="")
-        elif self._deep or seen.look != Look.of(at) or seen.rewritten is not False or seen.odd != 0:
+        elif self._deep or not at.mode & OWNER_READS or seen.look != Look.of(at) or seen.rewritten is not False or seen.odd != 0:
             yield from self._closer(path, seen, session, at)
 
     # -- files
@@ -236,7 +247,7 @@ class _Audit:
             return
         beside = self._host.stat(f"{path}-wal")
         looks = (Look.of(at), Look.of(beside) if beside else None)
-        if self._deep or looks != (seen.look, seen.beside):
+        if self._deep or not at.mode & OWNER_READS or looks != (seen.look, seen.beside):
             rest = set(rows.sessions(self._host, seen.agent, path))
         else:
             rest = set(seen.rows or ())
@@ -279,6 +290,7 @@ class _Audit:
             # A path that was no UTF-8 can't be asked for by what the journal has of it.
             if not path or "\ufffd" in path or about.get("form") == ROWS or not session or (known and known.session):
                 continue
+            self.count += 1
             yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
 
     def _tells_of_sources(self, folder: str) -> bool:
