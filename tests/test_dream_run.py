@@ -19,7 +19,7 @@ from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 
 from .faults import PowerCut
-from .test_delete import Dying
+from .test_delete import Dying, holding
 
 SETTINGS = Settings(session_count=5, time_hours=24.0, max_attempts=3, loss_guard=0.25)
 
@@ -262,3 +262,58 @@ def test_what_a_subagent_was_told_is_nobodys_word(tmp_path: Path) -> None:
         dreaming(keep).run(parts(backend))
         assert {given.session for given in backend.given} & set(below) == set()
         assert all(memory(keep).dreamed[one].status == "completed" for one in below if one in memory(keep).dreamed)
+
+
+def test_what_failed_too_often_is_read_when_it_is_asked_for_by_name(tmp_path: Path) -> None:
+    """D26: nothing is skipped for ever. And what is not read says why."""
+    filled(tmp_path / "k", sessions=1)
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("open").record("not finished")
+        for _ in range(SETTINGS.max_attempts):
+            dreaming(keep).run(parts(Prompts(lambda given: True)))
+        assert dreaming(keep).run(parts(Prompts()))["considered"] == 0
+        assert dreaming(keep).run(parts(Prompts()), sessions=["python:s0"])["status"] == "completed"
+        made = dreaming(keep).run(parts(Prompts()), sessions=["python:s0", "python:open"])
+        assert made["why"] == "nothing waits (python:s0: already_consolidated, python:open: not_completed)"
+
+
+def test_a_reason_holds_no_secret(tmp_path: Path) -> None:
+    """M12: a backend says what it wants, also the key that was refused."""
+    filled(tmp_path / "k", sessions=1, turns=1)
+
+    class Refused:
+        def backfill(self, given: Given) -> Answer:
+            raise RuntimeError("401: hush-hush is no key" + " " * 2000)
+
+    with Keep.open(tmp_path / "k") as keep:
+        made = dreaming(keep).run(parts(Refused(), redact=lambda text: text.replace("hush-hush", "[redacted]")))
+        assert made["sessions"][0]["reason"].startswith("chunk 1 of 1: RuntimeError: 401: [redacted] is no key")
+        assert all(b"hush-hush" not in data for data in truth(tmp_path / "k").values())
+
+
+def test_a_session_that_is_deleted_while_it_is_dreamed_leaves_no_word(tmp_path: Path) -> None:
+    """R5 D21"""
+    filled(tmp_path / "k", sessions=2, turns=1)
+
+    class Deleting(Prompts):
+        def backfill(self, given: Given) -> Answer:
+            if given.session == "python:s0":
+                with Keep.open(tmp_path / "k") as other:
+                    other.delete("s0")
+            return super().backfill(given)
+
+    with Keep.open(tmp_path / "k") as keep:
+        made = keep.dream(backend=Deleting())
+        assert made["processed"] == 2 and texts(keep) == ["rule 1.0"]
+        assert {one["id"] for one in keep.dream_status()["sessions"]} == {"python:s1"}
+    assert holding(tmp_path / "k", b"rule 0.0") == []
+
+
+def test_a_dry_run_counts_in_what_ended_and_has_no_record_yet(tmp_path: Path) -> None:
+    """D36: processed = in scope, and what a run would read is what it reads."""
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep:
+        dry = keep.dream(dry_run=True)
+        assert [one["id"] for one in dry["sessions"]] == ["python:s0", "python:s1"] and dry["processed"] == 2
+        assert [one["id"] for one in keep.dream(preview=True)["sessions"]] == ["python:s0", "python:s1"]
+        assert [one["id"] for one in keep.dream()["sessions"]] == ["python:s0", "python:s1"]

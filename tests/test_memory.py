@@ -83,7 +83,9 @@ def test_an_undone_run_never_was_and_later_ones_stay_where_they_do_not_rest_on_i
     ]
     assert fold(told).notes["n-2"].state == note.SUPERSEDED
     memory = fold([*told, event(Kind.DREAM_UNDONE, run="r-1")])
-    assert set(memory.insights) == {"i-2"} and set(memory.notes) == {"n-2"}
+    assert set(memory.insights) == {"i-2"}
+    assert set(memory.notes) == {"n-1", "n-2"}, "what a later run found, too, stays; what rests on the undone one alone does not"
+    assert memory.notes["n-1"].insights == ("i-2",)
     assert memory.notes["n-2"].state == note.ACTIVE and memory.runs["r-1"].undone
 
 
@@ -154,6 +156,38 @@ def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
     ]
     memory = fold([*bad, *good, *bad])
     assert memory.strange == 10 and rows(memory) == rows(fold(good))
+
+
+def test_no_body_of_any_kind_stops_the_fold() -> None:
+    """M4: another program wrote into the journal, or a snapshot came from one."""
+    values: list[Any] = [None, 7, "x", ["x"], {"x": []}, 10**400, float("inf")]
+    names = ("run", "id", "session", "sessions", "seq", "upto", "status", "next", "insights", "evidence", "confidence", "report")
+    for kind in sorted(KINDS):
+        for value in values:
+            bodies = [{name: value} for name in names] + [dict.fromkeys((*names, "trigger", "type", "project", "path"), value)]
+            memory = fold([insight("i-1"), *(Event("e", kind, at(1), body) for body in bodies), a_note("n-1", "i-1")])
+            assert "n-1" in memory.notes, kind
+
+
+def test_a_deleted_session_does_not_wait_and_is_read_anew_should_it_come_back() -> None:
+    done = event(Kind.SESSION_COMPLETED, session="s", seq=10, reason="ended")
+    gone = event(Kind.SESSION_DELETED, session="s")
+    memory = fold([done])
+    memory.changed()
+    memory.apply(gone)
+    assert memory.changed() == {("dreamed", "s"): None}
+    back = event(Kind.SESSION_COMPLETED, session="s", seq=3, reason="ended")
+    assert fold([done, gone, back]).dreamed["s"].finished == 3
+
+
+def test_a_run_that_dies_has_tried_one_session_and_not_all_that_it_wanted() -> None:
+    """M1 D11: a machine that is switched off five times must not poison what was never looked at."""
+    told = [event(Kind.SESSION_COMPLETED, session=s, seq=10, reason="ended") for s in ("a", "b", "c")]
+    listed = [{"session": s} for s in ("a", "b", "c")]
+    told.append(event(Kind.DREAM_STARTED, run="r-1", trigger="manual", sessions=listed))
+    assert [one.attempts for one in fold(told).dreamed.values()] == [1, 0, 0]
+    told.append(event(Kind.DREAM_READ, run="r-1", session="a", upto=10, status="completed", next="b"))
+    assert [one.attempts for one in fold(told).dreamed.values()] == [0, 1, 0]
 
 
 def test_ids_are_identities_exact_but_for_case_and_spaces() -> None:

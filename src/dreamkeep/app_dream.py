@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dreamkeep.config import Config
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
+    from dreamkeep.event import Event
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.journal.pool import Journals
@@ -42,6 +43,8 @@ class Remembering:
         def _journals(self) -> Journals: ...
 
         def _alive(self, owner: str) -> bool: ...
+
+        def _forget(self, name: str) -> None: ...
 
         def exists(self) -> bool: ...
 
@@ -100,14 +103,17 @@ class Remembering:
         """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
         if not self.config["dream.auto"] or self.is_off() or not self.exists():
             return False
-        dreaming = self._dreaming()
-        dreaming.complete()
-        if not dreaming.scope(if_due=True).sessions or dreaming.busy():
-            return False
+        if self._environment.get("DREAMKEEP_DREAMING"):
+            return False  # we are in a dream's own command
         words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "dream", "--if-due"]
         try:
+            dreaming = self._dreaming()
+            dreaming.complete()
+            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=True).sessions:
+                return False
             self._host.start(words, f"{self.root}/state/dream.log", gentle=True)
-        except OSError as problem:
+        except (DreamkeepError, OSError) as problem:
+            # Whoever called ended a session, or journaled what hooks left: that was done.
             self.warn(f"A dream can't be started: {problem}")
             return False
         return True
@@ -127,7 +133,18 @@ class Remembering:
             chunk_tokens=config["dream.model.chunk_tokens"],
         )
         ask = self._look if look else self._ask
-        return Dreaming(self._host, self.root, lambda events: self._journals().append("", events), self._ids, ask, settings)
+
+        def append(events: Sequence[Event]) -> None:
+            self._journals().append("", events)
+
+        def forget(session: str) -> None:
+            from dreamkeep.capture.forget import erase_in_keep
+            from dreamkeep.journal.places import folder_of
+
+            erase_in_keep(self._host, self.root, self._journals(), session, ())
+            self._forget(folder_of(session))
+
+        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget)
 
     def _dry(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""

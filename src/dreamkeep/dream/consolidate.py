@@ -380,7 +380,8 @@ class _Planning:
         if not missing and not better:
             return
         reason = f"the same fact{_also(rests)}" if missing else f"worded by {_who(_wording(members))}"
-        self._say(Kind.NOTE_STRENGTHENED, id=kept.id, insights=missing, reason=reason, **better)
+        # Its project, too: should what added it be undone or deleted, this is what it is made of.
+        self._say(Kind.NOTE_STRENGTHENED, id=kept.id, project=kept.project, insights=missing, reason=reason, **better)
 
     def _supersede(self, about: Fact, fate: Fate) -> None:
         assert fate.by is not None

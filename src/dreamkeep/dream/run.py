@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.dream import when
@@ -38,6 +39,7 @@ T = TypeVar("T")
 Ask = Callable[[Callable[["Store"], T]], T]
 #: Of new insights and what is remembered: what becomes of it, as (kind, body).
 Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str, Mapping[str, Any]]]]
+_NO_END = 1 << 62
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 
@@ -91,8 +93,17 @@ class Result(NamedTuple):
 
 class Dreaming:
     def __init__(
-        self, host: Host, root: str, append: Callable[[Sequence[Event]], object], ids: Ids, ask: Ask[Any], settings: Settings
+        self,
+        host: Host,
+        root: str,
+        append: Callable[[Sequence[Event]], object],
+        ids: Ids,
+        ask: Ask[Any],
+        settings: Settings,
+        forget: Callable[[str], object] = lambda session: None,
     ) -> None:
+        """`forget`: takes out of the keep's own journal what was learned in a session that is deleted."""
+        self._forget = forget
         self._host = host
         self._root = root
         self._append = append
@@ -102,13 +113,25 @@ class Dreaming:
 
     # -- what waits
 
-    def scope(self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None) -> Scope:
-        """`sessions`: only these. A manual run takes all that waits, also what failed just now."""
+    def scope(self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None, recorded: bool = False) -> Scope:
+        """`sessions`: only these, also such as failed too often. A manual run takes all that waits, also what failed just now.
+
+        `recorded`: what ended has just been recorded; who only looks counts in what would be.
+        """
         memory = Memory.load(self._ask(lambda store: store.memory()))
         now = rfc3339(self._host.now())
-        found = when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts, now=now if if_due else None)
+        for session, seq in () if recorded else self._ask(_ended):
+            memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
+        dreamed = memory.dreamed
+        attempts = self._settings.max_attempts
         if sessions:
-            found = [one for one in found if one.session in set(sessions)]
+            named = dict.fromkeys(sessions)
+            found = when.waiting((dreamed[one] for one in named if one in dreamed), max_attempts=_NO_END)
+            if not found:
+                told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
+                return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
+        else:
+            found = when.waiting(dreamed.values(), max_attempts=attempts, now=now if if_due else None)
         due = when.due(
             found,
             now=now,
@@ -163,11 +186,12 @@ class Dreaming:
                 return report(Scope((), "", "", self._waiting()), lock="busy", status="skipped", why="another dream runs")
             self.complete()
             # Decided here and not before: whoever had the lock until now may have done it all.
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
+            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=True)
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             made = parts if isinstance(parts, Parts) else parts()
-            return _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name).all(scope)
+            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name, self._forget)
+            return run.all(scope)
 
     def preview(
         self,
@@ -201,8 +225,10 @@ class _Run:
         settings: Settings,
         parts: Parts,
         name: str,
+        forget: Callable[[str], object] = lambda session: None,
     ) -> None:
         self._host = host
+        self._forget = forget
         self._append = append
         self._ids = ids
         self._ask = ask
@@ -223,10 +249,11 @@ class _Run:
         self.memory = Memory.load(self._ask(lambda store: store.memory()))
         listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
-        for one in scope.sessions:
+        for one, after in zip_longest(scope.sessions, scope.sessions[1:]):
             self._spent = self._spent or self._parts.spent(self._used)
             done = self._put_off(one, self._spent) if self._spent else self._one(one)
-            self._journal(done.events)
+            self._journal(_then(done.events, after))
+            self._unsay_if_deleted(one.session)
             self._used = self._used.plus(done.usage)
             self._dropped.update(done.dropped)
             self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
@@ -240,6 +267,13 @@ class _Run:
         for event in events:
             self.memory.apply(event)
             self._changes[event.kind] += 1
+
+    def _unsay_if_deleted(self, session: str) -> None:
+        """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
+        Asked after it was said: a deletion that begins later than this finds it there."""
+        if self._ask(lambda store: session in store.tombstones()):
+            self._forget(session)
+            self.memory = Memory.load(self._ask(lambda store: store.memory()))
 
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
@@ -259,8 +293,13 @@ class _Run:
             return self._failed(one, f"{type(problem).__name__}: {problem}")
 
     def _failed(self, one: Dreamed, why: str) -> Result:
-        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why[:1000])
-        return Result(one.session, FAILED, why[:1000], [read], Usage(), Counter())
+        why = self._told(why)
+        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
+        return Result(one.session, FAILED, why, [read], Usage(), Counter())
+
+    def _told(self, why: str) -> str:
+        """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
+        return self._parts.redact(why[:20_000])[:1000]
 
     def _dreamed(self, one: Dreamed) -> Result:
         found = self._ask(lambda store: _session(store, one))
@@ -277,10 +316,10 @@ class _Run:
             try:
                 answer = self._parts.backend.backfill(given)
             except OverBudget as problem:
-                self._spent = failure = str(problem)
+                self._spent = failure = self._told(str(problem))
                 break
             except Exception as problem:  # this chunk is tried again later; the others go on
-                failure = failure or f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}"[:1000]
+                failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
             if isinstance(answer, Answer):
                 usage = usage.plus(answer.usage)
@@ -349,7 +388,7 @@ class _Run:
     def _report(self, scope: Scope, why: str) -> dict[str, Any]:
         statuses = Counter(one["status"] for one in self._seen)
         good = statuses[COMPLETED]
-        status = "completed" if good == len(self._seen) else "partial" if good else "failed"
+        status = "completed" if good == len(self._seen) else "partial" if good or not statuses[FAILED] else "failed"
         return report(
             scope,
             status=status,
@@ -415,6 +454,12 @@ def _session(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | No
     if any(kind == "subagent" for kind, _ in summary.lineage):
         return summary, []  # its user is an agent: what matters of it, its parent was told
     return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
+
+
+def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
+    """With whose turn comes next, in the same append: whoever dies now has tried that one."""
+    *others, read = events
+    return events if after is None else [*others, read._replace(body={**read.body, "next": after.session})]
 
 
 def _last_seq(turns: Iterable[TurnGiven]) -> int:

@@ -31,6 +31,7 @@ _LOOKS = 2
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
 _OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.")
+_OF_DREAMS = frozenset((Kind.SESSION_COMPLETED, Kind.SESSION_DELETED))
 
 Progress = Callable[[int, int], None]
 
@@ -164,7 +165,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
 
 def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     """Insights, notes, tasks and runs: the fold goes on from its rows, or begins again."""
-    if not anew and not any(event.kind.startswith(_OF_MEMORY) or event.kind == Kind.SESSION_COMPLETED for event in found):
+    if not anew and not any(event.kind.startswith(_OF_MEMORY) or event.kind in _OF_DREAMS for event in found):
         return
     from dreamkeep.memory.memory import Memory, fold
 

@@ -108,13 +108,16 @@ class Memory:
         act = _ACTS.get(event.kind)
         if act is None:
             return
-        run = event.body.get("run")
-        if run in self.undone and event.kind not in _EVEN_IF_UNDONE:
-            return
         try:
-            act(self, event, event.body)
-        except (KeyError, TypeError, ValueError, AttributeError):
+            if event.kind in _EVEN_IF_UNDONE or event.body.get("run") not in self.undone:
+                act(self, event, event.body)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self.strange += 1
+
+    def _deleted(self, event: Event, body: Mapping[str, Any]) -> None:
+        """Nothing of it waits any more; should it come back, it is another journal, and none of that was read."""
+        if self.dreamed.pop(str(body["session"]), None):
+            self._dirty.add((DREAMED, str(body["session"])))
 
     def _completed(self, event: Event, body: Mapping[str, Any]) -> None:
         session, seq = str(body["session"]), int(body["seq"])
@@ -128,16 +131,24 @@ class Memory:
         run, trigger = str(body["run"]), str(body["trigger"])
         if run not in self.runs:
             self._put(RUNS, run, Run(run, trigger, event.at, undone=run in self.undone))
-        for one in body["sessions"]:
+        for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
             if was and was.run != run:
-                attempts = was.attempts + 1
-                now = was._replace(status=life.RUNNING, trigger=trigger, last_attempt_at=event.at, attempts=attempts, run=run)
-                self._put(DREAMED, was.session, now)
+                self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run))
+                if n == 0:
+                    self._in_hand(was.session, run, event.at)
+
+    def _in_hand(self, session: str, run: str, at: str) -> None:
+        """An attempt is counted when its turn comes, not when the run starts: a run that dies has tried one, not all of them."""
+        was = self.dreamed.get(session)
+        if was and was.run == run and was.status == life.RUNNING:
+            self._put(DREAMED, session, was._replace(last_attempt_at=at, attempts=was.attempts + 1))
 
     def _read(self, event: Event, body: Mapping[str, Any]) -> None:
-        """`upto`: so far it was read, also where the rest failed or was put off. What was undone stays read: nobody wants the
-        same again by itself."""
+        """`upto`: so far it was read, also where the rest failed or was put off; `next`: which session comes then. What was
+        undone stays read: nobody wants the same again by itself."""
+        if "next" in body:
+            self._in_hand(str(body["next"]), str(body["run"]), event.at)
         session, upto = str(body["session"]), int(body["upto"])
         was = self.dreamed.get(session)
         if was is None or was.run != body["run"]:
@@ -182,13 +193,25 @@ class Memory:
         rests = self._alive(body["insights"])
         if id in self.notes or not rests:
             return  # known; or all that it rested on was undone
-        made = Note(id, str(body["kind"]), str(body["text"]), str(body.get("project") or ""))
+        self._new(event, body, id, rests)
+
+    def _new(self, event: Event, body: Mapping[str, Any], id: str, rests: list[str]) -> None:
+        """What the event does not say (its words were taken out of it, with a session), what it rests on says."""
+        first = self.insights[rests[0]]
+        kind, text = str(body.get("kind") or first.type), str(body.get("text") or first.text)
+        made = Note(id, kind, text, str(body["project"] or "") if "project" in body else first.project)
         made = made.after(event.at, "added", str(body.get("reason", "")), str(body.get("run", "")))
         self._put(NOTES, id, self._resting(made, rests))
 
     def _strengthened(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self.notes[str(body["id"])]
-        more = [one for one in self._alive(body["insights"]) if one not in was.insights]
+        id = str(body["id"])
+        rests = self._alive(body["insights"])
+        if id not in self.notes and rests:
+            # The run that added it was undone, or the session that it came from is deleted: others say it, too.
+            self._new(event, body, id, rests)
+            return
+        was = self.notes[id]
+        more = [one for one in rests if one not in was.insights]
         # The same fact may have been said better: in the user's own words, or as a rule and not as a guess.
         better = {"text": str(body.get("text") or was.text), "kind": str(body.get("kind") or was.kind)}
         if more or better != {"text": was.text, "kind": was.kind}:
@@ -277,6 +300,7 @@ _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.SESSION_COMPLETED: Memory._completed,
+    Kind.SESSION_DELETED: Memory._deleted,
     Kind.DREAM_STARTED: Memory._started,
     Kind.DREAM_READ: Memory._read,
     Kind.DREAM_FINISHED: Memory._finished,
