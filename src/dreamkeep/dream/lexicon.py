@@ -14,6 +14,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 _NAMED = re.compile(r"\{([a-z_]+)\}")
+#: `plain` words are in lower case, but for CODE and QUOTED: to look at case once more costs a third of the time.
+_LOWER = 0
 
 
 class Rule(NamedTuple):
@@ -54,8 +56,8 @@ def rules() -> tuple[Rule, ...]:
             one["name"],
             one["type"],
             float(one["sure"]),
-            any_of(one["any"], words),
-            any_of(one["unless"], words) if "unless" in one else None,
+            any_of(one["any"], words, _LOWER),
+            any_of(one["unless"], words, _LOWER) if "unless" in one else None,
             frozenset(one.get("despite", ())),
             bool(one.get("later")),
         )
@@ -68,7 +70,7 @@ def vetoes() -> Mapping[str, tuple[re.Pattern[str], re.Pattern[str] | None]]:
     said = table("said")
     words = said["words"]
     return {
-        name: (any_of(one["any"], words), any_of(one["unless"], words) if "unless" in one else None)
+        name: (any_of(one["any"], words, _LOWER), any_of(one["unless"], words, _LOWER) if "unless" in one else None)
         for name, one in said["veto"].items()
     }
 

@@ -234,7 +234,7 @@ def _is_symptom(sentence: Sentence, kind: Judged) -> bool:
 
 
 def _tells(what: str, words: str) -> bool:
-    return lexicon.pattern("said", "text", what).search(words) is not None
+    return lexicon.pattern("said", "text", what, 0).search(words) is not None
 
 
 # -- scraps, requests, jokes
