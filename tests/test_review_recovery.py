@@ -348,6 +348,19 @@ def test_a_transcript_that_is_gone_is_told_as_that_though_another_can_not_be_rea
     assert [(one["class"], one["where"]) for one in told] == [("source_vanished", str(file))]
 
 
+def test_sessions_that_a_snapshot_brought_from_another_machine_are_not_missed_here(world: World, tmp_path: Path) -> None:
+    """Every one of their transcripts was said to have vanished, for ever."""
+    world.captured()
+    file, here = tmp_path / "keep.tar.zst", str(tmp_path / "here")
+    with Keep.open(world.root) as keep:
+        keep.export(file)
+    world.transcript.parent.parent.rename(tmp_path / "another machine")
+    with Keep.open(here) as keep:
+        keep.import_(file)
+        assert keep.audit(home=tmp_path)["clean"] and keep.audit(home=tmp_path, deep=True)["clean"]
+    assert list(by_class(world)) == ["source_vanished"], "where it was captured it is missed"
+
+
 def _run(command: str, root: str, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DREAMKEEP_KEEP": root, "HOME": str(home)}
     words = re.sub("^dreamkeep", f"{sys.executable} -m dreamkeep", command)

@@ -290,6 +290,8 @@ class _Audit:
             # A path that was no UTF-8 can't be asked for by what the journal has of it.
             if not path or "\ufffd" in path or about.get("form") == ROWS or not session or (known and known.session):
                 continue
+            if self._host.stat(os.path.dirname(path)) is None:
+                continue  # not even its folder is here: captured on another machine, and brought by a snapshot
             self.count += 1
             yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
 

@@ -7,6 +7,7 @@ lines that were read while they were being written. Lines are compared as a set 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from dreamkeep.session.records import loads
 LARGEST = 256 << 20
 #: A line that is longer is compared piece by piece.
 _LONGEST = 64 << 20
+_SOMETHING = re.compile(rb"[^\0]")
 
 
 class Compared(NamedTuple):
@@ -128,9 +130,8 @@ def _runs(now: bytes, end: int) -> Iterator[tuple[int, int]]:
     at = 0
     while at < end:
         if now[at] == 0:
-            stop = at + 1
-            while stop < end and now[stop] == 0:
-                stop += 1
+            something = _SOMETHING.search(now, at, end)
+            stop = something.start() if something else end
         else:
             found = now.find(b"\0", at, end)
             stop = end if found < 0 else found
