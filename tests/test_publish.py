@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from itertools import count
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from dreamkeep import Keep
 from dreamkeep.dream.given import Given, Proposal
+from dreamkeep.dream.publish import Publishing
 from dreamkeep.host import Host, publish_file
 
 from .faults import PowerCut
 from .test_delete import Dying, holding
+from .test_dream_run import memory
 
 
 class Prompts:
@@ -212,3 +215,95 @@ def test_a_deleted_session_is_gone_from_the_pages_and_their_history(tmp_path: Pa
         assert holding(tmp_path / "k", b"xylophon") == []
         assert "xylophone" not in file.read_text() and RULES[0] in file.read_text()
         assert RULES[0] in page_of(tmp_path / "k").read_text()
+
+
+def test_who_publish_at_once_do_not_take_each_other_for_the_users_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M10 D6: what another process has just written on the page is nobody's edit."""
+    with Keep.open(tmp_path / "k") as keep, Keep.open(tmp_path / "k") as other:
+        gone = keep.note_add("The walrus is grey.", project="p")["id"]
+        write = Publishing._write
+        threads: list[Thread] = []
+
+        def meanwhile(self: Publishing, path: str, before: bytes | None, after: bytes) -> bool:
+            if not threads:
+                threads.append(Thread(target=lambda: other.note_change(other.note_add("Use tabs.", project="p")["id"], "pin")))
+                threads.append(Thread(target=lambda: other.note_change(gone, "retract")))
+                for one in threads:
+                    one.start()
+                    one.join(1.0)  # it comes in between if it can
+            return write(self, path, before, after)
+
+        monkeypatch.setattr(Publishing, "_write", meanwhile)
+        keep.note_add("Never force-push.", project="p")
+        for one in threads:
+            one.join()
+        found = memory(keep)
+        assert {one.source for one in found.insights.values()} == {"cli"} and len(found.notes) == 3
+        assert [step.why for step in found.notes[gone].history] == ["said by the user", "by the user"]
+        assert page_of(tmp_path / "k").read_text().count("[n-") == 2
+
+
+def test_a_copy_of_a_keep_leaves_the_pages_of_the_other_alone(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+    shutil.copytree(tmp_path / "k", tmp_path / "copy")
+    before = page_of(tmp_path / "k").read_bytes()
+    with Keep.open(tmp_path / "copy") as keep:
+        say(keep, "t", "Only the copy knows of the walrus.")
+        keep.dream(backend=Prompts())
+    assert page_of(tmp_path / "k").read_bytes() == before
+    assert "walrus" in page_of(tmp_path / "copy").read_text()
+
+
+def test_a_file_elsewhere_is_written_only_while_it_has_our_region(tmp_path: Path) -> None:
+    """M10: gone, or without its region, it is the user's; so nobody's journal makes us write into any file."""
+    gone, emptied, asked = (tmp_path / name for name in ("gone.md", "emptied.md", "asked.md"))
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        for file in (gone, emptied, asked):
+            keep.page(project=project, write=file)
+        gone.unlink()
+        emptied.write_text("# mine\n")
+        for path in (str(tmp_path / "planted.md"), "planted.md", "pages/../planted.md", 7):
+            keep._journals().say("", "page.published", {"project": project, "path": path, "region": "", "notes": []})
+        say(keep, "t", "The walrus comes later.")
+        keep.dream(backend=Prompts())
+        assert not gone.exists() and emptied.read_text() == "# mine\n" and "walrus" in asked.read_text()
+        assert not list(tmp_path.rglob("planted.md")) and not Path("planted.md").exists()
+        assert not keep._pages_differ()
+        assert keep.page(project=project, write=gone)["changed"]
+
+
+def test_a_link_to_nothing_leads_to_the_page(tmp_path: Path) -> None:
+    (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        assert keep.page(project=project, write=tmp_path / "link.md")["changed"]
+    assert (tmp_path / "link.md").is_symlink() and RULES[0] in (tmp_path / "real.md").read_text()
+
+
+def test_no_secret_comes_in_by_hand(tmp_path: Path) -> None:
+    """M12: notes and pages, also where the user wrote it there; titles of tasks, too."""
+    secret = "ghp_" + "a1B2" * 9
+    with Keep.open(tmp_path / "k") as keep:
+        note = keep.note_add(f"The token is {secret}.", project="p")
+        keep.note_change(keep.note_add("Ask for the token.", project="p")["id"], "edit", text=f"Ask for {secret}.")
+        keep.task_rename(keep.task_open(f"Rotate {secret}")["id"], f"Rotate {secret} soon")
+        file = page_of(tmp_path / "k")
+        file.write_text(file.read_text().replace("### Preferences\n", f"### Preferences\n- Use {secret} for pushing.\n"))
+        keep.dream()
+        assert len(keep.notes()) == 3 and "[redacted]" in note["text"]
+        assert holding(tmp_path / "k", secret.encode()) == []
+
+
+def test_what_a_user_takes_back_and_says_again_holds(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        for act in ("retract", "reject", "retract"):
+            note = keep.note_add("Use tabs.", project="p")
+            assert note["state"] == "active" and "Use tabs." in page_of(tmp_path / "k").read_text()
+            assert keep.note_add("Use tabs.", project="p")["id"] == note["id"], "said twice is said once"
+            assert keep.note_change(note["id"], act)["state"] == "retracted"
+        assert texts(keep) == set()

@@ -185,17 +185,26 @@ class Remembering:
 
     def _publish(self, run: str) -> list[dict[str, Any]]:
         """All pages anew: of every project that something is remembered of, and every file that was ever one."""
-        from dreamkeep.dream.publish import place
+        from dreamkeep.dream.publish import alone
 
-        memory = self._memory()
+        try:
+            with alone(self._host, self.root):
+                return self._publish_all(self._memory(), run)
+        except (DreamkeepError, OSError) as problem:
+            self.warn(f"The pages can't be written now; the next dream does: {problem}")
+            return []
+
+    def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
+        from dreamkeep.dream.publish import located, place
+
         target = self.config["page.target"]
-        known = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
-        wanted = known | {(one.project, place(self.root, one.project, target)) for one in memory.notes.values() if one.project}
+        known = {(str(one["project"]), located(self.root, str(one["path"]))) for one in memory.pages.values()}
+        made = {(one.project, place(self.root, one.project, target)) for one in memory.notes.values() if one.project}
         publishing = self._publishing(memory)
         done = []
-        for project, path in sorted(wanted):
+        for project, path in sorted({(project, path) for project, path in known if path} | made):
             try:
-                done.append(publishing.publish(project, path, run)._asdict())
+                done.append(publishing.publish(project, path, run, asked=False)._asdict())
             except (DreamkeepError, OSError) as problem:
                 # One page that can't be written is told; what is remembered is safe, and the others are written.
                 self.warn(f"The page {path} can't be written: {problem}")
@@ -208,24 +217,36 @@ class Remembering:
 
         config = self.config
         budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-        return Publishing(self._host, memory, lambda events: self._journals().append("", events), self._ids, budget)
+        append = self._journals().append
+        return Publishing(self._host, self.root, memory, lambda events: append("", events), self._ids, budget)
 
     def _pages_differ(self) -> bool:
         """Whether a page is not as it was published, or not of what is remembered now: by digests, for mostly nothing is."""
         from hashlib import sha256
 
+        from dreamkeep.dream.publish import located
         from dreamkeep.host import read_file
 
         memory = self._memory()
         pages = memory.pages.values()
         if {one.project for one in memory.notes.values() if one.project} - {one["project"] for one in pages}:
             return True
+        marks: dict[str, str] = {}
         for one in pages:
+            project, path = str(one["project"]), located(self.root, str(one["path"]))
+            if path is None:
+                continue
             try:
-                same = sha256(read_file(self._host, str(one["path"]))).hexdigest() == one.get("digest")
+                data = read_file(self._host, path)
             except OSError:
+                if os.path.isabs(str(one["path"])):
+                    continue  # a file elsewhere that is gone: the user's business
                 return True
-            if not same or one.get("of") != memory.mark(str(one["project"])):
+            if os.path.isabs(str(one["path"])) and b"dreamkeep:begin" not in data:
+                continue
+            if project not in marks:
+                marks[project] = memory.mark(project)
+            if sha256(data).hexdigest() != one.get("digest") or one.get("of") != marks[project]:
                 return True
         return False
 
@@ -234,9 +255,12 @@ class Remembering:
         from dreamkeep.memory.page import Budget, render
 
         if write is not None:
+            from dreamkeep.dream.publish import alone
+
             path = os.path.abspath(os.fspath(write))
             try:
-                return self._publishing(self._memory()).publish(project, path)._asdict()
+                with alone(self._host, self.root):
+                    return self._publishing(self._memory()).publish(project, path)._asdict()
             except OSError as problem:
                 raise from_os(problem, "writing the page", path) from problem
         config = self.config
@@ -377,17 +401,24 @@ class Remembering:
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
         """The user's own word: it counts more than what an agent said."""
+        from dreamkeep.dream.parts import redacted
         from dreamkeep.event import Event, Kind
         from dreamkeep.memory.insight import CONFIRMED, TYPES, USER, Insight, insight_id, note_id
+        from dreamkeep.memory.note import ACTIVE
 
-        words = " ".join(text.split())
+        words = redacted(" ".join(text.split()))
         if not words or len(words) > 2000:
             raise BadUsage("a note is a text of 1 to 2000 characters", where="note add", next="Say it shorter.")
         if kind not in TYPES:
             raise BadUsage(f"there is no kind {kind!r}", where="--kind", next=f"Use one of {', '.join(TYPES)}.")
         now = rfc3339(self._host.now())
-        said = Insight(insight_id("", kind, words), kind, words, project, (), now, 1.0, CONFIRMED, USER, "cli")
-        id = note_id(project, kind, words)
+        known = self._memory().notes
+        id, said_in, life = note_id(project, kind, words), "", 1
+        while id in known and known[id].state != ACTIVE:
+            # It had its life, and was taken back: who says it again means it. It is another note, and another word.
+            life += 1
+            id, said_in = note_id(project, kind, f"{words}\0{life}"), f"again {life}"
+        said = Insight(insight_id(said_in, kind, words), kind, words, project, (), now, 1.0, CONFIRMED, USER, "cli")
         note = {"id": id, "kind": kind, "text": words, "project": project, "insights": [said.id], "reason": "said by the user"}
         self._journals().append(
             "",
@@ -402,12 +433,14 @@ class Remembering:
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject."""
+        from dreamkeep.dream.parts import redacted
         from dreamkeep.event import Kind
         from dreamkeep.memory.insight import SUGGESTED
 
         found = self._note(self._memory(), note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
         why = reason or "by the user"
+        text = redacted(text)
         if act == "edit" and not text.strip():
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         if act in kinds:
@@ -436,10 +469,11 @@ class Remembering:
         return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
 
     def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
+        from dreamkeep.dream.parts import redacted
         from dreamkeep.event import Kind
         from dreamkeep.memory.insight import task_id
 
-        words = " ".join(title.split())
+        words = redacted(" ".join(title.split()))
         if not words:
             raise BadUsage("what is the task?", where="task open", next="Give it a title.")
         id = task_id(project, self._ids.new())
@@ -458,10 +492,14 @@ class Remembering:
         return self.task_show(id)
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
+        from dreamkeep.dream.parts import redacted
         from dreamkeep.event import Kind
 
         id = self.task_show(task)["id"]
-        self._journals().say("", Kind.TASK_RENAMED, {"id": id, "title": " ".join(title.split())})
+        words = redacted(" ".join(title.split()))
+        if not words:
+            raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
+        self._journals().say("", Kind.TASK_RENAMED, {"id": id, "title": words})
         return self.task_show(id)
 
     def task_show(self, task: str) -> dict[str, Any]:

@@ -5,24 +5,31 @@
 
 What will be published is journaled before it is: so whoever reads the file knows for certain what in it is ours, also after a
 crash between the two: the file has the region of the last publication, or of the one before it.
+
+One process at a time (`LOCK`), and what is remembered is read under it: else what another one has just published would look like
+a hand's work. A page in the keep is named from there, so that a copy of a keep never writes into the other's. A file elsewhere is
+ours only as long as it has our region: gone or taken out, it is left alone until it is asked for again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, make_folders, publish_file, read_file
+from dreamkeep.host import Host, lock, make_folders, publish_file, read_file
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.page import Budget, Edit
 
 FOLDER = "pages"
+LOCK = "state/page.lock"
+_WAIT_S = 30.0
 _TRIES = 5
 
 
@@ -45,46 +52,81 @@ def place(root: str, project: str, name: str) -> str:
     return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
 
 
+def located(root: str, name: str) -> str | None:
+    """Where a page lies that is named so in the journal; None where that is no name of ours."""
+    if os.path.isabs(name):
+        return None if _in_keep(root, name) else name
+    inside = name.startswith(f"{FOLDER}/") and os.path.normpath(name) == name and "\0" not in name
+    return f"{root}/{name}" if inside else None
+
+
+def _in_keep(root: str, path: str) -> bool:
+    return path.startswith(f"{root}/{FOLDER}/")
+
+
+@contextmanager
+def alone(host: Host, root: str) -> Iterator[None]:
+    make_folders(host, f"{root}/state")
+    handle = host.open_lock(f"{root}/{LOCK}")
+    try:
+        lock(host, handle, where=f"{root}/{LOCK}", wait_s=_WAIT_S)
+        yield
+    finally:
+        host.close(handle)
+
+
 class Publishing:
     """`append` makes events durable in the keep's own journal; `memory` is what is remembered, and is kept up with them."""
 
-    def __init__(self, host: Host, memory: Memory, append: Callable[[Sequence[Event]], object], ids: Ids, budget: Budget) -> None:
+    def __init__(
+        self, host: Host, root: str, memory: Memory, append: Callable[[Sequence[Event]], object], ids: Ids, budget: Budget
+    ) -> None:
+        self._root = root
         self._host = host
         self._memory = memory
         self._append = append
         self._ids = ids
         self._budget = budget
 
-    def publish(self, project: str, path: str, run: str = "") -> Published:
+    def publish(self, project: str, path: str, run: str = "", *, asked: bool = True) -> Published:
+        """Under the lock (`alone`). `asked`: by somebody; else a file elsewhere that has no region of ours is left alone."""
         for _ in range(_TRIES):
-            done = self._once(project, path, run)
+            done = self._once(project, path, run, asked)
             if done is not None:
                 return done
         raise Busy("the file keeps changing while it is written", where=path, next="Try again when it is at rest.")
 
-    def _once(self, project: str, path: str, run: str) -> Published | None:
+    def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: it changed under our hands."""
         before = self._read(path)
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
         if found.problem:
             return Published(project, path, problem=found.problem)
+        if found.region is None and not asked and not _in_keep(self._root, path):
+            return Published(project, path)
         edits = self._take_edits(project, path, found.region)
         made = page.render(self._memory.notes.values(), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told
         after = page.put(text, made.text).encode("utf-8", "surrogateescape")
-        last = self._memory.pages.get(_key(project, path))
+        last = self._memory.pages.get(self._key(project, path))
         of, digest = self._memory.mark(project), sha256(after).hexdigest()
         if last is None or (last.get("region"), last.get("of"), last.get("digest")) != (made.text, of, digest):
-            body = {"project": project, "path": path, "digest": digest, "of": of, "region": made.text, "notes": list(made.notes)}
-            self._journal([self._event(Kind.PAGE_PUBLISHED, {**body, **({"run": run} if run else {})})])
+            body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), **({"run": run} if run else {})}
+            self._journal([self._event(Kind.PAGE_PUBLISHED, {"project": project, "path": self._named(path), **body})])
         if after != before and not self._write(path, before, after):
             return None
-        if not self._memory.pages[_key(project, path)].get("written"):
-            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": path})])
+        if not self._memory.pages[self._key(project, path)].get("written"):
+            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
         return told._replace(changed=after != before)
+
+    def _named(self, path: str) -> str:
+        return path[len(self._root) + 1 :] if _in_keep(self._root, path) else path
+
+    def _key(self, project: str, path: str) -> str:
+        return f"{project}\0{self._named(path)}"
 
     def _read(self, path: str) -> bytes | None:
         at = self._host.stat(path)
@@ -97,10 +139,10 @@ class Publishing:
     def _write(self, path: str, before: bytes | None, after: bytes) -> bool:
         """Old or new, never a mixture; and only if it is still what was read."""
         host = self._host
-        make_folders(host, os.path.dirname(path) or ".")
-        if before is None:
-            return publish_file(host, path, after)
         real = host.real_path(path)  # a link stays a link
+        make_folders(host, os.path.dirname(real) or ".")
+        if before is None:
+            return publish_file(host, real, after)
         temp = f"{real}.{host.random(8).hex()}.tmp"
         if not publish_file(host, temp, after):
             return False
@@ -120,7 +162,7 @@ class Publishing:
     # -- hand edits
 
     def _take_edits(self, project: str, path: str, region: str | None) -> int:
-        last = self._memory.pages.get(_key(project, path))
+        last = self._memory.pages.get(self._key(project, path))
         if last is None or region is None or "erased" in last:
             return 0  # what was ours in it, nobody knows any more
         # A line with the id of a note that is not on the page any more is an older version's, not a new word.
@@ -131,6 +173,9 @@ class Publishing:
 
     def _statement(self, edit: Edit, project: str) -> list[Event]:
         """What the user did to a line, as the user's word. It comes before everything that a run concludes."""
+        from dreamkeep.memory.redact import redact
+
+        edit = edit._replace(text=redact(edit.text)[0] if edit.text else edit.text)
         if edit.what == page.DELETED:
             return [self._event(Kind.NOTE_RETRACTED, {"id": edit.note, "reason": "its line was deleted from the page"})]
         if edit.what == page.CHANGED:
@@ -169,7 +214,3 @@ def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
 def path_of(project: str) -> str:
     """In an insight's identity: said on a page, not in a session."""
     return f"page:{project}"
-
-
-def _key(project: str, path: str) -> str:
-    return f"{project}\0{path}"
