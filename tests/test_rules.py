@@ -80,6 +80,36 @@ def test_what_is_chatter_question_whim_or_for_now_gives_nothing(message: str) ->
     assert said(message, AT) == []
 
 
+def talks() -> list[str]:
+    """Talk by talk, see the head of data/rules/talks.txt."""
+    text = "\n".join(line for line in (SENTENCES / "talks.txt").read_text().splitlines() if not line.startswith("#"))
+    return [talk.strip() for talk in text.split("\n\n") if talk.strip()]
+
+
+@pytest.mark.parametrize("talk", talks())
+def test_in_talk_as_it_goes_what_is_meant_to_last_is_found_and_nothing_else(talk: str) -> None:
+    turns: list[list[Said]] = []
+    wanted: dict[str, str] = {}
+    for n, line in enumerate(talk.splitlines()):
+        head, _, text = line.partition(" ")
+        wanted[str(2 * n)] = head[1:]
+        if head[0] == "U":
+            turns.append([user(text, str(2 * n))])
+        elif head[0] == "A":
+            turns[-1].append(model(text, str(2 * n)))
+        elif head[0] == "R":
+            command, _, result = text.partition(" => ")
+            code, _, output = result.partition(" ")
+            turns[-1] += ran(2 * n, command, output, int(code))
+        else:
+            turns[-1] += edited(2 * n, text)
+    said_of = {seq: kinds for seq, kinds in wanted.items() if kinds[:1] not in ("", "-", "?", "~")}
+    of_words = [one for one in found(*turns) if one.author == "user" or one.type == "finding"]
+    types = {seq: {one.type for one in of_words if one.seq == seq} for seq in wanted}
+    assert {seq: kinds for seq, kinds in said_of.items() if not types[seq] & set(kinds.split("|"))} == {}
+    assert [one for one in of_words if wanted.get(one.seq, "-")[:1] in ("", "-")] == []
+
+
 def test_what_is_found_is_quoted_word_for_word_and_short_enough() -> None:
     for line in lines("found.txt"):
         message = line.partition(": ")[2]

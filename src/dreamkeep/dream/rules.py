@@ -21,6 +21,14 @@ from dreamkeep.memory.insight import normal
 MOST = 60
 _SAME = 0.8
 _WORDS = re.compile(r"[A-Za-z0-9_][\w./@:+#-]*[\w]|`[^`]+`|\w")
+#: Before an answer, and behind it.
+_LEAD = re.compile(
+    r"^(?:(?:yes|yeah|ok(?:ay)?|hm+|uh|ah|oh|well|then|i think|i guess|let.?s say|rather|good question)[,. ]{1,3}){1,4}",
+    re.IGNORECASE,
+)
+_END = re.compile(r"[,.;:!]\s|\s[—–-]+\s")
+#: A reason that is longer is none to keep.
+_REASON = 120
 Redact = Callable[[str], str]
 
 
@@ -160,53 +168,80 @@ def _about(text: str) -> str:
 
 def _offers(steps: Sequence[Step]) -> Iterator[Proposal]:
     reply: Reply | None = None
+    #: The last reply with a list to choose from: a user may ask back before he does.
+    listed: Reply | None = None
     for step in steps:
         if isinstance(step, Reply):
             reply = step
+            listed = step if len(_options(step.said)) > 1 else listed
         elif isinstance(step, Prompt):
             if reply is not None and not step.known and len(step.said.text) <= 300:
-                yield from _taken(reply.said, step.said)
+                found = list(_named(listed.said, step.said)) if listed is not None else []
+                yield from found or _taken(reply.said, step.said)
+                listed = None if found else listed
             reply = None
+
+
+def _options(offer: Said) -> dict[str, str]:
+    return {label.lower(): text for label, text in _talk("reply", "option").findall(offer.text[-1500:])}
+
+
+def _named(offer: Said, answer: Said) -> Iterator[Proposal]:
+    """ "ok, 2 then. the other is too much work"."""
+    options = _options(offer)
+    for words in [one.quote for one in sentences(answer.text)[:3]] or [answer.text.strip()]:
+        named = _talk("answer", "named").match(words)
+        if not named or len(words.split()) > 8 or _talk("answer", "later").search(words) or "?" in words:
+            continue
+        if chosen := options.get(named[1].lower()):
+            yield _decided(f"Chosen: {chosen.strip()}", offer, answer, words, chosen)
+            return
 
 
 def _taken(offer: Said, answer: Said) -> Iterator[Proposal]:
     words = answer.text.strip()
     first = words.partition("\n")[0][:200]
     tail = offer.text[-1500:]
-    if (
-        (named := _talk("answer", "named").match(first))
-        and len(first.split()) <= 8
-        and not _talk("answer", "later").search(first)
-    ):
-        options = {label.lower(): text for label, text in _talk("reply", "option").findall(tail)}
-        if len(options) > 1 and (chosen := options.get(named[1].lower())):
-            yield _decided(f"Chosen: {chosen.strip()}", offer, answer, first, chosen)
-            return
     asked = _talk("reply", "offer").search(tail)
     if asked and not _talk("answer", "later").search(first) and len(first.split()) <= 14 and "?" not in first:
         what = worded(asked[1], answer.at)
         if _talk("answer", "yes").match(first):
             yield _decided(what, offer, answer, first, asked[0])
-        elif _talk("answer", "no").match(first) and not said(words):
+            return
+        if _talk("answer", "no").match(first) and not said(words):
             yield _decided(f"Not wanted: {what[:1].lower()}{what[1:]}", offer, answer, first, asked[0], kind="rejection")
-        return
+            return
     yield from _picked(offer, answer, first)
 
 
 def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
     """ "Postgres or SQLite?" — "sqlite, the small one"."""
     question = asked(offer.text)
-    bare = re.sub(
-        r"^(?:yes|yeah|ok(?:ay)?|hm+|uh|well|then|i think|i guess|let.?s say|rather)[,. ]+",
-        "",
-        first.strip(" .!,"),
-        flags=re.IGNORECASE,
-    )
-    if not question or _talk("reply", "procedural").search(question) or not _talk("reply", "choice").search(question):
+    bare = _LEAD.sub("", first.strip(" .!,"))
+    if not question or _is_procedural(question) or not _talk("reply", "choice").search(question):
         return
-    if not 0 < len(bare.split()) <= 10 or not _about(bare) or not is_answer(bare) or said(answer.text, reply=offer.text):
+    if not _about(bare) or said(answer.text, reply=offer.text):
         return
-    yield _decided(f"{question} {worded(bare, answer.at)}", offer, answer, first, question)
+    chosen = _END.split(bare, maxsplit=1)[0]
+    whole = len(bare.split()) <= 10 and is_answer(bare)
+    if whole or (len(chosen.split()) <= 5 and is_answer(chosen) and _is_among(chosen, question)):
+        told = bare if whole or len(bare) <= _REASON else chosen
+        yield _decided(f"{question} {worded(told, answer.at)}", offer, answer, first, question)
+
+
+def _is_procedural(question: str) -> bool:
+    """Only whether to go on; not if there is something to choose from."""
+    return _talk("reply", "procedural").search(question) is not None and " or " not in question
+
+
+def _is_among(chosen: str, question: str) -> bool:
+    """Whether it names one of the things asked about, or a number."""
+    words = set(_about(chosen).split())
+    return bool(words & set(_about_all(question))) or re.match(r"\W*\d", chosen) is not None
+
+
+def _about_all(text: str) -> list[str]:
+    return [word.strip("`'").lower() for word in _WORDS.findall(text)]
 
 
 def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kind: str = "decision") -> Proposal:
