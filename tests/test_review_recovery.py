@@ -400,6 +400,17 @@ def test_what_is_said_of_a_database_that_is_gone_works(agent: Any, tmp_path: Pat
     assert _run(accept, root, home).returncode in (0, 1)  # Hermes has its database again: then nothing is to be accepted
 
 
+def test_a_database_of_which_no_journal_knows_is_not_missed(tmp_path: Path, root: str) -> None:
+    """A cache with a flipped bit in a path said that a database had vanished."""
+    home = tmp_path / "home"
+    hermes.write(home)
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=home))
+        cache = Path(root, "state", "sources.json")
+        cache.write_bytes(cache.read_bytes().replace(b"state.db", b"stale.db"))
+        assert keep.audit(home=home)["clean"]
+
+
 def test_names_are_filled_in_once() -> None:
     told = fault("source_vanished", "/x", "gone", session="claude:SESSION-AGENT")
     assert "`dreamkeep restore claude:SESSION-AGENT --to claude`" in told.next

@@ -240,10 +240,11 @@ class _Audit:
         if _form(seen.agent, path) != ROWS:
             return  # lines of many sessions: names and the like
         if at is None:
-            if seen.rows:
-                what = f"the database is gone; {len(seen.rows)} sessions of it are kept here"
+            kept = list(self._captured_from(path, seen, set())) if seen.rows else []
+            if kept:
+                what = f"the database is gone; {len(kept)} sessions of it are kept here"
                 step = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
-                yield fault("source_vanished", path, what, key=" ".join(sorted(seen.rows)), step=step, path=path, name="")
+                yield fault("source_vanished", path, what, key=" ".join(kept), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")
         looks = (Look.of(at), Look.of(beside) if beside else None)
