@@ -7,6 +7,7 @@ from typing import Any
 
 from dreamkeep import Keep
 from dreamkeep.event import Kind
+from dreamkeep.memory.memory import Memory
 
 from .test_delete import holding
 
@@ -67,3 +68,48 @@ def test_a_deleted_session_takes_along_what_was_learned_in_it_alone(tmp_path: Pa
         assert holding(tmp_path / "k", b"xylophon") == []
         assert found(keep, "xylophones") == [] and found(keep, "pears") == ["n-2"]
         assert [row[:2] for row in memory(keep)] == [("insights", "i-2"), ("notes", "n-2")]
+
+
+def test_of_what_others_say_too_a_deletion_takes_only_the_words(tmp_path: Path) -> None:
+    """R5: notes live on by what others said; reasons, reports and pages keep nothing of it."""
+    words = "Xylophones are tuned by ear"
+    quoted = {"run": "r", "reason": f"the user, later: “{words}”"}
+    failed = {"status": "failed", "reason": f"RuntimeError: {words}, it says"}
+    report = {"sessions": [{"id": "python:goes", **failed}, {"id": "python:stays", "status": "completed"}], "notes": {}}
+
+    def insight(id: str, session: str, text: str) -> dict[str, Any]:
+        evidence = [{"session": session, "seq": "1", "turn": None, "quote": text}]
+        return {"id": id, "type": "constraint", "text": text, "project": "p", "evidence": evidence}
+
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "stays"):
+            keep.session(name, cwd="/").record("hello")
+            keep.end(name)
+        told: list[tuple[str, dict[str, Any]]] = [
+            ("insight.added", insight("i-1", "python:goes", words)),
+            ("insight.added", insight("i-2", "python:stays", "Instruments are tuned by ear.")),
+            ("note.added", {"id": "n-1", "kind": "constraint", "text": words, "project": "p", "insights": ["i-1"]}),
+            ("note.strengthened", {"id": "n-1", "project": "p", "insights": ["i-2"], **quoted, "text": words}),
+            ("note.added", {"id": "n-2", "kind": "constraint", "text": words, "project": "p", "insights": ["i-1", "i-2"]}),
+            ("note.added", {"id": "n-3", "kind": "constraint", "text": "Old.", "project": "p", "insights": ["i-2"]}),
+            ("note.superseded", {"id": "n-3", "by": "n-1", **quoted}),
+            ("note.added", {"id": "n-4", "kind": "constraint", "text": words, "project": "p", "insights": ["i-1"]}),
+            ("note.strengthened", {"id": "n-4", "project": "p", "insights": ["i-2"], "reason": "said again"}),
+            ("note.retracted", {"id": "n-4", "reason": "by the user"}),
+            ("page.published", {"project": "p", "path": "pages/p/MEMORY.md", "region": words, "notes": ["n-1"]}),
+            ("dream.read", {"run": "r", "session": "python:goes", "upto": 1, **failed}),
+            ("dream.finished", {"run": "r", "report": report}),
+            ("dream.finished", {"run": "r-2", "report": {**report, "padding": "x" * (2 << 20)}}),
+        ]
+        for kind, body in told:
+            keep._journals().say("", kind, body)
+        keep.delete("goes")
+        assert holding(tmp_path / "k", words[:15].encode()) == []
+        left = Memory.load(memory(keep))
+        assert {id: (one.text, one.state) for id, one in left.notes.items()} == {
+            "n-1": ("Instruments are tuned by ear.", "active"),
+            "n-2": ("Instruments are tuned by ear.", "active"),
+            "n-3": ("Old.", "superseded"),
+            "n-4": ("Instruments are tuned by ear.", "retracted"),
+        }
+        assert left.runs["r"].report["sessions"][0] == {"id": "python:goes", "status": "failed"}

@@ -307,3 +307,33 @@ def test_what_a_user_takes_back_and_says_again_holds(tmp_path: Path) -> None:
             assert keep.note_add("Use tabs.", project="p")["id"] == note["id"], "said twice is said once"
             assert keep.note_change(note["id"], act)["state"] == "retracted"
         assert texts(keep) == set()
+
+
+def test_memory_travels_with_a_snapshot_and_two_keeps_notes_become_one(tmp_path: Path) -> None:
+    """R4 D22: equal in an empty keep; into a live one what is newer counts, nothing is doubled, and no page is taken for edited."""
+    with Keep.open(tmp_path / "one") as keep:
+        project = say(keep, "a", *RULES)
+        keep.dream(backend=Prompts())
+        keep.note_add("Only one knows.", project=project)
+        both = keep.note_add("Both know.", project=project)["id"]
+        keep.export(tmp_path / "snapshot")
+        told = keep.notes(state=None)
+    with Keep.open(tmp_path / "empty") as keep:
+        keep.import_(tmp_path / "snapshot")
+        assert keep.notes(state=None) == told
+        assert keep.dream(backend=Prompts())["considered"] == 0 and keep.notes(state=None) == told
+        assert page_of(tmp_path / "empty").read_bytes() == page_of(tmp_path / "one").read_bytes()
+    with Keep.open(tmp_path / "two") as keep:
+        say(keep, "b", *RULES, "Only two knows.")
+        keep.dream(backend=Prompts())
+        keep.note_add("Both know.", project=project)
+        keep.note_change(both, "edit", text="Both know, and better.")
+        for _ in range(2):
+            keep.import_(tmp_path / "snapshot")
+            keep.dream(backend=Prompts())
+            assert sorted(one["text"] for one in keep.notes(state=None)) == sorted(
+                (*RULES, "Only one knows.", "Only two knows.", "Both know, and better.")
+            )
+        assert {one["sessions"] for one in keep.notes() if one["text"] in RULES} == {2}
+        assert page_of(tmp_path / "two").read_text().count("[n-") == 6
+        assert {one.source for one in memory(keep).insights.values()} == {"dream", "cli"}

@@ -7,12 +7,12 @@ session nobody ever saw. Asked only by a deletion, which must leave no word behi
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
-from dreamkeep.event import Kind
+from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, lock, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
@@ -24,6 +24,8 @@ _WAIT_S = 60.0
 _TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
 #: A shorter id may be a word of somebody else.
 _TELLING = 8
+#: Reasons quote what was said, if need be cut: so much of its beginning tells it.
+_TELLING_WORDS = 20
 
 
 def connections(host: Host, folder: str) -> set[str]:
@@ -96,45 +98,104 @@ def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps:
             return b""
         if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
             return _without(body_of(line, frame), frame, session)
-        if frame["id"] in learned and frame["kind"] == Kind.PAGE_PUBLISHED:
-            return _where(frame["body"])
-        return b"" if frame["id"] in learned else None
+        whole = frame["id"].partition(".")[0]
+        if whole in learned and ("chunked" in frame or frame["kind"] == Kind.CHUNK):
+            return b""
+        return learned.get(frame["id"])
 
     return journals.writer("").erase(change, marks_of(session, taps))
 
 
-def _where(body: dict[str, Any]) -> bytes:
-    """Of a page only where it lies: it is written anew, and its other notes are told elsewhere."""
-    left = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
-    return json.dumps(left, separators=(",", ":")).encode()
-
-
-def _learned(host: Host, root: str, session: str) -> set[str]:
-    """Frames of what was learned in this session: insights that quote it, and notes, tasks and edits that rest on it alone."""
+def _learned(host: Host, root: str, session: str) -> dict[str, bytes]:
+    """By the ids of their frames, what was learned in this session, and what is left of it (b"" for nothing)."""
     from dreamkeep.journal.reader import events
 
-    frames: set[str] = set()
-    alone: set[str] = set()  # ids of insights and notes that have nothing else
-    for _, event in events(Reading(host, f"{root}/{KEEP}")):
-        body = event.body
-        if event.kind == Kind.INSIGHT_ADDED:
-            quoted = {quote.get("session") for quote in body.get("evidence", ()) if isinstance(quote, dict)}
-            if session in quoted:
-                frames.add(event.id)
-                alone.add(str(body.get("id")))
-        elif event.kind == Kind.NOTE_ADDED:
-            rests = set(map(str, body.get("insights", ())))
-            if rests and rests <= alone:
-                frames.add(event.id)
-                alone.add(str(body.get("id")))
-        elif event.kind in (Kind.NOTE_EDITED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED):
-            if str(body.get("id")) in alone:
-                frames.add(event.id)
-        elif event.kind == Kind.TASK_OPENED:
-            frames.update([event.id] if body.get("session") == session else ())
-        elif event.kind == Kind.PAGE_PUBLISHED and alone & set(map(str, body.get("notes", ()))):
-            frames.add(event.id)
-    return frames
+    learned = Learned(session)
+    found = ((event.id, learned.left(event)) for _, event in events(Reading(host, f"{root}/{KEEP}")))
+    return {id: left for id, left in found if left is not None}
+
+
+class Learned:
+    """Event by event: insights that quote the session go, with notes, tasks and edits that rest on it alone; what others say, too,
+    stays without its words."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        #: Insights and notes that have nothing else; and all notes that ever rested on it, for they may have had its words.
+        self._alone: set[str] = set()
+        self._touched: set[str] = set()
+        self._words: list[str] = []
+
+    def left(self, event: Event) -> bytes | None:
+        """The body that an event keeps; b"" for none, None when nothing is to be changed."""
+        try:
+            left = self._left(event.kind, event.body)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return b"" if self._quotes(json.dumps(event.body, ensure_ascii=False, default=str)) else None
+        return None if left is None else _body(left) if left else b""
+
+    def _left(self, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """{}: nothing."""
+        id = str(body.get("id"))
+        if kind == Kind.INSIGHT_ADDED:
+            return self._insight(id, body)
+        if kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
+            return self._note(kind, id, set(map(str, body["insights"])), body)
+        if kind in (Kind.NOTE_EDITED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED) and id in self._alone:
+            return {}
+        if kind == Kind.TASK_OPENED:
+            return {} if body.get("session") == self._session else None
+        if kind == Kind.PAGE_PUBLISHED:
+            # Of a page only where it lies: it is written anew, and its other notes are told elsewhere.
+            where = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
+            return where if self._touched & set(map(str, body.get("notes", ()))) else None
+        if kind == Kind.DREAM_FINISHED:
+            return self._report(body)
+        of_it = kind == Kind.DREAM_READ and body["session"] == self._session
+        reason = str(body.get("reason") or "")
+        return _but(body, "reason") if reason and (of_it or self._quotes(reason)) else None
+
+    def _insight(self, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        quotes = [one for one in body.get("evidence", ()) if isinstance(one, dict) and one.get("session") == self._session]
+        if not quotes:
+            return None
+        self._alone.add(id)
+        self._words += [str(body.get("text", "")), *(str(one.get("quote", "")) for one in quotes)]
+        return {}
+
+    def _note(self, kind: str, id: str, rests: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if rests & self._alone:
+            self._touched.add(id)
+        if rests and rests <= self._alone:
+            if kind == Kind.NOTE_ADDED:
+                self._alone.add(id)
+            return {}
+        if rests:
+            self._alone.discard(id)  # others say it, too: it lives on, and so does what a user did to it
+        told = f"{body.get('text', '')} {body.get('reason', '')}"
+        return _but(body, "text", "reason") if self._quotes(told) else None
+
+    def _report(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A run's report stays, without why this session failed."""
+        sessions = body["report"].get("sessions", ())
+        if not any(one.get("id") == self._session and one.get("reason") for one in sessions):
+            return None
+        left = [_but(one, "reason") if one.get("id") == self._session else one for one in sessions]
+        return {**body, "report": {**body["report"], "sessions": left}}
+
+    def _quotes(self, text: str) -> bool:
+        return any(words[:_TELLING_WORDS] in text for words in self._words if words)
+
+
+def _but(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in names}
+
+
+def _body(left: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(left, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(left, separators=(",", ":")).encode()
 
 
 def _without(body: bytes, frame: Frame, session: str) -> bytes | None:

@@ -191,8 +191,12 @@ class Memory:
     def _note(self, event: Event, body: Mapping[str, Any]) -> None:
         id = str(body["id"])
         rests = self._alive(body["insights"])
-        if id in self.notes or not rests:
-            return  # known; or all that it rested on was undone
+        if not rests:
+            return  # all that it rested on was undone
+        if id in self.notes:
+            # Known; but a journal that was merged into ours came to it by other ways.
+            self._more(event, body, self.notes[id], rests)
+            return
         self._new(event, body, id, rests)
 
     def _new(self, event: Event, body: Mapping[str, Any], id: str, rests: list[str]) -> None:
@@ -210,10 +214,13 @@ class Memory:
             # The run that added it was undone, or the session that it came from is deleted: others say it, too.
             self._new(event, body, id, rests)
             return
-        was = self.notes[id]
-        more = [one for one in rests if one not in was.insights]
         # The same fact may have been said better: in the user's own words, or as a rule and not as a guess.
-        better = {"text": str(body.get("text") or was.text), "kind": str(body.get("kind") or was.kind)}
+        better = {key: str(body[key]) for key in ("text", "kind") if body.get(key)}
+        self._more(event, body, self.notes[id], rests, **better)
+
+    def _more(self, event: Event, body: Mapping[str, Any], was: Note, rests: list[str], **said: str) -> None:
+        more = [one for one in rests if one not in was.insights]
+        better = {"text": was.text, "kind": was.kind, **said}
         if more or better != {"text": was.text, "kind": was.kind}:
             now = was.after(event.at, "strengthened", str(body.get("reason", "")), str(body.get("run", "")), **better)
             self._put(NOTES, was.id, self._resting(now, [*was.insights, *more]))

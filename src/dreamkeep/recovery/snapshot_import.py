@@ -278,8 +278,8 @@ class Importing:
                 self._skipped.append((name, "another file of that name is here"))
 
 
-#: Frames of a keep's own journal that speak of that keep alone.
-_OWN = frozenset((Kind.KEEP_CREATED, Kind.SESSION_DELETED, Kind.SESSION_UNDELETED))
+#: Frames of a keep's own journal that speak of that keep alone. Of its pages, too: ours would look as if a hand had changed them.
+_OWN = frozenset((Kind.KEEP_CREATED, Kind.SESSION_DELETED, Kind.SESSION_UNDELETED, Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN))
 
 
 def _grouped(
