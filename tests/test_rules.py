@@ -92,7 +92,7 @@ def test_in_talk_as_it_goes_what_is_meant_to_last_is_found_and_nothing_else(talk
     wanted: dict[str, str] = {}
     for n, line in enumerate(talk.splitlines()):
         head, _, text = line.partition(" ")
-        wanted[str(2 * n)] = head[1:]
+        text, wanted[str(2 * n)] = text.replace("\\n", "\n"), head[1:]
         if head[0] == "U":
             turns.append([user(text, str(2 * n))])
         elif head[0] == "A":

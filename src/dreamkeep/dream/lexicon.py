@@ -29,6 +29,8 @@ class Rule(NamedTuple):
     despite: frozenset[str]
     #: Not in the first prompt of a session, which tells what is to be done.
     later: bool = False
+    #: A second sign without which the first is too little.
+    needs: re.Pattern[str] | None = None
 
 
 @cache
@@ -60,6 +62,7 @@ def rules() -> tuple[Rule, ...]:
             any_of(one["unless"], words, _LOWER) if "unless" in one else None,
             frozenset(one.get("despite", ())),
             bool(one.get("later")),
+            any_of(one["needs"], words, _LOWER) if "needs" in one else None,
         )
         for one in said["rule"]
     )

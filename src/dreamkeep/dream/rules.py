@@ -211,7 +211,25 @@ def _taken(offer: Said, answer: Said) -> Iterator[Proposal]:
         if _talk("answer", "no").match(first) and not said(words):
             yield _decided(f"Not wanted: {what[:1].lower()}{what[1:]}", offer, answer, first, asked[0], kind="rejection")
             return
-    yield from _picked(offer, answer, first)
+    yield from list(_picked(offer, answer, first)) or _echoed(offer, answer)
+
+
+def _echoed(offer: Said, answer: Said) -> Iterator[Proposal]:
+    """ "I could limit the depth or add random moves." — "depth 2, random feels unfair": his words name what was offered."""
+    own = sentences(answer.text)
+    might = [one for one in sentences(offer.text[-1500:])[-3:] if _talk("reply", "might").search(plain(one.text))]
+    if not own or not might or "?" in answer.text:
+        return
+    sure = _talk("answer", "yes").match(own[0].text) is not None
+    bare = _LEAD.sub("", own[0].text)
+    chosen = _END.split(bare, maxsplit=1)[0]
+    if len(own[0].text.split()) > 16 or len(chosen.split()) > (6 if sure else 4) or not is_answer(chosen):
+        return
+    words = {word for word in _about(chosen).split() if len(word) > 3}
+    for one in might:
+        if words & set(_about_all(one.text)) and not said(answer.text, reply=offer.text):
+            yield _decided(worded(bare, answer.at), offer, answer, own[0].quote, one.quote)
+            return
 
 
 def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:

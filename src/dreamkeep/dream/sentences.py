@@ -37,6 +37,8 @@ _SHORT = re.compile(
 _CODE = re.compile(r"`[^`\n]{1,300}`")
 _QUOTES = re.compile(r"[\"“”„«»]([^\"“”„«»\n]{1,400})[\"“”„«»]")
 _SINGLE = re.compile(r"(?<![\w])['‘]((?:[^'‘’\n]|(?<=\w)['’](?=\w)){1,400})['’](?!\w)")
+#: Behind these, "lets" is "let us"; behind others somebody lets something.
+_LETS = frozenset(("ok", "okay", "so", "and", "then", "yes", "yeah", "but", "now", "please", "well", "", "alright", "cool", "no"))
 _TOKEN = re.compile(r"[\w/'’+#@.-]+|\s+|.", re.DOTALL)
 
 
@@ -121,6 +123,7 @@ def _own_lines(piece: str) -> list[_Line | None]:
     fence = tag = ""
     foreign = False
     ruled = _ruled(lines)
+    pasted = _pasted(lines)
     for n, line in enumerate(lines):
         text = line.text
         if n in ruled:
@@ -136,7 +139,7 @@ def _own_lines(piece: str) -> list[_Line | None]:
             own.append(None)
             continue
         tag, inside = _tagged(text, tag)
-        if inside or _is_foreign(text):
+        if inside or _is_foreign(text) or (n in pasted):
             own.append(None)
             continue
         foreign = _announced(lines, n, own, foreign)
@@ -149,6 +152,20 @@ def _ruled(lines: Sequence[_Line]) -> frozenset[int]:
     rules = [n for n, line in enumerate(lines) if _RULE.match(line.text)]
     pairs = zip(rules[::2], rules[1::2], strict=False)
     return frozenset(n for first, last in pairs for n in range(first, last + 1))
+
+
+def _pasted(lines: Sequence[_Line]) -> frozenset[int]:
+    """Right behind a line of a log comes more of it, unless it looks typed."""
+    found: set[int] = set()
+    for n, line in enumerate(lines[1:], 1):
+        text = line.text.strip()
+        if (n - 1 in found or _is_log(lines[n - 1].text)) and text and not text[0].islower() and not text.endswith("?"):
+            found.add(n)
+    return frozenset(found)
+
+
+def _is_log(text: str) -> bool:
+    return bool(text.strip()) and lexicon.pattern("quoted", "lines", "log", 0).match(text[:_LINE]) is not None
 
 
 def _lines(piece: str) -> list[_Line]:
@@ -307,5 +324,8 @@ def plain(text: str) -> str:
             continue
         low = token.lower()
         bare = low.rstrip(".")
+        if bare == "lets" and words and (words[-2:] or [""])[0].strip(",") not in _LETS:
+            words.append(low)
+            continue
         words.append(_spelling().get(bare, _near().get(bare, bare)) + low[len(bare) :])
     return " ".join("".join(words).split())
