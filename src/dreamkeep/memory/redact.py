@@ -252,9 +252,11 @@ def _across(texts: Sequence[str], spans: list[list[Span]]) -> None:
         left, right = texts[n], texts[n + 1]
         if not left or not right or left[-1].isspace() or right[0].isspace():
             continue
+        if left.endswith(MARK):
+            continue  # masked before; what went on with it was, too
         tail, head = left[-_TAIL:], right[:_TAIL]
         offset = len(left) - len(tail)
-        taken = any(end == len(left) and not left.endswith(MARK) for _, end in spans[n])
+        taken = any(end == len(left) for _, end in spans[n])
         if taken:
             _go_on(head, spans[n + 1])
             continue

@@ -66,9 +66,9 @@ _BEHIND = re.compile(
     re.X,
 )
 #: A value in quotes ends at its quote, one without at what can't be in it. A backslash before n, r, t or a quote: JSON in a text.
-_IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}+") for quote in ('"', "'", "`")}
-_SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}+")
-_CODE_WORD = re.compile(r"(?:[^\s\"'`<>|,;&)}\]\\]|\\(?![nrt\"'\\])[^\s]){1,300}+")
+_IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}") for quote in ('"', "'", "`")}
+_SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}")
+_CODE_WORD = re.compile(r"(?:[^\s\"'`<>|,;&)}\]\\]|\\(?![nrt\"'\\])[^\s]){1,300}")
 
 _REST = re.compile(r"[^\s\"'`<>|,;\\]*+")
 
