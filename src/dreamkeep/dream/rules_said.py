@@ -20,6 +20,7 @@ QUOTE = 400
 #: Of one message; the surest.
 MOST = 10
 _NO = re.compile(r"\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]", re.IGNORECASE)
+_NAMES = re.compile(r"\b(?:is|are|be|gets?) (?:called|named)\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w'’/.@#+-]+")
 _ASKS = re.compile(r"^(?:and |also |so |ok |then )*(?:can|could|would|will) you (?:please |also |maybe )*", re.IGNORECASE)
 _FINE = re.compile(
@@ -96,7 +97,7 @@ class _Told:
                     self._stands(n, part, kind, kinds)
         elif before is not None:
             self._join(n, before, one, kinds)
-        elif kinds and carried:
+        elif kinds and (carried or (n > 0 and kinds[0][1].type == "open_loop" and _may_carry(self._own[n - 1], idle=True))):
             self._put(n, self._both(_request(self._own[n - 1]), one, kinds[0][1]))
         elif kinds and n == 0:
             self._alone(one, kinds[0][1])
@@ -109,7 +110,8 @@ class _Told:
 
     def _stands(self, n: int, part: Sentence, kind: Judged, kinds: Sequence[tuple[Sentence, Judged]]) -> None:
         before = self._last.get(n - 1)
-        kind = _in_context(kind, self.found[before] if before is not None else None, refused=self._refused, no=self._no)
+        known = self.found[before] if before is not None else None
+        kind = _in_context(kind, known, refused=self._refused, no=self._no, named=_NAMES.search(part.text) is not None)
         if before is not None and _goes_on(self.found[before], part, kind):
             self._join(n, before, part, kinds)
         elif n and before is None and part.start == self._own[n].start and _is_head(self._own[n - 1]):
@@ -159,10 +161,12 @@ def _made(part: Sentence, at: str | None, kind: Judged) -> Found:
 # -- what a sentence means where it stands
 
 
-def _in_context(one: Judged, before: Found | None, *, refused: bool, no: bool) -> Judged:
-    """What follows a decision spells it out; what follows a "no" corrects."""
+def _in_context(one: Judged, before: Found | None, *, refused: bool, no: bool, named: bool) -> Judged:
+    """What follows a decision spells it out, so does what it calls something; what follows a "no" corrects."""
     if one.rule in ("states", "contrast") and before is not None and before.type in ("decision", "constraint", "correction"):
         return one._replace(type=before.type)
+    if one.rule == "found" and before is not None and before.type == "decision" and named:
+        return one._replace(type="decision")
     if refused and (one.rule.startswith("states") or one.rule in ("contrast", "how")):
         return one._replace(type="constraint")
     if no and one.rule in ("states", "states a rule", "contrast", "here"):
@@ -291,11 +295,11 @@ def _request(sentence: Sentence) -> Sentence:
     return sentence
 
 
-def _may_carry(sentence: Sentence) -> bool:
-    """Whether a sentence that hangs may lean on this one."""
+def _may_carry(sentence: Sentence, *, idle: bool = False) -> bool:
+    """Whether a sentence that hangs may lean on this one. `idle`: though it only says what is needed."""
     sentence = _request(sentence)
     words = plain(sentence.text)
-    found = hits(words, "question", "hypothetical", "others", "sarcasm", "idle")
+    found = hits(words, "question", "hypothetical", "others", "sarcasm", *(() if idle else ("idle",)))
     return not found and len(_WORD.findall(words)) >= 3 and not sentence.text.rstrip().endswith("?")
 
 
