@@ -1115,3 +1115,12 @@ def test_an_audit_starts_no_drainer(world: World, cli: Callable[..., Ran]) -> No
     time.sleep(0.5)
     assert not os.path.exists(f"{world.root}/state/drain.log")
     assert len(os.listdir(f"{world.root}/spool")) == 1
+
+
+def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
+    """A wrong --keep must not look like a clean bill."""
+    said: list[str] = []
+    with Keep.open(tmp_path / "typo", environment={}) as keep:
+        keep.warn = said.append
+        keep.audit(home=tmp_path)
+    assert len(said) == 1 and "no keep" in said[0] and not (tmp_path / "typo").exists()

@@ -542,6 +542,8 @@ class Keep(Remembering):
         `deep`: every byte is read again, not only what looks other than it did."""
         from dreamkeep.recovery.audit import audit
 
+        if not self.exists():
+            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
         where, environment = self._home(home)
         try:
             found = audit(self._host, self.root, home=where, environment=environment, deep=deep, around=self._environment)
