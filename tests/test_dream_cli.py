@@ -130,7 +130,10 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         assert keep.hygiene()["closed"] == []
         keep.session("ended", cwd="/").record("x")
         keep.session("ended").end()
-        assert keep.hygiene()["reconverged"] == 1, "an end that nobody recorded"
+        keep.session("silent", cwd="/")
+        monkeypatch.setattr(type(keep._host), "now", lambda host: later + 3600 * 10**9)
+        done = keep.hygiene()
+        assert done["closed"] == ["python:silent"] and done["reconverged"] == 1, "an end that nobody recorded"
 
 
 def test_a_note_of_the_user_is_kept_changed_and_taken_back(root: str, cli: Cli) -> None:
@@ -265,3 +268,61 @@ def test_what_was_compressed_or_is_gone_at_its_agent_before_it_was_dreamed_is_dr
             keep.end(one.id)
         made = keep.dream()
         assert made["failed"] == 0 and made["processed"] == made["considered"] > 0
+
+
+def test_what_failed_in_a_dream_that_started_by_itself_is_told_by_doctor(
+    root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Keep.open(root) as keep:
+        keep.session("s", cwd="/").record("We never use floats.")
+        keep.end("s")
+    monkeypatch.setenv("DREAMKEEP_DREAM_SESSION_COUNT", "1")
+    monkeypatch.setenv("DREAMKEEP_DREAM_MODEL_COMMAND", '["false"]')
+    monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "command")
+    with Keep.open(root) as keep:
+        assert keep.start_dream()
+    log = Path(root, "state", "dream.log")
+    for _ in range(300):
+        if log.exists() and log.read_text().endswith("\n"):
+            break
+        time.sleep(0.1)
+    assert "python:s: " in log.read_text()
+    with Keep.open(root) as keep:
+        [told] = [one for one in keep.doctor() if one["check"] == "dream"]
+        assert not told["ok"] and "dream.log" in told["next"]
+        assert keep.dream_status()["sessions"][0]["eligibility"] == "retry_after_failure"
+
+
+def test_a_dreams_own_command_starts_no_dream(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D27 D13"""
+    monkeypatch.setenv("DREAMKEEP_DREAM_SESSION_COUNT", "1")
+    monkeypatch.setenv("DREAMKEEP_DREAMING", "1")
+    with Keep.open(told) as keep:
+        assert not keep.start_dream() and not Path(told, "state", "dream.log").exists()
+
+
+def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
+    """M4 D2"""
+    strange: list[tuple[str, dict[str, Any]]] = [
+        ("page.published", {"project": ["x"], "path": "pages/x/y", "region": 7, "notes": 3}),
+        ("page.published", {"project": "x", "path": 5}),
+        ("dream.finished", {"run": "r", "report": {"sessions": 5, "notes": 4, "lock": 2}}),
+        ("dream.finished", {"run": "r-2", "report": {}}),
+        ("dream.started", {"run": ["r"], "trigger": {}, "sessions": [7]}),
+        ("session.completed", {"session": "python:s0", "seq": 10**15}),
+        ("session.completed", {"session": "python:nobody", "seq": 3}),
+        ("insight.added", {"id": "i-1", "type": "constraint", "text": "x", "evidence": [], "confidence": 1e308, "state": "odd"}),
+        ("note.added", {"id": "n-1", "kind": "odd", "text": "y" * 9000, "insights": ["i-1"], "project": "../../../x"}),
+        ("task.opened", {"id": "t-1", "title": ["x"], "project": {}}),
+        ("note.pinned", {"id": "n-1"}),
+    ]
+    with Keep.open(told) as keep:
+        for kind, body in strange:
+            keep._journals().say("", kind, body)
+    assert cli("dream")[0] in (0, 1)
+    for words in (("dream", "status"), ("dream", "history"), ("notes",), ("tasks",), ("page",), ("dream", "why", "n-1")):
+        assert cli(*words)[0] == 0, words
+        assert cli(*words, "--json")[0] == 0, words
+    assert {path.parent.parent for path in Path(told).parent.rglob("MEMORY.md")} == {Path(told, "pages")}
+    with Keep.open(told) as keep:
+        assert {"We never use floats for prices.", "y" * 9000} <= {one["text"] for one in keep.notes()}

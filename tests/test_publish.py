@@ -164,6 +164,7 @@ def test_killed_at_any_step_the_page_is_old_or_new_and_no_edit_is_made_up_or_los
         text = page_of(root).read_text()
         assert text.startswith("mine\n") and text.endswith("after\n") and all(one in text for one in (RULES[0], RULES[1])), n
         assert "The changelog is generated." in text and RULES[2] not in text, n
+        assert not list((root / "pages").rglob("*.tmp")), f"{n}: what died left something"
         if finished:
             break
     assert n > 10
@@ -310,7 +311,7 @@ def test_what_a_user_takes_back_and_says_again_holds(tmp_path: Path) -> None:
 
 
 def test_memory_travels_with_a_snapshot_and_two_keeps_notes_become_one(tmp_path: Path) -> None:
-    """R4 D22: equal in an empty keep; into a live one what is newer counts, nothing is doubled, and no page is taken for edited."""
+    """R4 D22: equal in an empty keep; into a live one what is newer counts, nothing is doubled, no page is taken for edited."""
     with Keep.open(tmp_path / "one") as keep:
         project = say(keep, "a", *RULES)
         keep.dream(backend=Prompts())

@@ -354,9 +354,8 @@ class Remembering:
             return hygiene.stale(store.sessions(), busy, now=now, hours=hours)
 
         done = hygiene.close(self._ask(quiet), self._end_stale)
-        recorded = self._dreaming().complete()
+        reconverged = len(set(self._dreaming().complete()) - set(done.closed))
         failed = [{"session": session, "reason": why} for session, why in done.failed]
-        reconverged = max(0, recorded - len(done.closed))
         return {"closed": list(done.closed), "failed": failed, "reconverged": reconverged, "compressed": self.compress()}
 
     def _end_stale(self, session: str) -> None:

@@ -116,8 +116,8 @@ def _learned(host: Host, root: str, session: str) -> dict[str, bytes]:
 
 
 class Learned:
-    """Event by event: insights that quote the session go, with notes, tasks and edits that rest on it alone; what others say, too,
-    stays without its words."""
+    """Event by event: insights that quote the session go, with notes, tasks and edits that rest on it alone; what others say,
+    too, stays without its words."""
 
     def __init__(self, session: str) -> None:
         self._session = session

@@ -14,6 +14,7 @@ ours only as long as it has our region: gone or taken out, it is left alone unti
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -116,11 +117,23 @@ class Publishing:
         if last is None or (last.get("region"), last.get("of"), last.get("digest")) != (made.text, of, digest):
             body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), **({"run": run} if run else {})}
             self._journal([self._event(Kind.PAGE_PUBLISHED, {"project": project, "path": self._named(path), **body})])
+        if after != before or not self._memory.pages[self._key(project, path)].get("written"):
+            self._sweep(path)
         if after != before and not self._write(path, before, after):
             return None
         if not self._memory.pages[self._key(project, path)].get("written"):
             self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
         return told._replace(changed=after != before)
+
+    def _sweep(self, path: str) -> None:
+        """What one who died here left beside it, perhaps among the user's own files. Under the lock nobody else makes any."""
+        folder, name = os.path.split(self._host.real_path(path))
+        if self._host.stat(folder) is None:
+            return
+        left = re.compile(re.escape(name) + r"(\.[0-9a-f]{16}\.tmp)+")
+        for other in self._host.names(folder):
+            if left.fullmatch(other):
+                self._host.remove(f"{folder}/{other}")
 
     def _named(self, path: str) -> str:
         return path[len(self._root) + 1 :] if _in_keep(self._root, path) else path

@@ -144,14 +144,14 @@ class Dreaming:
         chosen = tuple(found[:limit] if limit else found)
         return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
 
-    def complete(self) -> int:
+    def complete(self) -> list[str]:
         """Sessions that ended and have no record of it, or ended again with more: their completion is journaled."""
         now = rfc3339(self._host.now())
         ended: list[tuple[str, int]] = self._ask(_ended)
         if ended:
             bodies = [{"session": session, "seq": seq, "reason": "ended"} for session, seq in ended]
             self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, body) for body in bodies])
-        return len(ended)
+        return [session for session, _ in ended]
 
     # -- a run
 

@@ -124,6 +124,8 @@ class Memory:
         was = self.dreamed.get(session, Dreamed(session))
         if seq <= was.finished:
             return
+        if seq >= 1 << 63:
+            raise ValueError(f"{seq} is no place in a journal")
         status = was.status if was.status == life.RUNNING else life.PENDING
         self._put(DREAMED, session, was._replace(finished=seq, completion_at=event.at, status=status))
 
@@ -167,8 +169,10 @@ class Memory:
 
     def _finished(self, event: Event, body: Mapping[str, Any]) -> None:
         run = str(body["run"])
-        was = self.runs.get(run, Run(run))
-        self._put(RUNS, run, was._replace(finished_at=event.at, report=dict(body["report"])))
+        report = dict(body["report"])
+        if not isinstance(report.get("sessions", []), list) or not isinstance(report.get("notes", {}), dict):
+            raise TypeError("that is no report")
+        self._put(RUNS, run, self.runs.get(run, Run(run))._replace(finished_at=event.at, report=report))
 
     def _undone(self, event: Event, body: Mapping[str, Any]) -> None:
         run = str(body["run"])
@@ -292,6 +296,9 @@ class Memory:
         self._put(PAGES, key, {**self.pages[key], "written": True})
 
     def _page(self, event: Event, body: Mapping[str, Any]) -> None:
+        texts = (body["project"], body["path"], body.get("region", ""))
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a page's place and words are texts")
         key = f"{body['project']}\0{body['path']}"
         was = self.pages.get(key, {})
         self._put(PAGES, key, {**body, "at": event.at, "before": was.get("region", "")})

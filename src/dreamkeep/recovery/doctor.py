@@ -63,6 +63,10 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:
         found.append(_entry("drain", False, "the last drainer had something to say", f"Read {root}/state/drain.log"))
+    log = host.stat(f"{root}/state/dream.log")
+    if log and log.size:
+        what = "the last dream that started by itself had something to say"
+        found.append(_entry("dream", False, what, f"Read {root}/state/dream.log; `dreamkeep dream status` tells of each session"))
     if stuck:
         what = f"{stuck} batches of hook calls could not be journaled yet"
         found.append(_entry("spool", False, what, "dreamkeep drain says why; they are kept until it works."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -44,6 +45,10 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         limit=arguments.limit,
     )
     show(arguments, made, report)
+    if arguments.if_due:
+        for one in made["sessions"]:
+            if one["status"] == "failed":  # one that started by itself has nothing but this to say it with
+                print(f"dreamkeep: {text.line(one['id'])}: {text.line(one.get('reason', ''))}", file=sys.stderr)
     return 4 if made["lock"] == "busy" else 1 if made["failed"] else 0
 
 
