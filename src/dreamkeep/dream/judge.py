@@ -41,6 +41,8 @@ def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judge
     parts = list(clauses(sentence))
     sentence = _without_task(sentence, parts)
     found, one = _judge(sentence.text, first=first)
+    if one is None or one.rule.startswith("states"):
+        one = _headed(sentence.text) or one
     if one is None and sentence.item:
         one = _listed(sentence, found)
     if one is not None:
@@ -113,6 +115,20 @@ def hits(words: str, *names: str) -> frozenset[str]:
 @cache
 def _headings() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((kind, lexicon.any_of(patterns)) for kind, patterns in lexicon.table("said")["items"].items())
+
+
+@cache
+def _heads() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, lexicon.any_of(patterns)) for kind, patterns in lexicon.table("said")["headed"].items())
+
+
+def _headed(text: str) -> Judged | None:
+    """ "Outcome: one database per service"."""
+    head, colon, rest = without_lead(text).partition(": ")
+    if not colon or len(head.split()) > 8 or len(rest.split()) < 3 or hits(plain(rest)) - {"task", "once"}:
+        return None
+    words = plain(head)
+    return next((Judged(kind, 0.7, "headed") for kind, pattern in _heads() if pattern.search(words)), None)
 
 
 def _listed(sentence: Sentence, found: frozenset[str]) -> Judged | None:

@@ -49,7 +49,7 @@ def said(message: str, at: str | None = None, *, refused: bool = False, reply: s
     """`refused`: the user said it when he did not allow a call. `reply`: what the model said before: he may answer a question.
     `first`: it is the prompt that the session began with. `at`: when it was said."""
     own = _merged(sentences(message), message)
-    if not own or _is_joke(own):
+    if not own or _is_joke(own) or _tells("unsure", plain(own[-1].text)):
         return []
     # One plain statement and nothing else is mostly what is to be mended.
     lone = len(own) == 1 and len(own[0].text.split()) <= 8 and not re.search(r"[,;:(]", message) and not asked(reply)
