@@ -11,14 +11,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dreamkeep import Keep
 from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
 from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
 from dreamkeep.event import Kind
+from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 
-from .faults import PowerCut
+from .faults import FragileHost, PowerCut
 from .test_delete import Dying, holding
 
 SETTINGS = Settings(session_count=5, time_hours=24.0, max_attempts=3, loss_guard=0.25)
@@ -317,3 +320,35 @@ def test_a_dry_run_counts_in_what_ended_and_has_no_record_yet(tmp_path: Path) ->
         assert [one["id"] for one in dry["sessions"]] == ["python:s0", "python:s1"] and dry["processed"] == 2
         assert [one["id"] for one in keep.dream(preview=True)["sessions"]] == ["python:s0", "python:s1"]
         assert [one["id"] for one in keep.dream()["sessions"]] == ["python:s0", "python:s1"]
+
+
+@pytest.mark.parametrize("loss", ["lost", "kept", "mixed"])
+def test_a_power_cut_at_every_step_of_a_dream_costs_nothing_that_the_next_one_does_not_make_good(loss: str) -> None:
+    """D11 M10: what was not synced is gone; then there is one result for each session, one whole page, and nothing beside it."""
+    for n in count(1):
+        host = FragileHost(seed=n)
+        keep = Keep.open("/k", host=host)
+        for k in range(2):
+            session = keep.session(f"s{k}", cwd="/")
+            session.record(f"Rule {k} is to use tool{k}.")
+            session.end()
+        host.plan(n, "cut")
+        try:
+            keep.dream(backend=Prompts())
+            finished = True
+        except PowerCut:
+            finished = False
+        after = host.reboot(loss, seed=n)
+        again = Keep.open("/k", host=after)
+        again.dream(backend=Prompts())
+        found = memory(again)
+        assert {one.status for one in found.dreamed.values()} == {"completed"} and len(found.dreamed) == 2, n
+        assert len(found.insights) == 2 and {one.source for one in found.insights.values()} == {"dream"}, n
+        assert [one.state for one in found.notes.values()] == ["active", "active"], n
+        [folder] = after.names("/k/pages")
+        assert after.names(f"/k/pages/{folder}") == ["MEMORY.md"], n
+        text = read_file(after, f"/k/pages/{folder}/MEMORY.md").decode()
+        assert text.count("[n-") == 2 and text.count("dreamkeep:begin") == 1, n
+        if finished:
+            break
+    assert n > 10

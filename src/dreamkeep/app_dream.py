@@ -246,7 +246,7 @@ class Remembering:
                 continue
             if project not in marks:
                 marks[project] = memory.mark(project)
-            if sha256(data).hexdigest() != one.get("digest") or one.get("of") != marks[project]:
+            if sha256(data).hexdigest() != one.get("digest") or one.get("of") != marks[project] or not one.get("written"):
                 return True
         return False
 
@@ -324,7 +324,11 @@ class Remembering:
         memory = self._memory()
         found = self._note(memory, note)
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
-        return {"note": self._as_note(memory, found), "insights": rests, "history": [step._asdict() for step in found.history]}
+        return {
+            "note": self._as_note(found, _newest(memory)),
+            "insights": rests,
+            "history": [step._asdict() for step in found.history],
+        }
 
     def dream_undo(self, run: str) -> dict[str, Any]:
         """Nothing of that run counts any more; later ones stay where they do not rest on it."""
@@ -374,17 +378,17 @@ class Remembering:
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
         """What is remembered, best first. `state` None: whatever became of it."""
         memory = self._memory()
+        newest = _newest(memory)
         found = [
-            self._as_note(memory, one)
+            self._as_note(one, newest)
             for one in memory.notes.values()
             if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
         ]
         return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
 
-    def _as_note(self, memory: Memory, note: Note) -> dict[str, Any]:
+    def _as_note(self, note: Note, newest: str | None) -> dict[str, Any]:
         from dreamkeep.memory.score import score
 
-        newest = max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
         shown = note.as_json()
         del shown["history"]
         return {**shown, "score": round(score(note, newest), 4)}
@@ -428,7 +432,7 @@ class Remembering:
         )
         self._publish("")
         memory = self._memory()
-        return self._as_note(memory, memory.notes[id])
+        return self._as_note(memory.notes[id], _newest(memory))
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject."""
@@ -455,7 +459,7 @@ class Remembering:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         self._publish("")
         memory = self._memory()
-        return self._as_note(memory, memory.notes[found.id])
+        return self._as_note(memory.notes[found.id], _newest(memory))
 
     def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
         """Pieces of work, newest first, with how many insights belong to each."""
@@ -510,3 +514,7 @@ class Remembering:
             raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
         rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
         return {**memory.tasks[found[0]].as_json(), "insights": rests}
+
+
+def _newest(memory: Memory) -> str | None:
+    return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
