@@ -23,6 +23,7 @@ _CLAUSE = re.compile(
 )
 _OURS = re.compile(r"(?:we|i|our|not|use|so we)\b", re.IGNORECASE)
 _NO_BEGINNING = re.compile(r"(?:have|has|had|is|are|was|not|only|which|who|or|than|as)\b", re.IGNORECASE)
+_NORMS = ("constraint", "finding")
 _STRONG = ("open_loop", "constraint", "decision", "procedure")
 #: Clauses and neighbours are looked at again and again; sentences come again, too.
 _KEPT = 2048
@@ -50,7 +51,8 @@ def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judge
     elif not found & {"sarcasm", "hypothetical"} and not sentence.text.rstrip().endswith("?") and len(parts) > 1:
         for n, clause in enumerate(parts):
             if "others" not in found or (n and _OURS.match(clause.text)):
-                yield from _clause(clause)
+                # Of a thing to be made every clause says what it is to be.
+                yield from (one for one in _clause(clause) if "feature" not in found or one[1].type not in _NORMS)
 
 
 def _clause(clause: Sentence) -> Iterator[tuple[Sentence, Judged]]:
@@ -125,10 +127,12 @@ def _heads() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def _headed(text: str) -> Judged | None:
     """ "Outcome: one database per service"."""
     head, colon, rest = without_lead(text).partition(": ")
-    if not colon or len(head.split()) > 8 or len(rest.split()) < 3 or hits(plain(rest)) - {"task", "once"}:
+    if not colon or len(head.split()) > 8 or not rest.strip() or hits(plain(rest)) - {"task", "once"}:
         return None
     words = plain(head)
-    return next((Judged(kind, 0.7, "headed") for kind, pattern in _heads() if pattern.search(words)), None)
+    least = {"decision": 1}
+    fits = (kind for kind, pattern in _heads() if len(rest.split()) >= least.get(kind, 3) and pattern.search(words))
+    return next((Judged(kind, 0.7, "headed") for kind in fits), None)
 
 
 def _listed(sentence: Sentence, found: frozenset[str]) -> Judged | None:
