@@ -326,3 +326,16 @@ def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
     assert {path.parent.parent for path in Path(told).parent.rglob("MEMORY.md")} == {Path(told, "pages")}
     with Keep.open(told) as keep:
         assert {"We never use floats for prices.", "y" * 9000} <= {one["text"] for one in keep.notes()}
+
+
+def test_the_last_report_is_the_last_ones_also_when_the_clock_was_set_back(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M4"""
+    with Keep.open(told) as keep:
+        real = type(keep._host).now
+        monkeypatch.setattr(type(keep._host), "now", lambda host: real(host) + 400 * 24 * 3600 * 10**9)
+        first = keep.dream(limit=1)["run"]
+        monkeypatch.setattr(type(keep._host), "now", real)
+        assert keep.dream_status()["trigger"]["due"], "a success in the future is no reason to wait"
+        second = keep.dream()["run"]
+        assert keep.dream_status()["last_report"]["run"] == second
+        assert [one["id"] for one in keep.dream_history()] == [second, first]

@@ -338,3 +338,17 @@ def test_memory_travels_with_a_snapshot_and_two_keeps_notes_become_one(tmp_path:
         assert {one["sessions"] for one in keep.notes() if one["text"] in RULES} == {2}
         assert page_of(tmp_path / "two").read_text().count("[n-") == 6
         assert {one.source for one in memory(keep).insights.values()} == {"dream", "cli"}
+
+
+def test_a_page_that_is_left_alone_is_told(tmp_path: Path) -> None:
+    """M10: nobody looks into a report for it."""
+    warned: list[str] = []
+    with Keep.open(tmp_path / "k") as keep:
+        keep.warn = warned.append
+        keep.note_add("Use tabs.", project="p")
+        file = page_of(tmp_path / "k")
+        broken = file.read_text().replace("<!-- dreamkeep:end -->", "")
+        file.write_text(broken)
+        keep.note_add("Use spaces for alignment.", project="p")
+        assert file.read_text() == broken
+    assert len(warned) == 1 and str(file) in warned[0]

@@ -204,7 +204,10 @@ class Remembering:
         done = []
         for project, path in sorted({(project, path) for project, path in known if path} | made):
             try:
-                done.append(publishing.publish(project, path, run, asked=False)._asdict())
+                told = publishing.publish(project, path, run, asked=False)
+                done.append(told._asdict())
+                if told.problem:
+                    self.warn(f"The page {path} is left alone: {told.problem}")
             except (DreamkeepError, OSError) as problem:
                 # One page that can't be written is told; what is remembered is safe, and the others are written.
                 self.warn(f"The page {path} can't be written: {problem}")
@@ -291,7 +294,7 @@ class Remembering:
         )
         ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
         finished = [one for one in memory.runs.values() if one.report]
-        report = max(finished, key=lambda one: one.finished_at or "").report if finished else None
+        report = max(finished, key=lambda one: one.number).report if finished else None
         return {
             "sessions": [
                 {
@@ -316,7 +319,7 @@ class Remembering:
 
     def dream_history(self) -> list[dict[str, Any]]:
         """All runs, newest first."""
-        runs = sorted(self._memory().runs.values(), key=lambda one: one.started_at or "", reverse=True)
+        runs = sorted(self._memory().runs.values(), key=lambda one: one.number, reverse=True)
         return [one.as_json() for one in runs]
 
     def dream_why(self, note: str) -> dict[str, Any]:

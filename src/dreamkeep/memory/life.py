@@ -42,7 +42,7 @@ class Dreamed(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One dream. `report` is the contract's; empty while it runs, or when it died."""
+    """One dream, the `number`-th: a clock may be set back. `report` is the contract's; empty while it runs, or when it died."""
 
     id: str
     trigger: str = ""
@@ -50,6 +50,7 @@ class Run(NamedTuple):
     finished_at: str | None = None
     report: Mapping[str, Any] = {}
     undone: bool = False
+    number: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "report": dict(self.report)}

@@ -132,7 +132,7 @@ class Memory:
     def _started(self, event: Event, body: Mapping[str, Any]) -> None:
         run, trigger = str(body["run"]), str(body["trigger"])
         if run not in self.runs:
-            self._put(RUNS, run, Run(run, trigger, event.at, undone=run in self.undone))
+            self._put(RUNS, run, self._run(run)._replace(trigger=trigger, started_at=event.at, undone=run in self.undone))
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
             if was and was.run != run:
@@ -172,14 +172,17 @@ class Memory:
         report = dict(body["report"])
         if not isinstance(report.get("sessions", []), list) or not isinstance(report.get("notes", {}), dict):
             raise TypeError("that is no report")
-        self._put(RUNS, run, self.runs.get(run, Run(run))._replace(finished_at=event.at, report=report))
+        self._put(RUNS, run, self._run(run)._replace(finished_at=event.at, report=report))
+
+    def _run(self, id: str) -> Run:
+        return self.runs.get(id) or Run(id, number=len(self.runs) + 1)
 
     def _undone(self, event: Event, body: Mapping[str, Any]) -> None:
         run = str(body["run"])
         if run not in self.undone:
             self.undone.add(run)
             self.stale = True
-        self._put(RUNS, run, self.runs.get(run, Run(run))._replace(undone=True))
+        self._put(RUNS, run, self._run(run)._replace(undone=True))
 
     def _insight(self, event: Event, body: Mapping[str, Any]) -> None:
         found = Insight.of(body)
