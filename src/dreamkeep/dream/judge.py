@@ -94,7 +94,7 @@ def _judge(text: str, *, first: bool) -> tuple[frozenset[str], Judged | None]:
         return frozenset(), None
     found = hits(core) | (hits(whole, *_WHOLE) if whole != core else frozenset())
     for rule in lexicon.rules():
-        if found - rule.despite or (rule.later and first) or (rule.needs and not rule.needs.search(core)):
+        if found - rule.despite or (rule.later and first) or (rule.needs and not rule.needs.search(whole)):
             continue
         told = rule.pattern.search(core) or (whole != core and rule.pattern.search(whole))
         if told and not (rule.unless and (rule.unless.search(core) or (whole != core and rule.unless.search(whole)))):
