@@ -31,10 +31,9 @@ def insight(id: str, session: str = "python:a", said: int = 1, run: str = "", **
     return event(Kind.INSIGHT_ADDED, **{**body, "run": run, **more})
 
 
-def a_note(id: str, *insights: str, run: str = "", **more: Any) -> Event:
-    return event(
-        Kind.NOTE_ADDED, id=id, kind="constraint", text=f"note {id}", project="p", insights=list(insights), run=run, **more
-    )
+def a_note(id: str, *insights: str, run: str = "", project: str = "p", **more: Any) -> Event:
+    about = {"kind": "constraint", "text": f"note {id}", "project": project}
+    return event(Kind.NOTE_ADDED, id=id, **about, insights=list(insights), run=run, **more)
 
 
 def test_the_same_event_again_changes_nothing() -> None:
@@ -156,6 +155,15 @@ def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
     ]
     memory = fold([*bad, *good, *bad])
     assert memory.strange == 10 and rows(memory) == rows(fold(good))
+
+
+def test_what_a_project_shows_follows_every_change() -> None:
+    memory = fold([insight("i-1"), a_note("n-1", "i-1"), a_note("n-2", "i-1", project=""), a_note("n-3", "i-1", project="q")])
+    assert {one.id for one in memory.shown("p")} == {"n-1", "n-2"} and {one.id for one in memory.shown("")} == {"n-2"}
+    before = memory.mark("p"), memory.mark("q")
+    memory.apply(event(Kind.NOTE_RETRACTED, id="n-1"))
+    assert {one.id for one in memory.shown("p")} == {"n-2"}
+    assert memory.mark("p") != before[0] and memory.mark("q") == before[1]
 
 
 def test_no_body_of_any_kind_stops_the_fold() -> None:

@@ -107,7 +107,7 @@ class Publishing:
         if found.region is None and not asked and not _in_keep(self._root, path):
             return Published(project, path)
         edits = self._take_edits(project, path, found.region)
-        made = page.render(self._memory.notes.values(), project, page.room(text, self._budget))
+        made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told

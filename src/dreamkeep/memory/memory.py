@@ -51,6 +51,7 @@ class Memory:
         self.stale = False
         self.strange = 0
         self._dirty: set[tuple[str, str]] = set()
+        self._active: dict[str, list[Note]] | None = None
 
     def copy(self) -> Memory:
         """To try something on: what it holds is frozen, so only the tables are copied."""
@@ -61,9 +62,18 @@ class Memory:
 
     def mark(self, project: str) -> str:
         """By what a page knows that the notes are those it was made of. Cheap: every dream that finds nothing new asks."""
-        shown = (one for one in self.notes.values() if one.state == note.ACTIVE and one.project in (project, ""))
+        shown = self.shown(project)
         found = sorted((one.id, one.text, one.pinned, one.last_at or "", one.sessions) for one in shown)
         return i.digest(repr(found))[:16]
+
+    def shown(self, project: str) -> list[Note]:
+        """Active notes of the project, and those that hold everywhere. Sorted out once for all projects."""
+        if self._active is None:
+            self._active = {}
+            for one in self.notes.values():
+                if one.state == note.ACTIVE:
+                    self._active.setdefault(one.project, []).append(one)
+        return [*self._active.get("", ()), *(self._active.get(project, ()) if project else ())]
 
     # -- rows
 
@@ -101,6 +111,8 @@ class Memory:
     def _put(self, table: str, id: str, value: Any) -> None:
         self._table(table)[id] = value
         self._dirty.add((table, id))
+        if table == NOTES:
+            self._active = None
 
     # -- events
 
