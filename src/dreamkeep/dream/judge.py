@@ -23,6 +23,8 @@ _CLAUSE = re.compile(
 )
 _OURS = re.compile(r"(?:we|i|our|not|use|so we)\b", re.IGNORECASE)
 _NO_BEGINNING = re.compile(r"(?:have|has|had|is|are|was|not|only|which|who|or|than|as)\b", re.IGNORECASE)
+#: Rules that a heading outdoes.
+_PLAIN = ("states", "states a rule", "states a habit", "here", "contrast")
 _NORMS = ("constraint", "finding")
 _STRONG = ("open_loop", "constraint", "decision", "procedure")
 #: Clauses and neighbours are looked at again and again; sentences come again, too.
@@ -42,7 +44,7 @@ def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judge
     parts = list(clauses(sentence))
     sentence = _without_task(sentence, parts)
     found, one = _judge(sentence.text, first=first)
-    if one is None or one.rule.startswith("states"):
+    if one is None or one.rule in _PLAIN:
         one = _headed(sentence.text) or one
     if one is None and sentence.item:
         one = _listed(sentence, found)
@@ -127,7 +129,7 @@ def _heads() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def _headed(text: str) -> Judged | None:
     """ "Outcome: one database per service"."""
     head, colon, rest = without_lead(text).partition(": ")
-    if not colon or len(head.split()) > 8 or not rest.strip() or hits(plain(rest)) - {"task", "once"}:
+    if not colon or len(head.split()) > 8 or not rest.strip() or hits(plain(rest)) - {"task", "once", "oneoff"}:
         return None
     words = plain(head)
     least = {"decision": 1}
