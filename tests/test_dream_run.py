@@ -15,6 +15,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
+from dreamkeep.dream.parts import redacted
 from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
 from dreamkeep.event import Kind
 from dreamkeep.host import read_file
@@ -352,3 +353,26 @@ def test_a_power_cut_at_every_step_of_a_dream_costs_nothing_that_the_next_one_do
         if finished:
             break
     assert n > 10
+
+
+@pytest.mark.parametrize("n", [0, 20, 30, 35, 52])
+def test_no_half_of_a_secret_is_left_where_something_is_cut(tmp_path: Path, n: int) -> None:
+    """M12: titles and quotes are cut after they were redacted."""
+    secret = "ghp_" + "a1B2" * 9
+    with Keep.open(tmp_path / "k") as keep:
+        session = keep.session("s", cwd="/")
+        session.record(f"{'x ' * n}{secret} is the token")
+        session.record(f"{'y ' * 990}{secret} is the token")
+        session.end()
+
+        class Quoting:
+            def backfill(self, given: Given) -> Answer:
+                assert "ghp_" not in given.title
+                said = [m for turn in given.turns for m in turn.messages if m.role == "user"]
+                return Answer([Proposal("constraint", f"Text {m.seq}.", m.seq, m.text) for m in said])
+
+        made = dreaming(keep).run(parts(Quoting(), redact=redacted))
+        assert made["insights_added"] == 2
+        found = memory(keep)
+        told = [one.title for one in found.tasks.values()] + [q.quote for one in found.insights.values() for q in one.evidence]
+        assert len(told) == 3 and all(len(text) <= 2000 and "ghp_" not in text for text in told)

@@ -157,6 +157,16 @@ def test_what_an_event_says_wrongly_is_counted_and_harms_nothing_else() -> None:
     assert memory.strange == 10 and rows(memory) == rows(fold(good))
 
 
+def test_a_run_of_another_keep_that_died_does_not_take_up_again_what_was_read_here() -> None:
+    """R4"""
+    done = event(Kind.SESSION_COMPLETED, session="s", seq=10, reason="ended")
+    ours = event(Kind.DREAM_STARTED, run="r-1", trigger="manual", sessions=[{"session": "s"}])
+    read = event(Kind.DREAM_READ, run="r-1", session="s", upto=10, status="completed")
+    theirs = event(Kind.DREAM_STARTED, run="r-2", trigger="manual", sessions=[{"session": "s"}])
+    found = fold([done, ours, read, theirs]).dreamed["s"]
+    assert (found.status, found.attempts) == (life.COMPLETED, 0)
+
+
 def test_what_a_project_shows_follows_every_change() -> None:
     memory = fold([insight("i-1"), a_note("n-1", "i-1"), a_note("n-2", "i-1", project=""), a_note("n-3", "i-1", project="q")])
     assert {one.id for one in memory.shown("p")} == {"n-1", "n-2"} and {one.id for one in memory.shown("")} == {"n-2"}

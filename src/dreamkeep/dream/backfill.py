@@ -102,7 +102,8 @@ def _insight(
         proposal.type,
         redact(" ".join(proposal.text.split())),
         given.project,
-        tuple(one._replace(quote=redact(one.quote)) for one in quotes),
+        # Redacted before it is cut: half a secret looks like none.
+        tuple(one._replace(quote=redact(one.quote)[:_LONGEST_QUOTE]) for one in quotes),
         said.at,
         min(max(proposal.confidence, 0.0), 1.0),
         SUGGESTED,
@@ -136,7 +137,7 @@ def _quote(seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, 
     exact = _found(words, said)
     if not exact:
         return "a quote that is not there"
-    return Quote(given.session, seq, turn.id or None, exact[:_LONGEST_QUOTE])
+    return Quote(given.session, seq, turn.id or None, exact[: 10 * _LONGEST_QUOTE])
 
 
 def _found(words: str, said: Said) -> str:

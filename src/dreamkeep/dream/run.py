@@ -10,6 +10,7 @@ waits here: a lock that somebody else holds is an answer.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ Ask = Callable[[Callable[["Store"], T]], T]
 #: Of new insights and what is remembered: what becomes of it, as (kind, body).
 Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str, Mapping[str, Any]]]]
 _NO_END = 1 << 62
+#: The last word of a text that was cut, where it could be a part of a key.
+_CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 
@@ -368,9 +371,14 @@ class _Run:
         """The session's own task: what it is for, by its title or first prompt."""
         id = task_id(summary.project, summary.id)
         known = self.memory.tasks.get(id)
-        title = known.title if known else self._parts.redact(" ".join((summary.title or summary.id).split())[:120])
+        title = known.title if known else self._title(summary)
         opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]
         return opened, TaskGiven(id, title, self._insights_of(id))
+
+    def _title(self, summary: Summary) -> str:
+        """Half a secret looks like none: what is cut is cut after it was redacted, and a word that was cut before is left out."""
+        whole = _CUT.sub("…", " ".join(summary.title.split()))
+        return self._parts.redact(whole)[:120] or summary.id
 
     def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
         others = [
@@ -379,7 +387,7 @@ class _Run:
             if one.project == summary.project and one.state == OPEN and one.id != task.id
         ]
         tasks = (task, *others[:_TASKS_GIVEN])
-        return Given(summary.id, summary.agent, summary.project, summary.cwd, summary.title, tasks, tuple(turns), chunk)
+        return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
         found = [one for one in self.memory.insights.values() if one.task == task]

@@ -147,7 +147,7 @@ class Memory:
             self._put(RUNS, run, self._run(run)._replace(trigger=trigger, started_at=event.at, undone=run in self.undone))
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
-            if was and was.run != run:
+            if was and was.run != run and was.read < was.finished:  # another keep's run, merged into ours, begins nothing
                 self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run))
                 if n == 0:
                     self._in_hand(was.session, run, event.at)
