@@ -236,7 +236,7 @@ def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
     """ "Postgres or SQLite?" — "sqlite, the small one"."""
     question = asked(offer.text)
     bare = _LEAD.sub("", first.strip(" .!,"))
-    if not question or _is_procedural(question) or not _talk("reply", "choice").search(question):
+    if not question or _is_procedural(question) or _is_factual(question) or not _talk("reply", "choice").search(question):
         return
     if not _about(bare) or said(answer.text, reply=offer.text):
         return
@@ -250,6 +250,11 @@ def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
 def _is_procedural(question: str) -> bool:
     """Only whether to go on; not if there is something to choose from."""
     return _talk("reply", "procedural").search(question) is not None and " or " not in question
+
+
+def _is_factual(question: str) -> bool:
+    """ "How often do you read it?": the answer tells, and decides nothing."""
+    return _talk("reply", "factual").search(question) is not None and _talk("reply", "wish").search(question) is None
 
 
 def _is_among(chosen: str, question: str) -> bool:

@@ -21,6 +21,11 @@ QUOTE = 400
 MOST = 10
 _NO = re.compile(r"\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]", re.IGNORECASE)
 _NAMES = re.compile(r"\b(?:is|are|be|gets?) (?:called|named)\b", re.IGNORECASE)
+#: "You renamed the fixtures. Don't, others import them."
+_YOU_DID = re.compile(
+    r"(?:\w+[,:] )?(?:you|you've|you have) (?:just |also |again )?(?:\w+ed|made|put|took|wrote|cut|split)\b", re.IGNORECASE
+)
+_DO_NOT = re.compile(r"(?:please )?(?:don['’]?t|do not|never)(?:[,;:]| [—–-]) ?\w+ \w+", re.IGNORECASE)
 _WORD = re.compile(r"[\w'’/.@#+-]+")
 _ASKS = re.compile(r"^(?:and |also |so |ok |then )*(?:can|could|would|will) you (?:please |also |maybe )*", re.IGNORECASE)
 _FINE = re.compile(
@@ -88,6 +93,9 @@ class _Told:
         if self._puzzled:
             kinds = [(part, kind) for part, kind in kinds if not _is_symptom(one, kind)]
         before = self._last.get(n - 1)
+        if n and not kinds and before is None and _DO_NOT.match(one.text) and _YOU_DID.match(self._own[n - 1].text):
+            self._put(n, self._both(self._own[n - 1], one, Judged("correction", 0.8, "you did")))
+            return
         carried = before is not None or (n > 0 and _may_carry(self._own[n - 1]))
         if before is not None and _is_fragment(one) and (not kinds or one.text.lower().startswith("back to")):
             self._join(n, before, one, kinds)
