@@ -271,3 +271,21 @@ def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told:
 def test_every_kind_of_memory_is_heard() -> None:
     named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
     assert named <= KINDS
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_EVENTS, max_size=25), st.lists(_EVENTS, max_size=6))
+def test_rows_that_are_fetched_on_demand_give_what_all_rows_give(before: list[Event], now: list[Event]) -> None:
+    """D34 B5: a few events cost a few rows, and the answer is the same."""
+    whole = fold(before)
+    rows = {(table, id): json.loads(json.dumps(body)) for (table, id), body in whole.changed().items() if body is not None}
+    eager = Memory.load((table, id, body) for (table, id), body in rows.items())
+    lazy = Memory.on_demand(
+        lambda table, id: rows.get((table, id)), lambda table: [(id, body) for (t, id), body in rows.items() if t == table]
+    )
+    for one in now:
+        eager.apply(one)
+        lazy.apply(one)
+    assert (lazy.changed(), lazy.stale, lazy.strange) == (eager.changed(), eager.stale, eager.strange)
+    for table in ("notes", "insights", "dreamed", "runs", "tasks", "pages"):
+        assert dict(getattr(lazy, table).items()) == getattr(eager, table)

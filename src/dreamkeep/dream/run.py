@@ -25,7 +25,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
-from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.memory import DREAMED, RUNS, Memory
 from dreamkeep.memory.task import OPEN
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Dreaming:
 
         `recorded`: what ended has just been recorded; who only looks counts in what would be.
         """
-        memory = Memory.load(self._ask(lambda store: store.memory()))
+        memory = self._ask(_life)
         now = rfc3339(self._host.now())
         for session, seq in () if recorded else self._ask(_ended):
             memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
@@ -212,7 +212,7 @@ class Dreaming:
         return run.all(scope), before, run.memory
 
     def _waiting(self) -> int:
-        memory = Memory.load(self._ask(lambda store: store.memory()))
+        memory = self._ask(_life)
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
 
 
@@ -438,13 +438,18 @@ def estimate(store: Store, scope: Scope) -> dict[str, int]:
 
 def _ended(store: Store) -> list[tuple[str, int]]:
     """(session, seq of its last message) of sessions that ended with more than what is recorded as complete."""
-    dreamed = Memory.load(row for row in store.memory() if row[0] == "dreamed").dreamed
+    dreamed = _life(store).dreamed
     found = []
     for session, seq in store.ended():
         was = dreamed.get(session)
         if seq > (was.finished if was else 0) and not _is_ours(store, session):
             found.append((session, seq))
     return found
+
+
+def _life(store: Store) -> Memory:
+    """What dreams did, without what they found: that may be much, and most questions are not about it."""
+    return Memory.load((table, id, body) for table in (DREAMED, RUNS) for id, body in store.memory_table(table))
 
 
 def _is_ours(store: Store, session: str) -> bool:

@@ -172,7 +172,7 @@ def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     if anew:
         memory = fold(found)
     else:
-        memory = Memory.load(store.memory())
+        memory = Memory.on_demand(store.memory_row, store.memory_table)
         for event in found:
             memory.apply(event)
     store.remember(memory.changed(), anew=anew)

@@ -397,6 +397,14 @@ class SqliteStore:
         rows = self._rows("SELECT tab, id, body FROM memory ORDER BY tab, id")
         return [(tab, _restored(id), _restored_data(body)) for tab, id, body in rows]
 
+    def memory_row(self, table: str, id: str) -> dict[str, Any] | None:
+        rows = self._rows("SELECT body FROM memory WHERE tab = ? AND id = ?", table, id)
+        return _restored_data(rows[0][0]) if rows else None
+
+    def memory_table(self, table: str) -> list[tuple[str, dict[str, Any]]]:
+        rows = self._rows("SELECT id, body FROM memory WHERE tab = ? ORDER BY id", table)
+        return [(_restored(id), _restored_data(body)) for id, body in rows]
+
     def remembered(
         self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:

@@ -121,6 +121,11 @@ class Store(Protocol):
     def memory(self) -> list[tuple[str, str, dict[str, Any]]]:
         """All rows of memory: table, id, and what was put."""
 
+    def memory_row(self, table: str, id: str) -> dict[str, Any] | None: ...
+
+    def memory_table(self, table: str) -> list[tuple[str, dict[str, Any]]]:
+        """(id, row) of all of one table."""
+
     def remembered(
         self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:

@@ -11,7 +11,7 @@ What an event says wrongly (another program, a newer version) is passed over, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dreamkeep.event import Event, Kind
@@ -24,6 +24,10 @@ from dreamkeep.memory.task import Task
 
 INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
 TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES)
+
+#: (table, id) → that row, None when there is none; (table) → all of its rows with their ids.
+FetchOne = Callable[[str, str], "Mapping[str, Any] | None"]
+FetchAll = Callable[[str], Iterable["tuple[str, Mapping[str, Any]]"]]
 
 _ENDS = {
     Kind.NOTE_SUPERSEDED: note.SUPERSEDED,
@@ -86,6 +90,15 @@ class Memory:
         memory.undone = {run.id for run in memory.runs.values() if run.undone}
         return memory
 
+    @classmethod
+    def on_demand(cls, one: FetchOne, all_: FetchAll) -> Memory:
+        """As `load`, but a row is fetched when it is first asked for: a few events cost a few rows, whatever is remembered."""
+        memory = cls()
+        for name, table in memory._tables().items():
+            setattr(memory, name, _OnDemand(table, one, all_))
+        memory.undone = {run.id for run in memory.runs.values() if run.undone}
+        return memory
+
     def changed(self) -> dict[tuple[str, str], dict[str, Any] | None]:
         """Since the last time it was asked."""
         dirty, self._dirty = self._dirty, set()
@@ -96,6 +109,11 @@ class Memory:
         if found is None:
             return None
         return dict(found) if isinstance(found, dict) else found.as_json()
+
+    @staticmethod
+    def _tables() -> dict[str, str]:
+        """Which attribute holds which table."""
+        return {"insights": INSIGHTS, "notes": NOTES, "tasks": TASKS, "dreamed": DREAMED, "runs": RUNS, "pages": PAGES}
 
     def _table(self, table: str) -> dict[str, Any]:
         tables: dict[str, dict[str, Any]] = {
@@ -317,6 +335,67 @@ class Memory:
         key = f"{body['project']}\0{body['path']}"
         was = self.pages.get(key, {})
         self._put(PAGES, key, {**body, "at": event.at, "before": was.get("region", "")})
+
+
+class _OnDemand(dict[str, Any]):
+    """One table. Whoever goes through all of it loads all of it."""
+
+    def __init__(self, table: str, one: FetchOne, all_: FetchAll) -> None:
+        super().__init__()
+        self._name, self._one, self._all = table, one, all_
+        self._asked: set[str] = set()
+        self._whole = False
+
+    def _fetch(self, key: str) -> None:
+        if self._whole or key in self._asked:
+            return
+        self._asked.add(key)
+        body = self._one(self._name, key)
+        if body is not None:
+            super().__setitem__(key, _LOADERS[self._name](body))
+
+    def _fetch_all(self) -> None:
+        if not self._whole:
+            self._whole = True
+            for key, body in self._all(self._name):
+                if key not in self._asked:
+                    super().__setitem__(key, _LOADERS[self._name](body))
+
+    def __contains__(self, key: object) -> bool:
+        self._fetch(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self._fetch(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._fetch(key)
+        return super().get(key, default)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._asked.add(key)
+        super().__setitem__(key, value)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        self._fetch(key)
+        return super().pop(key, *default)
+
+    def values(self) -> Any:
+        self._fetch_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._fetch_all()
+        return super().items()
+
+    def __iter__(self) -> Iterator[str]:
+        self._fetch_all()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._fetch_all()
+        return super().__len__()
 
 
 _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
