@@ -29,7 +29,7 @@ from tests.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, 
 from tests.test_ingest import home_with
 
 REPAIRABLE = [(cls, act) for cls, acts in HARM.items() for act in acts if CLASSES[cls].repair]
-TRANSCRIPTS = os.environ.get("DREAMKEEP_TRANSCRIPTS", "/work/shared/data/transcripts")
+TRANSCRIPTS = os.environ.get("DREAMKEEP_TRANSCRIPTS") or str(Path(__file__).parents[2] / "shared" / "data" / "transcripts")
 
 
 @pytest.fixture

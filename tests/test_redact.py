@@ -174,7 +174,7 @@ def test_many_different_secrets_in_one_text_are_all_masked() -> None:
     assert not [secret for secret in secrets if secret in text]
 
 
-TRANSCRIPTS = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS", "/work/shared/data/transcripts"))
+TRANSCRIPTS = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or Path(__file__).parents[2] / "shared" / "data" / "transcripts")
 
 
 @pytest.mark.skipif(not TRANSCRIPTS.is_dir(), reason="no real transcripts at hand")
