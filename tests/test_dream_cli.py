@@ -339,3 +339,16 @@ def test_the_last_report_is_the_last_ones_also_when_the_clock_was_set_back(told:
         second = keep.dream()["run"]
         assert keep.dream_status()["last_report"]["run"] == second
         assert [one["id"] for one in keep.dream_history()] == [second, first]
+
+
+def test_what_can_not_be_is_said_and_what_is_not_there_yet_has_a_next_step(root: str, cli: Cli) -> None:
+    """A misspelt kind is not an empty answer; and who ingested a moment ago learns why nothing is dreamed of."""
+    with Keep.open(root) as keep:
+        keep.session("s", cwd="/").record("We never use floats.")
+    assert "hygiene" in cli("dream").out
+    for flag, word in (("--kind", "constraints"), ("--state", "alive")):
+        refused = cli("notes", flag, word)
+        assert refused.code == 2 and word in refused.err and "Use one of" in refused.err
+    assert cli("notes", "--state", "all", "--kind", "constraint").code == 0
+    assert "Nothing is remembered" in cli("page", "--project", "nothing").out
+    assert "Nothing is remembered" in cli("page", "--write", f"{root}/none.md").out and not Path(f"{root}/none.md").exists()

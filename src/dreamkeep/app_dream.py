@@ -380,6 +380,11 @@ class Remembering:
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
         """What is remembered, best first. `state` None: whatever became of it."""
+        from dreamkeep.memory.insight import TYPES
+        from dreamkeep.memory.note import STATES
+
+        _known(kind, TYPES, "kind")
+        _known(state, STATES, "state")
         memory = self._memory()
         newest = _newest(memory)
         found = [
@@ -521,3 +526,8 @@ class Remembering:
 
 def _newest(memory: Memory) -> str | None:
     return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
+
+
+def _known(word: str | None, words: Sequence[str], name: str) -> None:
+    if word is not None and word not in words:
+        raise BadUsage(f"there is no {name} {word!r} of notes", where=f"--{name}", next=f"Use one of {', '.join(words)}.")

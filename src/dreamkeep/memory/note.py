@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from dreamkeep.memory.insight import AGENT, Quote
 
 ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED = "active", "superseded", "retracted", "closed", "expired"
+STATES = (ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED)
 
 
 class Step(NamedTuple):

@@ -56,7 +56,12 @@ def report(made: dict[str, Any]) -> str:
     if made["lock"] == "busy":
         return f"Another dream runs; {made['waiting']} sessions wait."
     if not made["considered"]:
-        return f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}."
+        hint = (
+            ""
+            if made["waiting"]
+            else "\nSessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
+        )
+        return f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}.{hint}"
     if made.get("dry_run"):
         size = made["estimate"]
         lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
@@ -177,8 +182,10 @@ def page(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 
 def _page(done: dict[str, Any]) -> str:
+    if not done.get("problem") and not done["notes"] and not done.get("changed"):
+        return "Nothing is remembered of that project, so there is nothing to write. `dreamkeep notes` lists what is."
     if "text" in done:
-        return text.clean(done["text"]) or "Nothing is remembered of that project."
+        return text.clean(done["text"])
     if done["problem"]:
         return f"{text.line(done['path'])}: {text.line(done['problem'])}. Nothing was written."
     said = "written" if done["changed"] else "unchanged"
