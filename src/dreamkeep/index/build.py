@@ -7,7 +7,7 @@ or something odd lies in the new part) is read again from zero: the answers must
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
@@ -18,7 +18,7 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault, Mended, Position, Reading, Span, events, mended_by, with_mended
-from dreamkeep.journal.settle import read_head
+from dreamkeep.journal.settle import session_of
 from dreamkeep.session import summary as life
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
     strays = []
     for name in changed:
         try:
-            session = _session_of(host, root, name, known.get(name))
+            session = place.session if (place := known.get(name)) else session_of(host, f"{root}/{name}", name)
             if not session:
                 strays.append(f"{name}: no frame says which session it holds")
             if not session or session in buried:
@@ -253,27 +253,6 @@ def _still_there(host: Host, folder: str, position: Position) -> bool:
             return source.read(len(foot)) == foot
     except FileNotFoundError:
         return False
-
-
-def _session_of(host: Host, root: str, name: str, place: Place | None) -> str:
-    """Which session a folder holds, by what its heads say; nothing when that would lie elsewhere (a copy made by hand)."""
-    if place:
-        return place.session
-    folder = f"{root}/{name}"
-    for part in parts.numbers(host, folder):
-        head = read_head(host, folder, part)
-        if head:
-            return _claimed(head["body"], name)
-    for frame in Reading(host, folder):
-        # No head can be read; the session says its name elsewhere, too.
-        if session := _claimed(frame["body"], name):
-            return session
-    return ""
-
-
-def _claimed(body: Any, name: str) -> str:
-    session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
-    return session if isinstance(session, str) and folder_of(session) == name else ""
 
 
 class _Stretch:

@@ -15,6 +15,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import Host, make_folders, publish_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import MAX_FRAME, Frame, parse
+from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import HOLES, Position, Reading, Tail
 
 Carried = dict[str, "int | str"]
@@ -66,6 +67,21 @@ def read_head(host: Host, folder: str, part: int) -> Frame | None:
         line = source.readline(MAX_FRAME)
     frame = parse(line[:-1]) if line.endswith(b"\n") else None
     return frame if frame and frame["kind"] == Kind.PART_OPENED else None
+
+
+def session_of(host: Host, folder: str, name: str) -> str:
+    """Which session a journal holds, by what its heads say, else any frame; "" when that one would lie elsewhere than in `name`
+    (a copy made by hand)."""
+    for part in parts.numbers(host, folder):
+        head = read_head(host, folder, part)
+        if head:
+            return _claimed(head["body"], name)
+    return next((session for frame in Reading(host, folder) if (session := _claimed(frame["body"], name))), "")
+
+
+def _claimed(body: Any, name: str) -> str:
+    session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
+    return session if isinstance(session, str) and folder_of(session) == name else ""
 
 
 def merge(carry: Carried, frame: Frame) -> None:

@@ -18,10 +18,10 @@ from dreamkeep.index.rows import Rows, Stored
 from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
-from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
+from dreamkeep.journal.places import KEEP, SESSIONS
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
-from dreamkeep.journal.settle import read_head
+from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_told import end_lost, made, tail_told, told
 from dreamkeep.recovery.each import each
@@ -413,12 +413,7 @@ class Journals:
         """By what its heads say, or else any frame; None when that would lie elsewhere (a copy made by hand)."""
         if name == KEEP:
             return ""
-        folder = f"{self._root}/{name}"
-        for part in parts.numbers(self._host, folder):
-            head = read_head(self._host, folder, part)
-            if head:
-                return _claimed(head, name)
-        return next((session for frame in Reading(self._host, folder) if (session := _claimed(frame, name))), None)
+        return session_of(self._host, f"{self._root}/{name}", name) or None
 
     # -- telling
 
@@ -481,9 +476,3 @@ class _Nothing:
 def is_temp(name: str) -> bool:
     """A file that was to get another name when it was whole."""
     return _TEMP.fullmatch(name) is not None
-
-
-def _claimed(frame: Frame, name: str) -> str | None:
-    body = frame["body"]
-    session = (body.get("journal") or body.get("session")) if isinstance(body, dict) else None
-    return session if isinstance(session, str) and folder_of(session) == name else None
