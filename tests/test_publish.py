@@ -239,8 +239,9 @@ def test_who_publish_at_once_do_not_take_each_other_for_the_users_hand(tmp_path:
         for one in threads:
             one.join()
         found = memory(keep)
+        today = (found.notes[gone].first_at or "")[:10]
         assert {one.source for one in found.insights.values()} == {"cli"} and len(found.notes) == 3
-        assert [step.why for step in found.notes[gone].history] == ["said by the user", "by the user"]
+        assert [step.why for step in found.notes[gone].history] == [f"the user, {today}", "by the user"]
         assert page_of(tmp_path / "k").read_text().count("[n-") == 2
 
 

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from dreamkeep.config import Config
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
+    from dreamkeep.dream.told import Ground, Told
     from dreamkeep.event import Event
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.journal.pool import Journals
+    from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
 
@@ -411,36 +413,85 @@ class Remembering:
         return found[0]
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
-        """The user's own word: it counts more than what an agent said."""
+        """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
+        the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
+        from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
-        from dreamkeep.event import Event, Kind
-        from dreamkeep.memory.insight import CONFIRMED, TYPES, USER, Insight, insight_id, note_id
-        from dreamkeep.memory.note import ACTIVE
 
-        words = redacted(" ".join(text.split()))
-        if not words or len(words) > 2000:
-            raise BadUsage("a note is a text of 1 to 2000 characters", where="note add", next="Say it shorter.")
-        if kind not in TYPES:
-            raise BadUsage(f"there is no kind {kind!r}", where="--kind", next=f"Use one of {', '.join(TYPES)}.")
         now = rfc3339(self._host.now())
-        known = self._memory().notes
-        id, said_in, life = note_id(project, kind, words), "", 1
-        while id in known and known[id].state != ACTIVE:
-            # It had its life, and was taken back: who says it again means it. It is another note, and another word.
-            life += 1
-            id, said_in = note_id(project, kind, f"{words}\0{life}"), f"again {life}"
-        said = Insight(insight_id(said_in, kind, words), kind, words, project, (), now, 1.0, CONFIRMED, USER, "cli")
-        note = {"id": id, "kind": kind, "text": words, "project": project, "insights": [said.id], "reason": "said by the user"}
-        self._journals().append(
-            "",
-            [
-                Event(self._ids.new(), Kind.INSIGHT_ADDED, now, said.as_json()),
-                Event(self._ids.new(), Kind.NOTE_ADDED, now, note),
-            ],
-        )
-        self._publish("")
+        said = told.by_user(redacted(" ".join(text.split())), kind, project, now)
+        done = self._tell(said, now, keep=True)
         memory = self._memory()
-        return self._as_note(memory.notes[id], _newest(memory))
+        return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
+
+    def add_insight(
+        self,
+        type: str,
+        text: str,
+        *,
+        session: str | None = None,
+        quote: str | None = None,
+        task: str | None = None,
+        project: str | None = None,
+        author: str = "agent",
+    ) -> dict[str, Any]:
+        """An agent tags its own work: `{insight, note, changed}`; found at once by `search` and `notes`, and `dream why` tells.
+
+        `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
+        belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
+        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in a message of
+        the user. Without a quote it is the agent's own word: `insight["source"]` is "agent", a quote is empty or missing, and it
+        expires as all do that nobody confirms. `project`: where there is no session. `task`: an id, or a unique beginning.
+
+        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence that no
+        second session bears out). `changed`: `[{what, id, reason}]`, what became of notes. The same again changes nothing.
+        """
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+
+        words, now = redacted(" ".join(text.split())), rfc3339(self._host.now())
+        if quote and not session:
+            raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
+        where = self._ground(session, quote or "") if session else told.Ground(project or "")
+        if task:
+            where = where._replace(task=self.task_show(task)["id"])
+        said = told.by_agent(type, words, where, now=now, author=author)
+        done = self._tell(said, now, keep=False)
+        memory = self._memory()
+        note = memory.notes.get(done.note)
+        return {
+            "insight": memory.insights.get(said.id, said).as_json(),
+            "note": self._as_note(note, _newest(memory)) if note else None,
+            "changed": told.as_json(done),
+        }
+
+    def _ground(self, session: str, quote: str) -> Ground:
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+
+        id = self._session_named(session)
+        summary, messages = self._ask(lambda store: (store.session(id), store.messages(id)))
+        if summary is None:
+            raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
+        return told.ground(summary, messages, quote, redacted)
+
+    def _tell(self, said: Insight, now: str, *, keep: bool) -> Told:
+        """Journaled together with what follows from it; then the pages."""
+        from dreamkeep.dream import told
+        from dreamkeep.event import Event, Kind
+
+        memory = self._memory()
+        if said.id in memory.insights:
+            return told.again(memory, said)
+        done = told.concluded(memory, said, now, keep=keep)
+        events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
+        self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
+        dead = self._ask(lambda store: store.tombstones())
+        for session in {one.session for one in said.evidence} & dead.keys():
+            # Deleted meanwhile: what was said of it came after what the deletion took away.
+            self._dreaming().forget(session)
+        self._publish("")
+        return done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject."""

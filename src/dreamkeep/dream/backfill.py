@@ -19,8 +19,8 @@ from dreamkeep.session.facts import PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import Turn
 
-_LONGEST_TEXT = 600
-_LONGEST_QUOTE = 2000
+LONGEST_TEXT = 600
+LONGEST_QUOTE = 2000
 #: Marks of what is still somebody's own words.
 _OWN = frozenset(("", PARTIAL))
 
@@ -103,7 +103,7 @@ def _insight(
         redact(" ".join(proposal.text.split())),
         given.project,
         # Redacted before it is cut: half a secret looks like none.
-        tuple(one._replace(quote=redact(one.quote)[:_LONGEST_QUOTE]) for one in quotes),
+        tuple(one._replace(quote=redact(one.quote)[:LONGEST_QUOTE]) for one in quotes),
         said.at,
         min(max(proposal.confidence, 0.0), 1.0),
         SUGGESTED,
@@ -119,7 +119,7 @@ def _is_sound(proposal: Proposal) -> bool:
     number = proposal.confidence
     return (
         all(isinstance(text, str) for text in texts)
-        and 0 < len(proposal.text.strip()) <= _LONGEST_TEXT
+        and 0 < len(proposal.text.strip()) <= LONGEST_TEXT
         and isinstance(number, (int, float))
         and math.isfinite(number)
         and isinstance(proposal.more, tuple)
@@ -137,7 +137,7 @@ def _quote(seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, 
     exact = _found(words, said)
     if not exact:
         return "a quote that is not there"
-    return Quote(given.session, seq, turn.id or None, exact[: 10 * _LONGEST_QUOTE])
+    return Quote(given.session, seq, turn.id or None, exact[: 10 * LONGEST_QUOTE])
 
 
 def _found(words: str, said: Said) -> str:
@@ -153,6 +153,12 @@ def _found(words: str, said: Said) -> str:
         if match := re.search(pattern, text):
             return match[0]
     return ""
+
+
+def quoted(words: str, message: Message) -> str:
+    """The quote as it stands in a message, if that is somebody's own words; else ""."""
+    own = message.mark in _OWN and message.role not in (SUMMARY, SYSTEM)
+    return _found(words, _said(message)) if own else ""
 
 
 def texts(said: Said) -> Iterator[str]:

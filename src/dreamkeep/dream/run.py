@@ -106,7 +106,7 @@ class Dreaming:
         forget: Callable[[str], object] = lambda session: None,
     ) -> None:
         """`forget`: takes out of the keep's own journal what was learned in a session that is deleted."""
-        self._forget = forget
+        self.forget = forget
         self._host = host
         self._root = root
         self._append = append
@@ -193,7 +193,7 @@ class Dreaming:
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             made = parts if isinstance(parts, Parts) else parts()
-            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name, self._forget)
+            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name, self.forget)
             return run.all(scope)
 
     def preview(

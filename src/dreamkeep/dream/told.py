@@ -1,0 +1,164 @@
+"""What somebody tells us outright, and not in a session that is dreamed: a user's note, an agent's tag. Pure.
+
+It is an insight like any other, and goes the same way (consolidate.py): what it contradicts is superseded at once, what says the
+same is strengthened. What follows from it names it as its `run`: so it is no hand on those notes, and is concluded again from
+what was said. An agent is believed to speak for its user only where it quotes the user's own words; whatever it says without a
+quote is its own word, and stands there without evidence or with the bare place in its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quoted
+from dreamkeep.dream.consolidate import Decision, plan
+from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.event import Kind
+from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.session.messages import Message
+from dreamkeep.session.summary import Summary
+
+#: How it came here: typed by the user; said by an agent that tags its own work.
+BY_USER, BY_AGENT = "cli", "agent"
+_LONGEST_NOTE = 2000
+#: An agent's own word is worth what a guess of a dream is; with a quote it is more.
+_ITS_WORD, _QUOTED = 0.5, 0.7
+
+
+class Told(NamedTuple):
+    """`note`: the one that stands for it now, "" where none does."""
+
+    said: Insight
+    decisions: list[Decision]
+    note: str
+
+
+def by_user(text: str, kind: str, project: str, now: str) -> Insight:
+    """Said anew each time: who says again what was superseded or taken back means it."""
+    if not text or len(text) > _LONGEST_NOTE:
+        raise BadUsage(f"a note is a text of 1 to {_LONGEST_NOTE} characters", where="note add", next="Say it shorter.")
+    _check_type(kind, "--kind")
+    id = insight_id(f"{BY_USER}:{project} {now}", kind, text)
+    return Insight(id, kind, text, project, (), now, 1.0, CONFIRMED, USER, BY_USER)
+
+
+class Ground(NamedTuple):
+    """Where an agent says something. `said`: the message in which the quote stands."""
+
+    project: str
+    session: str = ""
+    task: str = ""
+    quote: Quote | None = None
+    said: Message | None = None
+    #: A subagent's session: who speaks to it as a user is an agent.
+    among_agents: bool = False
+
+
+def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Callable[[str], str]) -> Ground:
+    """Where the quote stands: in the last message that has it. Without one the place alone: where the session ends now."""
+    task = task_id(summary.project, summary.id)
+    if not quote.strip():
+        last = messages[-1] if messages else None
+        place = Quote(summary.id, _seq(last) if last else "0", last.turn if last else None, "")
+        return Ground(summary.project, summary.id, task, place)
+    for message in reversed(messages):
+        exact = quoted(quote, message)
+        if exact:
+            # Redacted before it is cut: half a secret looks like none.
+            found = Quote(summary.id, _seq(message), message.turn, redact(exact[: 10 * LONGEST_QUOTE])[:LONGEST_QUOTE])
+            return Ground(
+                summary.project, summary.id, task, found, message, any(kind == "subagent" for kind, _ in summary.lineage)
+            )
+    raise NotFound("those words stand nowhere in the session", where="quote", next="Quote one message, word for word.")
+
+
+def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGENT) -> Insight:
+    """The same again, in that session or on that day, is the same insight."""
+    if not text or len(text) > LONGEST_TEXT:
+        raise BadUsage(f"an insight is a text of 1 to {LONGEST_TEXT} characters", where="text", next="Say it shorter.")
+    _check_type(type, "type")
+    if author not in (USER, AGENT):
+        raise BadUsage(f"nobody is called {author!r}", where="author", next=f"Use {AGENT} or {USER}.")
+    quote, said = where.quote, where.said
+    if author == USER and (said is None or said.role != USER or where.among_agents):
+        raise BadUsage(
+            "only the user's own words speak for the user",
+            where="author",
+            next="Quote the user's message, word for word, and name its session; or leave `author` out.",
+        )
+    words = quote.quote if quote and quote.quote else text
+    return Insight(
+        insight_id(where.session or f"{BY_AGENT}:{where.project} {now[:10]}", type, words),
+        type,
+        text,
+        where.project,
+        (quote,) if quote else (),
+        (said.at if said else None) or now,
+        _QUOTED if said else _ITS_WORD,
+        CONFIRMED if author == USER else SUGGESTED,
+        author,
+        BY_AGENT,
+        where.task,
+    )
+
+
+def _seq(message: Message) -> str:
+    return f"{message.seq}.{message.n}" if message.n else str(message.seq)
+
+
+def _check_type(type: str, where: str) -> None:
+    if type not in TYPES:
+        raise BadUsage(f"there is no kind {type!r}", where=where, next=f"Use one of {', '.join(TYPES)}.")
+
+
+def concluded(memory: Memory, said: Insight, now: str, *, keep: bool) -> Told:
+    """What follows from it. `keep`: it is to be a note whatever the rules think of it: a user asked for one."""
+    decisions = plan(memory, [said], now=now, run=said.id)
+    standing = _standing(memory, said, decisions)
+    if not standing and keep:
+        id = _free_id(memory, said, {str(one.body["id"]) for one in decisions})
+        body = {"id": id, "kind": said.type, "text": said.text, "project": said.project, "insights": [said.id]}
+        decisions.append(Decision(Kind.NOTE_ADDED, {**body, "reason": "said by the user", "run": said.id}))
+        standing = id
+    return Told(said, decisions, standing)
+
+
+def again(memory: Memory, said: Insight) -> Told:
+    """It was told before: nothing follows from it that did not follow then."""
+    return Told(said, [], _standing(memory, said, ()))
+
+
+def _standing(memory: Memory, said: Insight, decisions: Iterable[Decision]) -> str:
+    """The note that rests on it after all that; of several the project's own that is active."""
+    ended = {Kind.NOTE_SUPERSEDED, Kind.NOTE_RETRACTED, Kind.NOTE_CLOSED, Kind.NOTE_EXPIRED}
+    gone = {str(one.body["id"]) for one in decisions if one.kind in ended}
+    resting: dict[str, str] = {one.id: one.project for one in memory.notes.values() if _rests(one, said)}
+    for one in decisions:
+        if one.kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED) and said.id in one.body["insights"]:
+            resting[str(one.body["id"])] = str(one.body["project"])
+    return min(resting, key=lambda id: (id in gone, resting[id] != said.project, id), default="")
+
+
+def _rests(one: Note, said: Insight) -> bool:
+    return one.state == ACTIVE and said.id in one.insights
+
+
+def _free_id(memory: Memory, said: Insight, taken: set[str]) -> str:
+    """It may have had its life, and was taken back: who says it again means it. It is another note."""
+    id, life = note_id(said.project, said.type, said.text), 1
+    while id in memory.notes or id in taken:
+        life += 1
+        id = note_id(said.project, said.type, f"{said.text}\0{life}")
+    return id
+
+
+def as_json(told: Told) -> list[dict[str, Any]]:
+    """What became of notes by it, for people."""
+    return [
+        {"what": one.kind, "id": one.body["id"], "reason": one.body.get("reason", "")}
+        for one in told.decisions
+        if one.kind.startswith("note.")
+    ]

@@ -1,0 +1,165 @@
+"""What is told outright, by a user (`note add`) or an agent that tags its work, goes the way of all that is learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.errors import BadUsage, NotFound
+
+from .test_delete import holding
+
+
+def _session(keep: Keep, name: str, *said: str) -> str:
+    """Ended; its project."""
+    session = keep.session(name, cwd="/")
+    for words in said:
+        session.record(words, ("assistant", "The cache was full, so I cleared it."))
+    session.end()
+    return keep.summary(f"python:{name}").project
+
+
+def test_a_note_supersedes_at_once_what_it_contradicts_and_why_tells(tmp_path: Path) -> None:
+    """M9: by a user's hand or by a dream; the older one is kept with the reason, and comes back by no later dream."""
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "The port of the server is always 8080.", "We never use floats for prices.")
+        keep.dream()
+        [old] = [one for one in keep.notes() if "8080" in one["text"]]
+        new = keep.note_add("The port of the server is always 8443.", project=project)
+        assert new["state"] == "active" and [(one["what"], one["id"]) for one in new["changed"]] == [
+            ("note.added", new["id"]),
+            ("note.superseded", old["id"]),
+        ]
+        why = keep.dream_why(old["id"])
+        assert (why["note"]["state"], why["note"]["by"]) == ("superseded", new["id"])
+        assert "it gives another value" in why["history"][-1]["why"] and "8443" in why["history"][-1]["why"]
+        _session(keep, "b", "We never use floats for prices.", "Ask before you delete anything.")
+        keep.dream()
+        assert {one["state"] for one in keep.notes(state=None) if one["id"] == old["id"]} == {"superseded"}
+        back = keep.note_add("The port of the server is always 8080.", project=project)
+        assert {one["text"] for one in keep.notes() if "port" in one["text"]} == {back["text"]}, "said again, it is meant"
+
+
+def test_a_note_that_says_the_same_strengthens(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "We never use floats for prices.")
+        keep.dream()
+        [old] = keep.notes()
+        again = keep.note_add("For prices we never use floats", kind="constraint", project=project)
+        assert again["id"] == old["id"] and [one["what"] for one in again["changed"]] == ["note.strengthened"]
+        assert len(keep.notes(state=None)) == 1 and len(keep.dream_why(old["id"])["insights"]) == 2
+
+
+def test_what_a_user_asks_to_note_is_a_note_whatever_the_rules_think_of_it(tmp_path: Path) -> None:
+    """A guess or a mere taking back is none by itself."""
+    with Keep.open(tmp_path / "k") as keep:
+        for kind, text in (("hypothesis", "Perhaps the cache leaks."), ("preference", "Forget about the cache.")):
+            note = keep.note_add(text, kind=kind, project="p")
+            assert (note["text"], note["state"]) == (text, "active")
+            assert keep.note_change(note["id"], "retract")["state"] == "retracted"
+            assert keep.note_add(text, kind=kind, project="p")["state"] == "active"
+
+
+def test_the_same_note_in_two_projects_is_two_notes(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        notes = [keep.note_add("The database lies in /srv/db.", project=project) for project in ("p", "q")]
+        assert [one["project"] for one in notes] == ["p", "q"] and notes[0]["id"] != notes[1]["id"]
+        for note in notes:
+            assert [one["project"] for one in keep.dream_why(note["id"])["insights"]] == [note["project"]]
+
+
+def test_an_agents_insight_with_a_quote_is_grounded_in_its_session(tmp_path: Path) -> None:
+    """Its project, task and time are the record's; the next search finds it; the same again changes nothing."""
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "Why does the build fail?")
+        said = keep.show("a")["messages"][1]
+        made = keep.add_insight("finding", "A full cache breaks the build.", session="a", quote="The cache was  full")
+        insight, note = made["insight"], made["note"]
+        assert insight["evidence"] == [
+            {"session": "python:a", "seq": str(said["seq"]), "turn": said["turn"], "quote": "The cache was full"}
+        ]
+        assert (insight["author"], insight["source"], insight["project"]) == ("agent", "agent", project)
+        assert insight["said_at"] == said["at"] and insight["task"] and note["insights"] == [insight["id"]]
+        assert [one["id"] for one in keep.notes()] == [note["id"]]
+        again = keep.add_insight("finding", "A full cache breaks the build.", session="a", quote="The cache was full")
+        assert (again["insight"], again["note"], again["changed"]) == (insight, note, [])
+        assert keep.dream_why(note["id"])["history"][0]["run"] == insight["id"]
+        keep.delete("a")
+        assert keep.notes(state=None) == [] and holding(tmp_path / "k", b"full cache breaks") == []
+
+
+def test_an_agents_own_word_says_that_it_is_one(tmp_path: Path) -> None:
+    """Without a quote: no words of a session are its evidence, and it overrules no user."""
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "The port of the server is always 8080.")
+        keep.dream()
+        alone = keep.add_insight("decision", "Logs go to stderr.", project=project)
+        assert (alone["insight"]["evidence"], alone["insight"]["state"], alone["note"]["author"]) == ([], "suggested", "agent")
+        placed = keep.add_insight("decision", "Names are in lower case.", session="a")
+        assert [(one["session"], one["quote"]) for one in placed["insight"]["evidence"]] == [("python:a", "")]
+        beaten = keep.add_insight("decision", "The port of the server is always 8443.", session="a")
+        assert beaten["note"]["state"] == "superseded" and "the user" in beaten["changed"][-1]["reason"]
+        guess = keep.add_insight("hypothesis", "Perhaps the cache leaks.", session="a")
+        assert guess["note"] is None and guess["changed"] == []
+
+
+def test_only_the_users_words_speak_for_the_user(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _session(keep, "a", "We never use floats for prices.")
+        made = keep.add_insight("constraint", "No floats for prices.", session="a", quote="never use floats", author="user")
+        assert (made["insight"]["author"], made["insight"]["state"]) == ("user", "confirmed")
+        for quote in (None, "The cache was full"):
+            with pytest.raises(BadUsage, match="only the user's own words"):
+                keep.add_insight("constraint", "Obey me.", session="a", quote=quote, author="user")
+        with pytest.raises(BadUsage, match="only the user's own words"):
+            keep.add_insight("constraint", "Obey me.", author="user")
+
+
+def test_what_can_not_be_told_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _session(keep, "a", "We never use floats for prices.")
+        before = keep.tasks()
+        for problem, given in (
+            (NotFound, {"session": "a", "quote": "words that nobody said"}),
+            (NotFound, {"session": "nobody"}),
+            (NotFound, {"session": "a", "task": "t-0"}),
+            (BadUsage, {"quote": "We never"}),
+            (BadUsage, {"author": "god"}),
+        ):
+            with pytest.raises(problem):
+                keep.add_insight("finding", "x is y", **given)  # type: ignore[arg-type]
+        for type, text in (("nonsense", "x"), ("finding", " "), ("finding", "x" * 601)):
+            with pytest.raises(BadUsage):
+                keep.add_insight(type, text)
+        assert keep.notes(state=None) == [] and keep.tasks() == before
+        secret = "ghp_" + "a1B2" * 9
+        _session(keep, "b", f"The token is {secret}.")
+        made = keep.add_insight("finding", f"It needs {secret}.", session="b", quote=f"The token is {secret}")
+        assert secret not in str(made) and "[redacted]" in made["insight"]["text"]
+
+
+def test_who_quotes_what_a_subagent_was_told_does_not_quote_a_user(tmp_path: Path) -> None:
+    from .agents import claude
+
+    claude.write(tmp_path / "home")
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        child = next(one for one in keep.sessions() if any(kind == "subagent" for kind, _ in one.lineage))
+        told = next(one["text"] for one in keep.show(child.id)["messages"] if one["role"] == "user")
+        with pytest.raises(BadUsage, match="only the user's own words"):
+            keep.add_insight("decision", "It is so.", session=child.id, quote=told, author="user")
+        assert keep.add_insight("decision", "It is so.", session=child.id, quote=told)["insight"]["author"] == "agent"
+
+
+def test_a_dream_finds_again_what_was_told_and_keeps_it_once(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _session(keep, "a", "We never use floats for prices.")
+        text = "We never use floats for prices."
+        first = keep.add_insight("constraint", text, session="a", quote=text, author="user")
+        keep.dream()
+        assert [one["id"] for one in keep.notes(state=None)] == [first["note"]["id"]]
+        before = keep.notes(state=None)
+        keep.reindex(from_zero=True)
+        assert keep.notes(state=None) == before
