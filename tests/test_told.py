@@ -129,7 +129,7 @@ def test_what_can_not_be_told_is_refused_and_nothing_is_written(tmp_path: Path) 
             (BadUsage, {"author": "god"}),
         ):
             with pytest.raises(problem):
-                keep.add_insight("finding", "x is y", **given)  # type: ignore[arg-type]
+                keep.add_insight("finding", "x is y", **given)
         for type, text in (("nonsense", "x"), ("finding", " "), ("finding", "x" * 601)):
             with pytest.raises(BadUsage):
                 keep.add_insight(type, text)
