@@ -113,7 +113,7 @@ class Tapped:
 
 
 def journaled(root: str, session: str | None = None) -> list[Kept]:
-    """Of one session, of the keep ("") or of all, in the order of their numbers."""
+    """Of one session, of the keep ("") or of all, by their numbers. Of all, what waited for its session counts once."""
     found = []
     for folder in folders(root) if session is None else [folder_of(session) if session else KEEP]:
         for _, event in events(Reading(HOST, f"{root}/{folder}")):
@@ -121,7 +121,7 @@ def journaled(root: str, session: str | None = None) -> list[Kept]:
                 for place, content in zip(event.body["frames"], contents(event.body), strict=True):
                     line = content if isinstance(content, bytes) else json.dumps(content).encode()
                     found.append(Kept(place[0], place[1], (place[3:] or [""])[0], line, (place[4:] or [0])[0]))
-    return sorted(found)
+    return sorted(found if session is not None else set(found))
 
 
 def folders(root: str) -> list[str]:
@@ -139,10 +139,11 @@ def exact(root: str) -> dict[str, bytes]:
             places = json.loads(body)["frames"] if frame["kind"] == Kind.TAP_FRAMES else []
             found += list(zip(places, unpack(body), strict=True))
     sides = {"c": b"", "a": b"", "e": b""}
-    numbers = sorted(place[0] for place, _ in found)
+    once = {(tuple(place), line) for place, line in found}  # what waited for its session lies in the keep's own journal, too
+    numbers = sorted(place[0] for place, _ in once)
     assert numbers == list(range(1, len(numbers) + 1))
     pieces: dict[str, list[bytes]] = {side: [] for side in sides}
-    for place, line in sorted(found):
+    for place, line in sorted(once):
         pieces[place[1]].append(line if len(place) > 3 else line + b"\n")
     return {side: b"".join(lines) for side, lines in pieces.items()}
 
@@ -302,15 +303,15 @@ def frames(*lines: tuple[str, dict[str, Any]]) -> list[Frame]:
     return [Frame(n, side, 0, json.dumps(message).encode()) for n, (side, message) in enumerate(lines, 1)]
 
 
-def kept(jobs: list[Job]) -> list[tuple[str, list[int]]]:
-    return [(job.session, [frame.n for frame in job.frames]) for job in jobs]
+def kept(jobs: list[Job]) -> list[tuple[str, str, list[int]]]:
+    return [(job.session, job.named, [frame.n for frame in job.frames]) for job in jobs]
 
 
 def load(number: int, session: str) -> tuple[str, dict[str, Any]]:
     return "c", {"id": number, "method": "session/load", "params": {"sessionId": session}}
 
 
-def test_frames_wait_for_the_agents_word_and_then_go_all_to_one_place_in_their_order() -> None:
+def test_every_frame_has_a_place_at_once_and_a_session_begins_with_what_waited_for_it() -> None:
     held = Held(Router(None, ["x"]))
     first, second, other, yes, no, later = frames(
         load(1, "here"),
@@ -320,17 +321,33 @@ def test_frames_wait_for_the_agents_word_and_then_go_all_to_one_place_in_their_o
         ("a", {"id": 2, "error": {"code": 1}}),
         load(3, "never"),
     )
-    assert kept(held.jobs([first, second])) == []
-    assert kept(held.jobs([other, yes])) == [("", [3]), ("here", [1, 4])]
-    assert kept(held.jobs([no, later])) == [("", [2, 5])]
-    assert kept(held.rest()) == [("", [6])]
+    assert kept(held.jobs([first, second])) == [("", "here", [1]), ("", "gone", [2])]
+    [news, met] = held.jobs([other, yes])
+    assert kept([news, met]) == [("", "", [3]), ("here", "", [1, 4])]
+    assert (news.noted, met.noted) == (0, 1)
+    assert kept(held.jobs([no, later])) == [("", "gone", [5]), ("", "never", [6])]
 
 
-def test_what_waits_for_the_agents_word_is_bounded() -> None:
+def test_what_is_met_as_soon_as_it_is_named_needs_no_other_place() -> None:
+    held = Held(Router(None, ["x"]))
+    [job] = held.jobs(frames(load(1, "here"), ("a", {"id": 1, "result": {}})))
+    assert kept([job]) == [("here", "", [1, 2])] and job.noted == 0
+
+
+def test_what_was_refused_before_it_was_met_is_not_the_sessions() -> None:
+    """However the frames come together."""
+    said = frames(load(1, "s"), ("a", {"id": 1, "error": {"code": 1}}), load(2, "s"), ("a", {"id": 2, "result": {}}))
+    assert kept(Held(Router(None, ["x"])).jobs(said)) == [("s", "", [3, 4]), ("", "s", [1, 2])]
+    held = Held(Router(None, ["x"]))
+    one_by_one = [kept(held.jobs([frame])) for frame in said]
+    assert one_by_one == [[("", "s", [1])], [("", "s", [2])], [("", "s", [3])], [("s", "", [3, 4])]]
+
+
+def test_what_is_remembered_for_the_agents_word_is_bounded() -> None:
     held = Held(Router(None, ["x"]), most=200)
     long, yes = frames(load(1, "s" * 300), ("a", {"id": 1, "result": {}}))
-    assert kept(held.jobs([long])) == [("", [1])]
-    assert kept(held.jobs([yes])) == [("s" * 300, [2])]
+    assert kept(held.jobs([long])) == [("", "s" * 300, [1])]
+    assert kept(held.jobs([yes])) == [("s" * 300, "", [2])]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What captured text of one session lies outside its journal: hook calls that wait in the spool, and the keep's own journal.
 
-The keep's journal has what belongs to no session: frames of a tap before (and between) its sessions, and hook calls that named a
-session nobody ever saw. Asked only by a deletion, which must leave no word behind.
+The keep's journal has what belongs to no session: frames of a tap before (and between) its sessions, those that named a session
+before its agent did (`named`), and hook calls that named a session nobody ever saw. Asked only by a deletion, which must leave no
+word behind.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps:
     def change(frame: Frame, line: bytes) -> bytes | None:
         if frame["id"].partition(".")[0] in chunked:
             return b""
-        if frame["kind"] == Kind.TAP_FRAMES and frame["body"].get("conn") in taps:
+        if frame["kind"] == Kind.TAP_FRAMES and _of_tap(frame["body"], session, taps):
             return b""
         if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
             return _without(body_of(line, frame), frame, session)
@@ -209,6 +210,13 @@ def _without(body: bytes, frame: Frame, session: str) -> bytes | None:
     return raw.pack(about, left).raw
 
 
+def _of_tap(body: Mapping[str, Any], session: str, taps: Collection[str]) -> bool:
+    """Frames that name a session are that one's, whatever else the connection saw. Whose id it is was not always known when they
+    were written: one of another agent with the same id goes, too."""
+    named = body.get("named")
+    return bool(named == session.partition(":")[2] if named else body.get("conn") in taps)
+
+
 def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[str]:
     """Long events of which something is to be erased: then all their pieces go, by the event's id."""
     found = set()
@@ -216,7 +224,7 @@ def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[
         if "chunked" not in frame:
             continue
         whole = {**frame, "body": json.loads(body)}
-        of_tap = whole["body"].get("conn") in taps
+        of_tap = frame["kind"] == Kind.TAP_FRAMES and _of_tap(whole["body"], session, taps)
         if of_tap or (frame["kind"] == Kind.HOOK_FIRED and _without(body, whole, session) is not None):
             found.add(frame["id"])
     return found

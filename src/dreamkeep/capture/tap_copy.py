@@ -8,8 +8,11 @@ A frame is [n, side, when it was received (ns)] and perhaps one word: "part" (it
 "open" (the stream ended without a line feed), "lost" with a number of bytes that found no room here; its line is empty. All
 other lines ended in a line feed; a carriage return before it is part of the line. So each side can be joined again, exactly.
 
-What belongs to a session of which only the client has spoken waits until the agent knows of it, too; if it does not, that goes to
-the keep's own journal: a session that the agent does not have begins no journal.
+A session that the agent does not have begins no journal. So what is said of one of which only the client has spoken is written to
+the keep's own journal first, at receipt, and once more to the session's when the agent knows of it, too:
+
+    session/load x ──► keep {"conn":C,"named":"x","frames":[[7,…]],…}      a refused one, or one whose tap is killed now, is there
+    its result     ──► x    {"conn":C,"frames":[[7,…],[8,…]],…}            frame 7 of C is the same frame, wherever it lies
 
 When the journal can't be written, the bytes wait in the queue; what does not fit is counted; it is tried again until it works.
 """
@@ -40,8 +43,8 @@ ROOM = 64 << 20
 #: A longer line is kept in pieces.
 LONGEST_LINE = 8 << 20
 _BATCH = 4 << 20
-#: So much may wait for an agent's first word on a session.
-_HELD = 8 << 20
+#: So much is remembered for sessions that wait for the agent's first word. What is more stays in the keep's own journal only.
+_HELD = 32 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 #: How often it is tried again when the agent has ended and somebody waits for us.
 _LAST_TRIES = 3
@@ -193,15 +196,17 @@ _UNKNOWN_END = Ending(None, None, "unknown")
 
 
 class Job(NamedTuple):
-    """Frames for one journal. `refused`: the session they name, which the agent does not have."""
+    """Frames for one journal, the keep's own where `session` is "". `named`: the session that they name, which the agent has not
+    met. `noted`: so many of the first lie in the keep's own journal already."""
 
     session: str
     frames: list[Frame]
-    refused: str = ""
+    named: str = ""
+    noted: int = 0
 
 
 class Held:
-    """Frames of sessions that the agent may not have. `release` says where they go."""
+    """What the keep's own journal has of sessions that the agent may have yet: their journals begin with it when they do."""
 
     def __init__(self, router: Router, most: int = _HELD) -> None:
         self._router = router
@@ -210,28 +215,34 @@ class Held:
         self._frames: dict[str, list[Frame]] = {}
 
     def jobs(self, frames: Sequence[Frame]) -> list[Job]:
-        """What can be written now, each in the order of receipt."""
-        jobs: dict[tuple[str, str], Job] = {}
+        """Each frame has a place at once; each place's frames are in the order of receipt."""
+        met: dict[str, Job] = {}
+        notes: dict[str, Job] = {}
+        fresh: dict[str, list[Frame]] = {}
         for frame in frames:
             named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
-            self._frames.setdefault(named, []).append(frame)
-            self._size += len(frame.line)
-            if self._router.met(named) or self._router.refused(named) or self._size > self._most:
-                self._release(jobs, named)
-        return list(jobs.values())
+            fresh.setdefault(named, []).append(frame)
+            if self._router.met(named):
+                before = self._taken(named)
+                met.setdefault(named, Job(named, [], noted=len(before))).frames.extend([*before, *fresh.pop(named)])
+            elif self._router.refused(named):
+                self._taken(named)
+                notes.setdefault(named, Job("", [], named)).frames.extend(fresh.pop(named))
+        for named, new in fresh.items():
+            notes.setdefault(named, Job("", [], named)).frames.extend(new)
+            self._hold(named, new)
+        return [*met.values(), *notes.values()]
 
-    def rest(self) -> list[Job]:
-        """Nobody will say any more."""
-        jobs: dict[tuple[str, str], Job] = {}
-        for named in list(self._frames):
-            self._release(jobs, named)
-        return list(jobs.values())
+    def _hold(self, named: str, frames: Sequence[Frame]) -> None:
+        self._frames.setdefault(named, []).extend(frames)
+        self._size += sum(len(frame.line) for frame in frames)
+        if self._size > self._most:
+            self._taken(named)
 
-    def _release(self, jobs: dict[tuple[str, str], Job], named: str) -> None:
-        where = (named, "") if self._router.met(named) else ("", named)
-        frames = self._frames.pop(named)
+    def _taken(self, named: str) -> list[Frame]:
+        frames = self._frames.pop(named, [])
         self._size -= sum(len(frame.line) for frame in frames)
-        jobs.setdefault(where, Job(where[0], [], where[1])).frames.extend(frames)
+        return frames
 
 
 class Copier:
@@ -266,6 +277,7 @@ class Copier:
         self.queue = Queue(host.now, room)
         self._splitter = Splitter()
         self._held = Held(router)
+        self._dead = Tombstones(host, root)
         #: Journals that know of this connection: native id → full id. None: nothing may be written there.
         self._opened: dict[str, str | None] = {}
         self._said = False
@@ -290,18 +302,21 @@ class Copier:
     def _work(self) -> None:
         while chunks := self.queue.take():
             frames = [frame for chunk in chunks for frame in self._splitter.split(chunk)]
-            self._insist(partial(self._keep, frames), len(frames))
+            self._insist(partial(self.keep, frames), len(frames))
             self.queue.done(chunks)
-        self._write(self._held.rest())
         for session in {session for session in self._opened.values() if session is not None}:
             self._insist(partial(self._save_end, session), 0)
 
-    def _keep(self, frames: Sequence[Frame]) -> None:
-        self._write(self._held.jobs(frames))
-
-    def _write(self, jobs: Sequence[Job]) -> None:
-        if jobs and not self._is_off():
-            for job in jobs:
+    def keep(self, frames: Sequence[Frame]) -> None:
+        """Journal them. What may be kept is durable somewhere when this returns, unless we were told to give up."""
+        jobs = self._held.jobs(frames)
+        if not jobs or self._is_off():
+            return
+        # The keep's own first: it must not wait for a session's journal that can't be written.
+        if notes := [job for job in jobs if not job.session]:
+            self._insist(partial(self._note, notes), sum(len(job.frames) for job in notes))
+        for job in jobs:
+            if job.session:
                 self._insist(partial(self._save, job), len(job.frames))
 
     def _is_off(self) -> bool:
@@ -346,10 +361,22 @@ class Copier:
 
     # -- writing
 
+    def _note(self, jobs: Sequence[Job]) -> None:
+        """Into the keep's own journal, all with one sync."""
+        events = [
+            self._event(Kind.TAP_FRAMES, self._packed(job)) for job in jobs if not job.named or self._may_be_noted(job.named)
+        ]
+        if events:
+            self._journals().append("", events)
+            self._opened[""] = ""
+            self._trouble.clear()
+
     def _save(self, job: Job) -> None:
         session = self._id_of(job.session)
-        if session is None or (job.refused and not self._may_be_kept(job.refused)):
+        if session is None:
             return
+        if not session:
+            job = job._replace(frames=job.frames[job.noted :])  # no name for a session: what waited for it is there
         try:
             events = [self._opening(session, job)] if session and job.session not in self._opened else []
             events += self._resumed(session, job) if session else []
@@ -362,13 +389,18 @@ class Copier:
         self._opened[job.session] = session
         self._trouble.clear()
 
-    def _may_be_kept(self, native: str) -> bool:
-        """Also what is said of a session that is not there may be a secret of one that is excluded, or was deleted."""
+    def _may_be_noted(self, native: str) -> bool:
+        """Also what is said of a session that is not there may be a secret of one that is excluded, or was deleted. Whose it is
+        may not be known yet: an agent introduces itself when it is asked."""
         session = self._id_of(native)
-        return session == "" or (session is not None and not Tombstones(self._host, self._root).has(session))
+        return session == "" or (
+            session is not None and not any(self._dead.has(session_id(agent, native)) for agent in self._router.agents())
+        )
 
     def _packed(self, job: Job) -> Mapping[str, Any]:
         about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}
+        if job.named and self._id_of(job.named):
+            about["named"] = job.named
         if self._trouble:
             about["late"] = dict(self._trouble)
         pieces = {n for n, frame in enumerate(job.frames) if frame.flag == PART}
@@ -378,8 +410,6 @@ class Copier:
         """The journal it goes to; None when nothing may be kept of it."""
         if native in self._opened:
             return self._opened[native]
-        if not native:
-            return ""
         try:
             session = session_id(self._router.agent, native)
         except Refused:

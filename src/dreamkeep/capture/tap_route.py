@@ -4,7 +4,7 @@
     result of session/new ──► the new session   nothing of it ──► "", the keep's own journal
 
 Clients ask for sessions that they remember and the agent does not have. So a session is *met* only when the agent says so: by a
-result, or by naming it itself. Until then it is only *named*; whoever keeps the frames waits with them (`met`, `refused`).
+result, or by naming it itself. Until then it is only *named*, and its frames begin no session (`met`, `refused`).
 
 Lines that can't be read, and stderr, go where somebody was asked last. A line in pieces can't be parsed, only searched.
 """
@@ -66,6 +66,11 @@ class Router:
     @property
     def agent(self) -> str:
         return self._given or self._introduced or self._by_command
+
+    def agents(self) -> Sequence[str]:
+        """Whose a session that was not met may turn out to be."""
+        known = self._given or self._introduced
+        return (known,) if known else (*AGENTS, UNNAMED)
 
     def met(self, session: str) -> bool:
         return session in self.sessions or not session
