@@ -132,12 +132,84 @@ BOTH = [
     ("uploads are retried after 5 s", "uploads now time out after 30 s"),
     ("port 8080 is the api", "port 8081 is the admin page"),
     ("use black", "use ruff"),
+    ("Let's go with plan 3, the other one needs a migration.", "Let's go with plan 4, the other one needs a migration."),
+    ("port 8080 is the api", "port 8081 is the api"),
     ("the build takes 41 s on my machine", "the tests take 13 s on my machine"),
     ("keep the jobs table", "keep the users table"),
     ("use pnpm", "use pnpm, the CI rejects a package-lock.json"),
     ("no C dependencies in this crate", "regex stays"),
     ("so it wasn't the regex, it's the utf8 check", "regex stays"),
     ("the hosts are owl and wren", "nixos-rebuild switch --build-host owl --target-host wren"),
+]
+
+#: older, newer: one number or name apart, and it is a value: the newer one counts.
+REVALUED = [
+    ("the port is 8080", "the port is 8443"),
+    ("use port 8080", "use port 8443"),
+    ("the dev server listens on 8080", "the dev server listens on 8443"),
+    ("service 3 listens on 8003", "service 3 listens on 9003"),
+    ("the port of service 3 is 8003", "the port of service 3 is 8004"),
+    ("the api timeout is 30 s", "the api timeout is now 60 s"),
+    ("the timeout is 30", "the timeout is 60"),
+    ("timeout 30", "timeout 60 now"),
+    ("max line length 100", "max line length 120"),
+    ("the line length is 100", "the line length is 120"),
+    ("set the log level to 3", "set the log level to 5"),
+    ("batch size is 64", "batch size is 128"),
+    ("use Python 3.11", "use Python 3.12"),
+    ("use postgres 15", "use postgres 16"),
+    ("we stay on version 3", "we stay on version 4"),
+    ("uploads are limited to 5 mb", "uploads are limited to 10 mb"),
+    ("keep backups for 30 days", "keep backups for 90 days"),
+    ("PRs need two reviewers", "PRs now need three reviewers"),
+    ("coverage must be at least 80%", "coverage must be at least 90%"),
+    ("cache-3 is limited to 5 gb", "cache-3 is limited to 8 gb"),
+    ("go with plan 3 for billing", "go with plan 4 for billing instead"),
+    ("deploys go to cluster 3", "deploys now go to cluster 4"),
+    ("go with plan 3", "go with plan 4, not plan 3"),
+    ("we use gpt-4 for summaries", "we switched to gpt-5 for summaries"),
+]
+
+#: One number or name apart, and that is whom or what it is about: both hold, whichever came later.
+NAMED = [
+    ("service 3 listens on 8003", "service 4 listens on 8004"),
+    ("service 3 listens on 8003", "service 4 listens on 8003"),
+    ("service 3 listens on 8003", "service 4 now listens on 8004"),
+    ("We never use floats for prices in service 3.", "We never use floats for prices in service 4."),
+    ("No, not sqlite for cache 3: use redis there.", "No, not sqlite for cache 4: use redis there."),
+    ("the port of service 3 is 8003", "the port of service 4 is 8004"),
+    ("the port of service 3 is 8003", "the port of service 4 is now 8003"),
+    ("module 3 must stay free of imports", "module 4 must stay free of imports"),
+    ("step 2 must run before step 3", "step 4 must run before step 5"),
+    ("use redis for cache 3", "use redis for cache 4"),
+    ("use redis for cache-3", "use redis for cache-4"),
+    ("use sqlite in shard 3", "now use sqlite in shard 4"),
+    ("shard-3 is read only", "shard-4 is not read only"),
+    ("never write to shard 3", "write to shard 4"),
+    ("phase 1 is done", "phase 2 is not done"),
+    ("the 3rd test is slow", "the 4th test is slow"),
+    ("the 3rd test is now slow", "the 4th test is no longer slow"),
+    ("rack 3 is limited to 5 kw", "rack 4 is limited to 8 kw"),
+    ("rack 3 is limited to 5 kw", "rack 4 is now limited to 8 kw"),
+    ("issue 12 is fixed", "issue 13 is not fixed"),
+    ("#12 must be merged first", "#13 must be merged first"),
+    ("ticket ABC-12 needs a migration", "ticket ABC-13 needs a migration"),
+    ("tenant 7 uses the old schema", "tenant 8 no longer uses the old schema"),
+    ("host db-1 is the primary", "host db-2 is the primary"),
+    ("we moved service 3 to redis", "we moved service 4 to redis"),
+    ("the api timeout is 30 s", "the upload timeout is now 60 s"),
+    ("the api request timeout is 30 s", "the worker request timeout is now 60 s"),
+    ("the limit of the api is 30", "the timeout of the api is now 60"),
+    ("in billing, never use floats", "in auth, use floats"),
+    ("for the frontend, use 2 spaces", "for the backend, use 4 spaces"),
+    ("service 3: never use floats", "service 4: use floats"),
+    ("auth uses vitest for unit tests", "billing switched to vitest for unit tests"),
+    ("team 3 deploys on fridays", "team 4 does not deploy on fridays"),
+    ("chapter 2 must not exceed 40 pages", "chapter 3 must not exceed 30 pages"),
+    ("customer 17 pays in euro", "customer 18 pays in euro"),
+    ("queue 1 is retried 3 times", "queue 2 is retried 5 times"),
+    ("job nightly-1 runs at 3", "job nightly-2 runs at 4"),
+    ("lab 3 must be locked after 18 h", "lab 4 must be locked after 20 h"),
 ]
 
 #: longer, shorter
@@ -202,6 +274,19 @@ def test_a_newer_statement_that_excludes_an_older_one_is_seen(older: str, newer:
 @pytest.mark.parametrize(("older", "newer"), [*BOTH, *NOT_FULLER])
 def test_two_statements_that_can_both_hold_do_not_exclude_each_other(older: str, newer: str) -> None:
     assert alike.contradicts(newer, older) == "" and alike.contradicts(older, newer) == ""
+
+
+@pytest.mark.parametrize(("older", "newer"), REVALUED)
+def test_another_value_of_the_same_thing_is_a_change_of_mind(older: str, newer: str) -> None:
+    assert alike.contradicts(newer, older) and not alike.same(newer, older)
+
+
+@pytest.mark.parametrize(("one", "other"), NAMED)
+def test_the_same_of_another_thing_is_no_change_of_mind(one: str, other: str) -> None:
+    """Nor as a correction: of what, nobody knows."""
+    assert not alike.same(one, other)
+    for corrects in (False, True):
+        assert alike.contradicts(other, one, corrects=corrects) == "" and alike.contradicts(one, other, corrects=corrects) == ""
 
 
 @pytest.mark.parametrize(("longer", "shorter"), FULLER)
@@ -303,6 +388,6 @@ def test_whatever_excludes_another_is_found_where_one_looks_for_it(newer: str, o
         assert shared and alike.shakes(newer)
 
 
-@pytest.mark.parametrize(("older", "newer"), [*EXCLUDE, *CLOSED, *TAKEN_BACK])
+@pytest.mark.parametrize(("older", "newer"), [*EXCLUDE, *REVALUED, *CLOSED, *TAKEN_BACK])
 def test_what_the_tables_say_is_found_where_one_looks_for_it(older: str, newer: str) -> None:
     test_whatever_excludes_another_is_found_where_one_looks_for_it.hypothesis.inner_test(newer, older, False)  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from dreamkeep.memory.form import Form, Term, Value, form, stem, words_of
 
 _GENERIC = frozenset(map(stem, w.GENERIC))
 _TAKING = frozenset(map(stem, w.TAKING))
+_CHANGING = frozenset(map(stem, w.STRONG | w.SOFT))
 _LOOPING = frozenset(map(stem, w.LOOPING))
 
 
@@ -57,6 +58,8 @@ def contradicts(newer: str, older: str, *, corrects: bool = False) -> str:
     """Why both can't hold, in words; "" when they can. `corrects`: the newer one was said as a correction."""
     new, old = form(newer), form(older)
     if not new.clauses or not old.clauses or new.key == old.key:
+        return ""
+    if _of_another(new, old, new.changes or corrects) or _elsewhere(new, old):
         return ""
     if _flips(new, old):
         return "it says the opposite"
@@ -136,7 +139,7 @@ def marks(text: str) -> frozenset[object]:
     clauses: set[object] = {frozenset(stem for stem, _ in clause) for clause in found.clauses}
     for value in found.values:
         for term in found.key:
-            if value.told and _ends_in(term[0], value):
+            if value.told and _ends_in(term[0], value) and not _names(found, value):
                 clauses.add((found.key - {term}, term[0].removesuffix(value.number + value.unit), value.unit))
     return frozenset(clauses)
 
@@ -148,6 +151,31 @@ def speaks_of_change(text: str) -> bool:
 def telling(text: str) -> frozenset[str]:
     """Words by which one can see that two statements are about the same: others come up everywhere."""
     return form(text).stems - _GENERIC
+
+
+# -- what makes two statements speak of different things
+
+
+def _of_another(new: Form, old: Form, changed: bool) -> bool:
+    """Of the third service, and of the fourth. But one who says `plan 4 instead` means: and not plan 3."""
+    for of in {name.of for name in new.names} & {name.of for name in old.names}:
+        mine, theirs = ({name for name in found.names if name.of == of} for found in (new, old))
+        if {name.number for name in mine} & {name.number for name in theirs}:
+            continue
+        chosen = all(name.told for name in (*mine, *theirs)) and bool(new.stems & old.stems - _GENERIC)
+        if not (chosen and (new.strong or (changed and _one_number_apart(new, old)))):
+            return True
+    return False
+
+
+def _elsewhere(new: Form, old: Form) -> bool:
+    """`In the frontend, …` and `in the backend, …`. Only what speaks of a change everywhere also means what held somewhere."""
+    return new.scope != old.scope and (not new.changes or bool(new.scope))
+
+
+def _names(found: Form, value: Value) -> bool:
+    """Whether the number is a name, and no value."""
+    return any(name.number == value.number and name.of in value.by for name in found.names)
 
 
 # -- what makes two statements exclude each other
@@ -194,15 +222,24 @@ def _other_measure(new: Form, old: Form) -> bool:
     """Another number of the same unit, of the same thing: the same word next to it, or mostly the same words around it."""
     for a in new.values:
         for b in old.values:
-            if a.unit != b.unit or a.number == b.number:
+            if a.unit != b.unit or a.number == b.number or _names(new, a) or _names(old, b):
                 continue
-            if a.by & b.by - _GENERIC:
-                return True
+            beside = a.by & b.by - _GENERIC
+            if beside - (a.about & b.about):
+                return True  # `60 Hz tick`, `the tick is 30 Hz`: behind the number it is what is counted
+            if not _nested(a.about, b.about):
+                continue  # the timeout of the one, and of the other
             theirs = _plain(old.loose[b.clause]) - _GENERIC - {b.number + b.unit, b.unit}
             shared = theirs & _plain(new.loose[a.clause])
-            if len(shared) >= 2 and len(shared) * 5 >= len(theirs) * 3:
+            if beside or (len(shared) >= 2 and len(shared) * 5 >= len(theirs) * 3):
                 return True
     return False
+
+
+def _nested(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether what is spoken of may be the same: at most, one says it more exactly."""
+    a, b = one - _GENERIC - _CHANGING, other - _GENERIC - _CHANGING
+    return a <= b or b <= a
 
 
 def _replaces(new: Form, old: Form) -> bool:
@@ -259,6 +296,8 @@ def _returns(new: Form, old: Form) -> bool:
 
 def _reframes(new: Form, old: Form) -> bool:
     """All but one of the older one's words come again in a statement that speaks of a change."""
+    if new.subject - _GENERIC and old.subject - _GENERIC and not new.subject & old.subject and not new.heard & w.INSTEAD:
+        return False  # the one moved; the other did not
     first = old.loose[0]
     again = {stem for stem, depth in first if (stem, depth) in frozenset().union(*new.loose)}
     left = {stem for stem, _ in first} - again

@@ -18,6 +18,8 @@ _NUMBER = re.compile(r"^([$€£~]?)([-+]?\d[\d,_]*(?:\.\d+)*)([^\W\d_]*|%)$")
 _PARTS = re.compile(r"^(.*?)([<>=!]=?|=>|->|→|≥|≤)(.+)$")
 _PLAIN = re.compile(r"^[^\W\d_]+(?:['’][^\W\d_]+)*$")
 _HYPHENED = re.compile(r"^[^\W\d_]{2,}(?:-[^\W\d_]{2,})+$")
+#: `cache-3`, `sess_12`, `#7`, `shard4`: which one of its kind.
+_NUMBERED = re.compile(r"^(#|[^\W\d_][^\W_]*[-_#]|[^\W\d_]{3,})(\d+)$")
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _PIECES = re.compile(r"[^\W\d_]{3,}")
 _SIGNS = frozenset(("<", ">", "=", "!=", "<=", ">=", "==", "=>", "->", "→", "≥", "≤", "!"))
@@ -28,12 +30,27 @@ Term = tuple[str, int]
 
 
 class Value(NamedTuple):
-    """A number in a statement. `by`: the words next to it. `told`: it is what is said (is 5), not what is spoken of (5 is)."""
+    """A number in a statement. `by`: the words next to it. `told`: it is what is said (is 5), not what is spoken of (5 is).
+
+    `about`: the words before it in its clause.
+    """
 
     number: str
     unit: str
     by: frozenset[str]
     clause: int
+    told: bool
+    about: frozenset[str] = frozenset()
+
+
+class Name(NamedTuple):
+    """A number that tells one thing from others of its kind: `service 3`, `the 3rd test`, `cache-3`. No value, which may change.
+
+    `told`: it is what is said (use plan 3), not what is spoken of (plan 3 is), and not where (in plan 3).
+    """
+
+    of: str
+    number: str
     told: bool
 
 
@@ -50,6 +67,10 @@ class Form(NamedTuple):
     heard: frozenset[str]
     #: Clauses that say what something is not (`it was not the cache`): that forbids nothing.
     telling_apart: frozenset[int]
+    names: frozenset[Name]
+    #: What stands before the first verb that we know, and for what alone it is said (`in the frontend, …`).
+    subject: frozenset[str]
+    scope: frozenset[Term]
 
     @property
     def key(self) -> frozenset[Term]:
@@ -164,6 +185,12 @@ class _Parse:
         self._apart: set[int] = set()
         self._told = False
         self._after_number = False
+        self._names: list[Name] = []
+        #: The noun right before the word that comes, and the relation in which it stands: `in the service` 3.
+        self._next_to = ""
+        self._under = ""
+        self._subject: frozenset[str] | None = None
+        self._scoped = False
 
     def made(self) -> Form:
         kept = [n for n, clause in enumerate(self._strict) if clause]
@@ -180,6 +207,9 @@ class _Parse:
             any(_within(phrase, self._heard) for phrase in w.TAKES_BACK),
             heard,
             frozenset(places[n] for n in self._apart if n in places),
+            frozenset(self._names),
+            self._subject or frozenset(),
+            frozenset(self._strict[0]) if self._scoped and len(kept) > 1 else frozenset(),
         )
 
     def clause(self, words: list[str]) -> None:
@@ -187,23 +217,35 @@ class _Parse:
         folded = [_fold(word) for word in words]
         if folded[0] in w.REASONS_AT_START and self._strict[:-1] and any(self._strict[:-1]):
             return  # why, and not what
+        self._scoped = self._scoped or (len(self._strict) == 1 and folded[0] in w.SCOPES)
         for n, word in enumerate(words):
             name = folded[n]
             if name in w.REASONS and n:
                 return
+            self._meet(name)
             self._heard.append(name)
             self._word(word, name, folded[n + 1] if n + 1 < len(folded) else "")
             self._told = self._told or name in w.TELLS
             self._before = name
 
+    def _meet(self, name: str) -> None:
+        """Before a word is taken in: where in its clause we are."""
+        if name in w.VERBS and self._subject is None and len(self._strict) == 1:
+            self._subject = frozenset(stem for stem, _ in self._loose[-1])
+        if name in w.RELATES:
+            self._under = name
+        elif name in w.VERBS:
+            self._under = ""
+
     def _begin(self, depth: int = 0) -> None:
         self._strict.append(set())
         self._loose.append(set())
         self._depth = depth
-        self._relation = self._head = self._before = ""
+        self._relation = self._head = self._before = self._next_to = self._under = ""
         self._told = self._after_number = False
 
     def _word(self, word: str, name: str, following: str) -> None:
+        next_to, self._next_to = self._next_to, ""
         if name in w.NEGATES or name in ("nolonger", "insteadof", "notyet"):
             self._negate(name, following)
         elif name in w.FORBIDS:
@@ -223,11 +265,12 @@ class _Parse:
                 if term in _SIGNS:
                     self._relation, self._told = term, True
                 else:
-                    self._add(term, loose)
+                    self._add(term, loose, next_to)
+                    next_to = self._next_to
 
     def _negate(self, name: str, following: str) -> None:
         if following in w.WHOLE:
-            self._add("all", ())
+            self._add("all", (), "")
         contrast = name == "insteadof" or (name == "not" and self._before not in w.AUXILIARY)
         if contrast and self._strict[-1]:
             self._begin(1)
@@ -246,28 +289,47 @@ class _Parse:
             clause.clear()
             clause.update(deeper)
 
-    def _add(self, term: str, loose: Iterable[str]) -> None:
+    def _add(self, term: str, loose: Iterable[str], next_to: str) -> None:
         number = _NUMBER.match(term)
         if number:
-            told = self._told or len(self._strict) > 1
-            by = frozenset((self._head,)) - {""}
-            self._values.append(Value(number[2], number[3], by, len(self._strict) - 1, told))
+            self._number(number, next_to)
         elif self._after_number and term in _UNIT_STEMS and not self._values[-1].unit:
             self._unit(term)
             return
         elif self._after_number:
-            self._values[-1] = self._values[-1]._replace(by=self._values[-1].by | {term})
+            self._behind_number(term)
+        elif (numbered := _NUMBERED.match(term)) and numbered[1].rstrip("-_") not in w.VERSIONED:
+            self._name(numbered[1], numbered[2])
         self._strict[-1].add((f"{self._relation}>{term}" if self._relation else term, self._depth))
         self._loose[-1].update((one, self._depth) for one in (term, *loose))
         self._relation = ""
         self._after_number = bool(number)
         if not number and term not in w.DIRECTIONS:
-            self._head = term
+            self._head = self._next_to = term
+
+    def _number(self, number: re.Match[str], next_to: str) -> None:
+        told = self._told or len(self._strict) > 1
+        by = frozenset((self._head,)) - {""}
+        about = frozenset(stem for stem, _ in self._loose[-1])
+        self._values.append(Value(number[2], number[3], by, len(self._strict) - 1, told, about))
+        if next_to and number[0].isdecimal() and next_to not in _VALUED:
+            self._name(next_to, number[2])
+
+    def _behind_number(self, term: str) -> None:
+        value = self._values[-1]
+        self._values[-1] = value._replace(by=value.by | {term})
+        if value.unit in w.ORDINAL:
+            self._name(term, value.number)
+
+    def _name(self, of: str, number: str) -> None:
+        self._names.append(Name(of, number, self._told and self._under not in w.SCOPES))
 
     def _unit(self, term: str) -> None:
         """`30 s`: one term with its number."""
         value = self._values[-1]
         unit = _UNIT_STEMS[term]
+        if self._names and self._names[-1].number == value.number:
+            self._names.pop()  # `timeout 30 s` is a measure
         for clause in (self._strict[-1], self._loose[-1]):
             for stem, depth in [one for one in clause if one[0] == value.number or one[0].endswith(f">{value.number}")]:
                 clause.discard((stem, depth))
@@ -341,4 +403,5 @@ def _whole(cut: str) -> str:
     return cut.removesuffix("e") if len(cut) > 4 else cut
 
 
+_VALUED = frozenset(map(stem, w.VALUED | w.VERSIONED))
 _UNIT_STEMS = {**{stem(name): unit for name, unit in w.UNITS.items()}, **w.UNITS}

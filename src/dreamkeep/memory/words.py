@@ -297,7 +297,41 @@ RELATIVE_AFTER = _set(
 )
 #: Behind one of these a number is what is said.
 TELLS = _set(
-    "is are be must should use uses used using to at set stay stays keep within after before every max min than by limit limited"
+    """
+    is are be must should use uses used using to at set stay stays keep within after before every max min than by limit limited
+    listen listens listening bind binds bound
+    """
+)
+#: A number right behind one of these is its value; behind any other noun it is a name: `service 3`, `step 2`, `issue 12`.
+VALUED = _set(
+    """
+    port ports timeout timeouts limit limits max min maximum minimum size sizes length width height depth count counts level
+    levels threshold thresholds budget quota weight rate ratio factor interval delay ttl age retries retry attempts concurrency
+    parallelism workers threads replicas coverage score priority version release pin temperature margin padding indent
+    precision scale capacity duration window offset batch seed
+    """
+)
+#: … or its version.
+VERSIONED = _set(
+    """
+    node nodejs python py java jdk jre php ruby perl golang rust rustc msrv gcc clang llvm cmake gradle maven kotlin scala
+    swift dart flutter elixir erlang haskell ghc julia lua dotnet typescript ts es ecmascript javascript js react vue angular
+    svelte next nextjs nuxt vite webpack eslint prettier jest vitest django flask rails laravel spring postgres postgresql mysql
+    mariadb sqlite duckdb redis kafka mongo mongodb elasticsearch opensearch clickhouse ubuntu debian fedora alpine centos rhel
+    windows macos ios android xcode docker kubernetes helm terraform ansible nginx openssl tls http numpy pandas pytorch
+    tensorflow cuda qt gtk bootstrap tailwind electron pnpm npm yarn bun deno c v
+    """
+)
+ORDINAL = _set("st nd rd th")
+#: What stands behind one of these is where or for what something holds, and not what is said of it.
+SCOPES = _set("in for on with within under during inside per by at when if while via against of")
+#: Before these stands whom or what a statement is about.
+VERBS = _set(
+    """
+    is are was were be been am do does did will would can could must should shall may might has have had use uses used using
+    set sets stay stays keep keeps need needs listens listen runs run lives live goes go switch switches switched switching
+    migrate migrates migrated migrating move moves moved moving change changed replaces replaced drops dropped
+    """
 )
 DIRECTIONS = _set("up down only min max about around")
 #: A `not` behind one of these negates the verb; behind anything else it sets one thing against another.
@@ -307,4 +341,6 @@ WEIGHTY = _set("only may maybe will all or some most")
 COPULAS = _set("is are was were be been am")
 #: Who does this `from` something leaves it.
 MOVES = _set("move moves moved moving switch switches switched switching migrate migrates migrated migrating change changed")
+#: Whatever it was before: this is in its place.
+INSTEAD = _set("instead insteadof infavourof afterall nolonger anymore")
 NO_LONGER = _set("nolonger anymore")
