@@ -16,11 +16,11 @@ from __future__ import annotations
 import errno
 import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from dreamkeep.host import Entry, Stat
+from dreamkeep.host import Entry, Look, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -148,6 +148,14 @@ class FragileHost:
     def entries(self, folder: str) -> list[Entry]:
         return [Entry(name, self.stat(f"{folder}/{name}")) for name in sorted(self.names(folder))]
 
+    def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
+        found = []
+        for path, size, mtime_ns, inode in looks:
+            at = self.stat(f"{folder}/{path}")
+            if at is None or at.mtime_ns != mtime_ns or (inode and (at.size, at.inode) != (size, inode)):
+                found.append(path)
+        return found
+
     def real_path(self, path: str) -> str:
         return path
 
@@ -253,6 +261,11 @@ class FragileHost:
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         return bytes(self._open[handle][0].data[offset : offset + size])
+
+    def read_into(self, handle: int, room: memoryview, offset: int) -> int:
+        data = self.read(handle, len(room), offset)
+        room[: len(data)] = data
+        return len(data)
 
     def write(self, handle: int, data: bytes) -> int:
         node, path = self._open[handle]

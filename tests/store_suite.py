@@ -52,6 +52,24 @@ class StoreSuite:
         assert store.counts() == Counts(1, 1, 2, 10, 0)
         assert store.session("python:none") is None and store.messages("python:none") == []
 
+    def test_how_a_journal_looked_is_told_as_it_was_put_and_whether_that_is_all_there_is(self, store: Store) -> None:
+        """R1: an audit compares thousands of them. Plain is only what ends where its one file ends."""
+        filled(store, "python:a", "hello")
+        whole = Position(MARK.part, MARK.size, 1, "0")
+        plain = place("python:b")._replace(position=whole, looks="", sums="1:7:0badcafe")
+        others = [
+            plain._replace(name="c", looks="000001.jsonl.zst:1:2:3"),
+            plain._replace(name="d", mark=plain.mark._replace(size=plain.mark.size + 1)),
+            plain._replace(name="e", position=plain.position._replace(part=plain.mark.part + 1)),
+        ]
+        with store.writing():
+            for one in (plain, *others):
+                store.put_place(one, None)
+        found = {row[0]: row[1:] for row in store.standings()}
+        assert found[plain.name] == (plain.position.part, "1:7:0badcafe", 1, *plain.mark)
+        assert [found[one.name][2] for one in others] == [0, 0, 0]
+        assert found.keys() == store.places().keys()
+
     def test_memory_is_put_row_by_row_found_by_its_words_and_told_anew(self, store: Store) -> None:
         """D23 D34"""
         quote = {"session": "python:a", "seq": "7.2", "turn": "t1", "quote": "q"}

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 from dreamkeep.errors import Busy, Unsupported
@@ -47,6 +47,11 @@ class Entry(NamedTuple):
     at: Stat | None
 
 
+#: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
+#: there are thousands.
+Look = tuple[str, int, int, int]
+
+
 class Host(Protocol):
     """A handle is a small integer, as the operating system gives it."""
 
@@ -65,6 +70,9 @@ class Host(Protocol):
 
     def entries(self, folder: str) -> list[Entry]:
         """Names with their stats, in the order of names: for looking through many files at once."""
+
+    def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
+        """Of these paths in the folder those that look other now, can't be looked at, or that their owner may not read."""
 
     def make_folder(self, path: str) -> bool:
         """False when it was there already."""
@@ -106,6 +114,9 @@ class Host(Protocol):
     def close(self, handle: int) -> None: ...
 
     def read(self, handle: int, size: int, offset: int) -> bytes: ...
+
+    def read_into(self, handle: int, room: memoryview, offset: int) -> int:
+        """How many bytes came: no more than there is room for, 0 at the end."""
 
     def write(self, handle: int, data: bytes) -> int:
         """How many bytes were taken: may be fewer than given."""
@@ -185,6 +196,24 @@ class RealHost:
         with os.scandir(folder) as found:
             return sorted((Entry(e.name, _entry_stat(e)) for e in found), key=_name)
 
+    def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
+        # Nothing but system calls and comparing: of thousands of files a Stat each would take longer than asking for it.
+        stat, found = os.stat, []
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for path, size, mtime_ns, inode in looks:
+                try:
+                    now = stat(path, dir_fd=at)
+                except OSError:
+                    found.append(path)
+                    continue
+                same = now.st_mtime_ns == mtime_ns and (not inode or (now.st_ino == inode and now.st_size == size))
+                if not same or not now.st_mode & 0o400:
+                    found.append(path)
+        finally:
+            os.close(at)
+        return found
+
     def remove(self, path: str) -> None:
         os.unlink(path)
 
@@ -202,6 +231,9 @@ class RealHost:
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         return os.pread(handle, size, offset)
+
+    def read_into(self, handle: int, room: memoryview, offset: int) -> int:
+        return os.preadv(handle, [room], offset)
 
     def write(self, handle: int, data: bytes) -> int:
         return os.write(handle, data)

@@ -22,6 +22,7 @@ from dreamkeep.journal.reader import Position
 
 _SUM = re.compile("([0-9]+):([0-9]+):([0-9a-f]{8})")
 _BLOCK = 96 << 10  # more is slower: the allocator would get and return it page by page
+_ROOM = 256 << 10
 
 
 class Sum(NamedTuple):
@@ -135,7 +136,12 @@ def _summed(source: BinaryIO, before: Sum, upto: int | None) -> Sum:
     return Sum(size, crc)
 
 
-def same(host: Host, folder: str, part: int, known: Sum, *, whole: bool) -> bool:
+def room() -> memoryview:
+    """To read into, again and again: memory that stays in the processor's cache, and that nobody has to get or return."""
+    return memoryview(bytearray(_ROOM))
+
+
+def same(host: Host, folder: str, part: int, known: Sum, into: memoryview | None = None, *, whole: bool) -> bool:
     """Whether a part's bytes are still those that were summed; `whole`: and nothing was added to them."""
     try:
         handle = host.open_read(f"{folder}/{parts.name(part)}")
@@ -145,26 +151,31 @@ def same(host: Host, folder: str, part: int, known: Sum, *, whole: bool) -> bool
         except FileNotFoundError:
             return False
     try:
-        return _crc(host, handle, known.size) == known.crc and not (whole and host.read(handle, 1, known.size))
+        return _crc(host, handle, known.size, into or room()) == known.crc and not (whole and host.read(handle, 1, known.size))
     finally:
         host.close(handle)
 
 
-def hold(host: Host, folder: str, place: Place, which: Collection[int] | None = None) -> bool:
-    """Whether the bytes of these parts (or all) are still those that were indexed."""
-    sums = parse_sums(place.sums)
-    last = place.position.part
+def hold(
+    host: Host, folder: str, known: str, last: int, into: memoryview | None = None, which: Collection[int] | None = None
+) -> bool:
+    """Whether the bytes of these parts (or all) are still those that were indexed: their sums (`known`) are the same.
+
+    `last`: the part that was read last, to which more may have been added. `into`: a room of one's own, for who asks
+    often.
+    """
+    sums = parse_sums(known)
     chosen = sums if which is None else which
-    return bool(sums) and all(part in sums and same(host, folder, part, sums[part], whole=part != last) for part in chosen)
+    return bool(sums) and all(part in sums and same(host, folder, part, sums[part], into, whole=part != last) for part in chosen)
 
 
-def _crc(host: Host, handle: int, size: int) -> int:
+def _crc(host: Host, handle: int, size: int, into: memoryview) -> int:
     """Of the first `size` bytes; -1 when there are less. As few calls as may be: a deep audit does nothing else for long."""
     at = crc = 0
     while at < size:
-        block = host.read(handle, min(_BLOCK, size - at), at)
-        if not block:
+        count = host.read_into(handle, into[: size - at], at)
+        if not count:
             return -1
-        crc = crc32(block, crc)
-        at += len(block)
+        crc = crc32(into[:count], crc)
+        at += count
     return crc

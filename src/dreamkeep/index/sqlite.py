@@ -14,7 +14,7 @@ import apsw
 
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.event import disarm, encode_body
-from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place
+from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place, Standing
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
@@ -231,6 +231,13 @@ class SqliteStore:
     def place(self, name: str) -> Place | None:
         rows = self._rows("SELECT * FROM places WHERE name = ?", name)
         return _place(rows[0]) if rows else None
+
+    @_understood
+    def standings(self) -> list[Standing]:
+        return self._rows(
+            "SELECT name, part, sums, looks = '' AND mark_part = part AND mark_size = offset,"
+            " mark_part, mark_size, mark_part_mtime, mark_part_inode, mark_folder_mtime FROM places"
+        )
 
     def put_place(self, place: Place, faults: Iterable[Fault] | None) -> None:
         if faults is not None:

@@ -34,6 +34,11 @@ class Place(NamedTuple):
     sums: str = ""
 
 
+#: Of a journal: its name, the part up to which it is indexed, its sums; whether it is plain: one part, indexed to its end, and no
+#: other file beside it; then its Mark. A bare row, because of thousands most are only ever compared.
+Standing = tuple[str, int, str, int, int, int, int, int, int]
+
+
 class Batch(NamedTuple):
     """A stretch of one session's journal as rows, to be stored all or not at all."""
 
@@ -90,6 +95,9 @@ class Store(Protocol):
     def places(self) -> dict[str, Place]: ...
 
     def place(self, name: str) -> Place | None: ...
+
+    def standings(self) -> list[Standing]:
+        """How all journals looked when they were indexed."""
 
     def put(self, batch: Batch) -> None: ...
 

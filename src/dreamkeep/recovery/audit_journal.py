@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Host, lock
+from dreamkeep.host import Host, Look, lock
 from dreamkeep.index import looks
 from dreamkeep.index.rows import Rows, Stored
 from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
-from dreamkeep.journal.places import KEEP, SESSIONS
+from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
 from dreamkeep.journal.settle import read_head, session_of
@@ -81,7 +81,8 @@ class Journals:
         self._store = store
         self._deep = deep
         self._proven = proven
-        self._places = store.places() if store else {}
+        self._standings = store.standings() if store else []
+        self._indexed = {one[0] for one in self._standings}
         self._known: dict[str, list[Seen]] = {}
         for session, seen in store.faults() if store else ():
             self._known.setdefault(session, []).append(seen)
@@ -96,6 +97,9 @@ class Journals:
         #: (path, when it was changed last) of temporary files.
         self.leftovers: list[str] = []
         self.unread: set[str] = set()
+        #: Folders that could not be listed, and what is told of them.
+        self._closed: tuple[str, ...] = ()
+        self._strays: list[Fault] = []
 
     # -- which
 
@@ -104,37 +108,36 @@ class Journals:
         yield from each([KEEP], self._one, self._unreadable)
 
     def sessions(self) -> Iterator[Fault]:
-        yield from each((name for name in self._names() if not self._quiet(name)), self._one, self._unreadable)
+        names = {name for agent in self._listed(SESSIONS) for name in self._listed(agent)}
+        quiet = self._quiet() & names
+        self.checked["journals"] += len(quiet)
+        yield from each(sorted(names - quiet), self._one, self._unreadable)
         yield from self._strays
-        gone = sorted(set(self._places) - self._there - {KEEP})
-        yield from each(gone, self._vanished, self._unreadable)
-
-    def _names(self) -> Iterator[str]:
-        self._there: set[str] = set()
-        self._strays: list[Fault] = []
-        for agent in self._listed(SESSIONS):
-            for name in self._listed(agent):
-                self._there.add(name)
-                yield name
+        gone = self._indexed - names - {KEEP}
+        hidden = {name for name in gone if name.startswith(self._closed)} if self._closed else set()
+        yield from each(sorted(gone - hidden), self._vanished, self._unreadable)
 
     def _listed(self, name: str) -> list[str]:
         try:
-            return [f"{name}/{one}" for one in sorted(self._host.names(f"{self._root}/{name}"))]
+            return [f"{name}/{one}" for one in self._host.names(f"{self._root}/{name}")]
         except FileNotFoundError:
             return []  # nothing was recorded yet, or it is just being deleted
         except OSError as problem:
             self._strays.append(self._unreadable(name, problem.strerror or str(problem)))
-            self._there.update(place for place in self._places if place.startswith(f"{name}/"))
+            self._closed += (f"{name}/",)
             return []
+
+    def _place(self, name: str) -> Place | None:
+        return self._store.place(name) if self._store and name in self._indexed else None
 
     def _unreadable(self, name: str, why: str) -> Fault:
         self.unread.add(name)
-        place = self._places.get(name)
+        place = self._place(name)
         return made("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
 
     def _vanished(self, name: str) -> Iterator[Fault]:
-        place = self._places[name]
-        if place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
+        place = self._place(name)
+        if place is None or place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
             return
         if place.session and Tombstones(self._host, self._root).has(place.session):
             return  # it was deleted after we asked who is
@@ -143,27 +146,26 @@ class Journals:
 
     # -- one
 
-    def _quiet(self, name: str) -> bool:
+    def _quiet(self) -> set[str]:
         """The common case, in one piece because there are thousands: one part, all of it indexed, nothing known against it, and
         it looks as it did. Then there is nothing to tell, and two stats said so (and, when asked, its checksum)."""
-        place = self._places.get(name)
-        if place is None or place.looks or place.session in self._known or place.session in self.dead:
-            return False
-        mark, folder = place.mark, f"{self._root}/{name}"
-        part, size = place.position[:2]
-        if (mark.part, mark.size) != (part, size):
-            return False
+        loud = {folder_of(session) for session in (*self._known, *self.dead) if session}
+        plain = {
+            name: f"{name}/{parts.name(part)}"
+            for name, _, sums, plain, part, *_ in self._standings
+            if plain and name not in loud and (not self._deep or (name, sums) in self._proven)
+        }
         try:
-            at, hot = self._host.stat(folder), self._host.stat(f"{folder}/{parts.name(part)}")
-            if at is None or hot is None or hot[:3] != mark[1:4] or at.mtime_ns != mark.folder_mtime_ns:
-                return False
-            if not hot.mode & OWNER_READS:
-                return False
+            changed = set(self._host.changed(self._root, self._as_they_were(plain)))
         except OSError:
-            return False  # whoever looks closer tells why
-        quiet = not self._deep or (name, place.sums) in self._proven
-        self.checked["journals"] += quiet
-        return quiet
+            return set()  # whoever looks closer tells why
+        return {name for name, path in plain.items() if name not in changed and path not in changed}
+
+    def _as_they_were(self, plain: Mapping[str, str]) -> Iterator[Look]:
+        for name, _, _, _, _, size, mtime_ns, inode, folder_mtime_ns in self._standings:
+            if name in plain:
+                yield plain[name], size, mtime_ns, inode
+                yield name, 0, folder_mtime_ns, 0
 
     def _one(self, name: str) -> Iterator[Fault]:
         self.checked["journals"] += 1
@@ -177,7 +179,7 @@ class Journals:
         yield from self._now(name)
 
     def _now(self, name: str) -> Iterator[Fault]:
-        place = self._places.get(name)
+        place = self._place(name)
         if place and place.session and place.session in self.dead:
             self.buried.append((place.session, name))
         elif place and not self._deep and self._is_as_indexed(name, place):
@@ -265,18 +267,18 @@ class Journals:
         nothing itself: what is not proven here is looked at more closely later."""
         from concurrent.futures import ThreadPoolExecutor
 
-        todo = [place for place in self._places.values() if place.sums and (place.name, place.sums) not in self._proven]
+        todo = [(name, last, sums) for name, last, sums, *_ in self._standings if sums and (name, sums) not in self._proven]
         with ThreadPoolExecutor(_AT_A_TIME) as pool:
             for _ in pool.map(self._prove, (todo[n : n + _AT_ONCE] for n in range(0, len(todo), _AT_ONCE))):
                 pass
         yield from ()
 
-    def _prove(self, places: list[Place]) -> None:
-        for place in places:
-            folder = f"{self._root}/{place.name}"
+    def _prove(self, some: list[tuple[str, int, str]]) -> None:
+        room = looks.room()
+        for name, last, sums in some:
             try:
-                if looks.hold(self._host, folder, place):
-                    self._proven.add((place.name, place.sums))
+                if looks.hold(self._host, f"{self._root}/{name}", sums, last, room):
+                    self._proven.add((name, sums))
             except OSError:
                 continue  # whoever looks closer tells why
 
@@ -285,7 +287,9 @@ class Journals:
         if self._deep or not place.sums:
             return (name, place.sums) in self._proven
         folder = f"{self._root}/{name}"
-        return looks.hold(self._host, folder, place, {*looks.changed_parts(self._host, folder, place), place.position.part})
+        last = place.position.part
+        changed = {*looks.changed_parts(self._host, folder, place), last}
+        return looks.hold(self._host, folder, place.sums, last, which=changed)
 
     def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
         """The index knows of something else than what lies there."""
