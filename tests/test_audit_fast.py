@@ -17,6 +17,8 @@ from dreamkeep.journal import parts
 
 from .faults import FragileHost
 from .test_audit import World
+from .test_audit_sources import LINES, audit, classes, ingest
+from .test_ingest import home_with
 
 HOST = RealHost()
 Change = Callable[[bytes], bytes]
@@ -194,6 +196,33 @@ def test_bytes_that_do_not_fit_into_one_reading_are_all_summed(tmp_path: Path) -
         host.write(handle, b"b")
         host.close(handle)
         assert looks.same(host, folder, 1, known, whole=False) and not looks.same(host, folder, 1, known, whole=True)
+
+
+def test_a_transcript_is_called_well_only_if_it_is_without_any_memory_of_how_it_looked() -> None:
+    with TemporaryDirectory() as folder:
+        root = f"{folder}/keep"
+        home, file = home_with(Path(folder), LINES)
+        ingest(root, home)
+        before, at = file.read_bytes(), file.stat()
+        memory = Path(root, "state/sources.json")
+        remembered = memory.read_bytes()
+
+        @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(change=changes, quietly=st.booleans())
+        def never_weaker(change: Change, quietly: bool) -> None:
+            with file.open("r+b") as out:
+                out.write(change(before))
+                out.truncate()
+            if quietly:
+                os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
+            memory.write_bytes(remembered)
+            shorts = [classes(audit(root, home, deep=True)), *([] if quietly else [classes(audit(root, home))])]
+            memory.unlink()
+            long = classes(audit(root, home))
+            assert all(long == [] for short in shorts if short == [])
+            assert file.read_bytes() != before or shorts[0] == long == []
+
+        never_weaker()
 
 
 def test_a_part_that_somebody_puts_into_a_journal_of_one_is_seen() -> None:

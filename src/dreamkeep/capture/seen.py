@@ -5,7 +5,7 @@ It holds no truth. Lost or wrong, it costs a closer look: every journal knows by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from dreamkeep.host import Host, Stat, make_folders, read_file, replace_file
@@ -47,6 +47,10 @@ class Seen(NamedTuple):
     rewritten: bool | None = None
     odd: int | None = None
     word: str = ""
+
+
+#: Path, size, time, inode, agent, journal, state and word of a source. Bare, because an audit compares thousands.
+Plain = tuple[str, int, int, int, str, str, str, str]
 
 
 class Cache:
@@ -96,6 +100,17 @@ class Cache:
 
     def paths(self) -> Iterable[str]:
         return self._raw
+
+    def plain(self) -> Iterator[Plain]:
+        """Of files that were never rewritten and hold nothing but records: as long as one looks so, there is nothing to tell."""
+        for path, entry in self._raw.items():
+            try:
+                agent, _, look, beside, state, rows, journal, _, rewritten, odd, word = entry
+                if rewritten is False and odd == 0 and rows is None and beside is None and journal:
+                    size, mtime_ns, inode = look
+                    yield path, size, mtime_ns, inode, agent, journal, state, word
+            except (ValueError, TypeError):
+                continue  # not ours, or to be read again whatever it looks like
 
     def get(self, path: str) -> Seen | None:
         try:

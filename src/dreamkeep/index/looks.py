@@ -151,7 +151,7 @@ def same(host: Host, folder: str, part: int, known: Sum, into: memoryview | None
         except FileNotFoundError:
             return False
     try:
-        return _crc(host, handle, known.size, into or room()) == known.crc and not (whole and host.read(handle, 1, known.size))
+        return crc_of(host, handle, known.size, into or room()) == known.crc and not (whole and host.read(handle, 1, known.size))
     finally:
         host.close(handle)
 
@@ -169,7 +169,7 @@ def hold(
     return bool(sums) and all(part in sums and same(host, folder, part, sums[part], into, whole=part != last) for part in chosen)
 
 
-def _crc(host: Host, handle: int, size: int, into: memoryview) -> int:
+def crc_of(host: Host, handle: int, size: int, into: memoryview) -> int:
     """Of the first `size` bytes; -1 when there are less. As few calls as may be: a deep audit does nothing else for long."""
     at = crc = 0
     while at < size:

@@ -40,8 +40,9 @@ _WAIT_S = 2.0
 _PAUSES_S = (0.01, 0.05)
 #: A file may look as it did, and nobody be able to read it any more: only its mode tells.
 OWNER_READS = 0o400
-_AT_A_TIME = 4
-_AT_ONCE = 32
+#: Files are summed so many at a time, in groups of so many.
+AT_A_TIME = 4
+AT_ONCE = 32
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
 
 
@@ -268,8 +269,8 @@ class Journals:
         from concurrent.futures import ThreadPoolExecutor
 
         todo = [(name, last, sums) for name, last, sums, *_ in self._standings if sums and (name, sums) not in self._proven]
-        with ThreadPoolExecutor(_AT_A_TIME) as pool:
-            for _ in pool.map(self._prove, (todo[n : n + _AT_ONCE] for n in range(0, len(todo), _AT_ONCE))):
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            for _ in pool.map(self._prove, (todo[n : n + AT_ONCE] for n in range(0, len(todo), AT_ONCE))):
                 pass
         yield from ()
 
