@@ -203,12 +203,13 @@ def test_of_a_deleted_session_nothing_is_kept_while_it_waits(introduced: bool) -
     assert b"hush" not in words(host) and b"pears" in words(host)
 
 
-def test_another_agents_session_of_the_same_name_as_a_deleted_one_is_kept() -> None:
+@pytest.mark.parametrize("introduction", [{"agentInfo": {"name": "gemini-cli"}}, {}])
+def test_another_agents_session_of_the_same_name_as_a_deleted_one_is_kept(introduction: dict[str, Any]) -> None:
+    """An agent that does not say its name when it is asked is who its command says."""
     host = FragileHost()
     tap = copier(host)
     tap._journals().say("", Kind.SESSION_DELETED, {"session": "claude:gone"})
-    named = ("a", {"id": 1, "result": {"agentInfo": {"name": "gemini-cli"}}})
-    tap.keep(said(("c", {"id": 1, "method": "initialize"}), named))
+    tap.keep(said(("c", {"id": 1, "method": "initialize"}), ("a", {"id": 1, "result": introduction})))
     tap.keep(said(ask(2, "session/prompt", "gone", prompt="pears"), first=3))
     assert b"pears" in words(host)
 

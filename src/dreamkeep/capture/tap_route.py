@@ -173,10 +173,14 @@ class Router:
                 self._busy = self._was_busy
 
     def _introduce(self, info: object) -> None:
-        if isinstance(info, dict) and _text(info.get("name")) and not self.sessions:
+        if self.sessions:
+            return
+        if isinstance(info, dict) and _text(info.get("name")):
             # An agent that has a name of its own has ids of its own, whatever the command is called.
             self._introduced = agent_named(info["name"])
             self.version = _text(info.get("version"))[:100]
+        else:
+            self._introduced = self._introduced or self._by_command  # it had the chance
 
     def _name(self, session: str, cwd: str, *, loaded: bool) -> None:
         known = self._named.pop(session, None) or Session(session)
