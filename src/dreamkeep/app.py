@@ -467,6 +467,22 @@ class Keep(Remembering):
 
         return markdown(data)
 
+    def outward(self, answer: Mapping[str, Any], *, longest: int = 20_000) -> dict[str, Any]:
+        """An answer as it may leave for a model: marked as ours, so that it is never learned again; no text longer than
+        `longest`; and without secrets, unless `recall.redact` says otherwise."""
+        from dreamkeep.memory.outward import outward
+        from dreamkeep.session.ours import MARKED
+
+        return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
+
+    def project_named(self, text: str) -> str:
+        """A project's name, from itself or from the path of a folder in it."""
+        if not text.startswith(("/", "~", ".")):
+            return text
+        from dreamkeep.capture.project import project_of
+
+        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
+
     # -- snapshots
 
     def export(
@@ -761,6 +777,11 @@ def hook(words: Sequence[str], keep: str = "") -> None:
     from dreamkeep.capture import hook
 
     hook.main(list(words), keep)
+
+
+def token(given: str | None) -> str:
+    """What clients over HTTP must show; "" if nothing is said of it."""
+    return settings.token(given, os.environ)
 
 
 def _hook_file() -> str:

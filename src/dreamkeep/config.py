@@ -13,7 +13,7 @@ from dreamkeep.errors import BadConfig, Unsupported
 
 PREFIX = "DREAMKEEP_"
 #: Variables that are not settings of a keep.
-_OTHER_VARIABLES = frozenset(("DREAMKEEP_KEEP", "DREAMKEEP_OFF", "DREAMKEEP_DREAMING"))
+_OTHER_VARIABLES = frozenset(("DREAMKEEP_KEEP", "DREAMKEEP_OFF", "DREAMKEEP_DREAMING", "DREAMKEEP_TOKEN"))
 BACKENDS = ("rules", "openai", "anthropic", "command")
 
 Check = Callable[[Any], Any]
@@ -245,3 +245,8 @@ def _data_folder(environment: Mapping[str, str], platform: str) -> str:
 
 def switched_off(environment: Mapping[str, str]) -> bool:
     return environment.get("DREAMKEEP_OFF", "") not in ("", "0")
+
+
+def token(given: str | None, environment: Mapping[str, str]) -> str:
+    """What clients over HTTP must show: the flag, else DREAMKEEP_TOKEN; "" if there is none."""
+    return environment.get("DREAMKEEP_TOKEN", "") if given is None else given

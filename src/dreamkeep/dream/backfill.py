@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, normal
-from dreamkeep.session.facts import PARTIAL, SUMMARY, SYSTEM
+from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
+from dreamkeep.session.ours import recalled
+from dreamkeep.session.packs import without_packs
 from dreamkeep.session.turns import Turn
 
 LONGEST_TEXT = 600
@@ -204,13 +206,16 @@ def turns_given(turns: Sequence[Turn], messages: Sequence[Message], first: int, 
     if not new:
         return []
     start = max(0, new[0] - _CONTEXT)
+    ours = recalled(messages)
     return [
-        TurnGiven(id, states.get(id, ""), tuple(_said(message) for message in group), known)
+        TurnGiven(id, states.get(id, ""), tuple(_said(message, ours) for message in group), known)
         for n, (id, group, known) in enumerate(split)
         if n >= start and (not known or n < new[0])
     ]
 
 
-def _said(message: Message) -> Said:
+def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> Said:
+    """`ours`: where answers of our own tools stand. That was learned once: it is no evidence."""
     seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
-    return Said(seq, message.role, message.text, message.at, message.tool, message.mark)
+    mark = message.mark or (INJECTED if message[:2] in ours else "")
+    return Said(seq, message.role, without_packs(message.text), message.at, message.tool, mark)

@@ -18,6 +18,8 @@ from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
 from dreamkeep.session.messages import Message, Order, Taken
+from dreamkeep.session.ours import is_our_answer
+from dreamkeep.session.packs import holds_pack, without_packs
 from dreamkeep.session.records import records
 from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
@@ -638,10 +640,12 @@ def _also(bit: int) -> int:
 
 
 def _is_pack(said: f.Said) -> bool:
-    """Our own words, handed in by a hook or a command: never to be learned again. (A user who quotes one said something.)"""
-    if f.PACK not in said.text or said.mark == f.COPIED:
+    """Our own words, handed in by a hook or a tool: never to be learned again. (A user who quotes one said something.)"""
+    if not holds_pack(said.text) or said.mark == f.COPIED:
         return False
-    return said.role == f.SYSTEM or said.text.lstrip().startswith(f.PACK)
+    if said.role == f.TOOL and is_our_answer(said.text):
+        return True
+    return said.role == f.SYSTEM or not without_packs(said.text).strip()
 
 
 def _strongest(heard: int) -> int:

@@ -23,6 +23,10 @@ def main(argv: list[str] | None = None) -> int:
         parser().print_help()
         return 2
     try:
+        if arguments.verb == "mcp":  # a client waits for its greeting: nothing is loaded that it does not need
+            from dreamkeep.surfaces import mcp
+
+            return mcp.run(arguments)
         from dreamkeep.surfaces.cli import verbs
 
         code = verbs.run(arguments)

@@ -227,8 +227,23 @@ def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
     init.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     init.add_argument("--uninstall", action="store_true", help="take back what was installed")
     init.add_argument("--no-mcp", action="store_true", help="hooks only")
-    verb("mcp", "the MCP server, on stdin and stdout: agents start it", "Tools: search, timeline.")
+    _mcp(
+        verb(
+            "mcp",
+            "the MCP server, on stdin and stdout: agents start it; or over HTTP",
+            "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, dream_status, dream_run.",
+        )
+    )
     verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves.")
+
+
+def _mcp(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--http", action="store_true", help="over streamable HTTP, until interrupted; the address is told on stderr"
+    )
+    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; elsewhere than here a token is needed")
+    verb.add_argument("--port", type=int, default=8377, metavar="N", help="8377, or 0 for any that is free")
+    verb.add_argument("--token", metavar="T", help="what clients must show; better in $DREAMKEEP_TOKEN, which `ps` does not show")
 
 
 def _agents(verb: argparse.ArgumentParser) -> None:

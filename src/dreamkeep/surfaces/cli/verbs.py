@@ -21,10 +21,6 @@ def run(arguments: Namespace) -> int:
         return _completion(arguments)
     if arguments.verb == "hook":
         return _hook(arguments)
-    if arguments.verb == "mcp":
-        from dreamkeep.surfaces import mcp
-
-        return mcp.run(arguments.keep)
     with _opened(arguments) as keep:
         if keep is None:
             return untapped(_command(arguments))

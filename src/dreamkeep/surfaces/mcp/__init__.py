@@ -1,0 +1,35 @@
+"""The MCP server: recall for agents, over stdin and stdout or over HTTP.
+
+    stdio.py, streamable.py ─► protocol.py ─► lanes.py ─► calls.py ─► one verb of Keep
+           the wire            what is asked    threads    tools.py: what a model is told of them; arguments.py: are they so
+
+Our own few lines of protocol and not the SDK: clients drop the tools of a server that answers late, and importing the SDK alone
+takes longer than they wait. That they are right is shown with the SDK's own client (tests/test_mcp_sdk.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from dreamkeep.app import Keep
+
+
+def run(arguments: Namespace) -> int:
+    from dreamkeep.surfaces.mcp.calls import Tools
+
+    def open_keep() -> Keep:
+        from dreamkeep.app import Keep
+
+        return Keep.open(arguments.keep)
+
+    tools = Tools(open_keep)
+    if not arguments.http:
+        from dreamkeep.surfaces.mcp import stdio
+
+        return stdio.run(tools)
+    from dreamkeep.surfaces.mcp import streamable
+
+    return streamable.run(tools, arguments)

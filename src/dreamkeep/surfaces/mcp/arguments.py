@@ -1,0 +1,81 @@
+"""Whether arguments are what a tool's schema says. Pure; knows the words of JSON Schema that tools.py uses, and no others.
+
+A model reads what is refused and tries again: so each refusal names the argument, what it should be and what was given. `null`
+stands for "left out", because many clients write it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dreamkeep.errors import BadUsage
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+_WORDS = {"string": "a text", "integer": "a whole number", "boolean": "true or false", "array": "a list", "object": "an object"}
+
+
+def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, with the defaults of what was not. BadUsage says all that is wrong at once."""
+    known = schema["properties"]
+    said = {key: value for key, value in given.items() if value is not None}
+    wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
+    wrong += [f"there is no argument `{_shown(key)}`" for key in said if key not in known]
+    for key, value in said.items():
+        if key in known and (problem := _problem(known[key], value)):
+            wrong.append(f"`{key}` must be {problem}, not {_shown(value)}")
+    if wrong:
+        names = ", ".join(f"{key}{' (required)' if key in schema.get('required', ()) else ''}" for key in known)
+        raise BadUsage("; ".join(wrong), where="arguments", next=f"Arguments are: {names}.")
+    defaults = {key: one["default"] for key, one in known.items() if "default" in one}
+    return {**defaults, **said}
+
+
+def _problem(schema: Mapping[str, Any], value: Any) -> str:
+    """What it must be instead; "" if it is that."""
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else list(schema["type"])
+    if not any(_is(kind, value) for kind in kinds):
+        return " or ".join(_WORDS[kind] for kind in kinds)
+    if "enum" in schema and value not in schema["enum"]:
+        return f"one of {', '.join(schema['enum'])}"
+    if isinstance(value, str):
+        return _of_length(schema, value)
+    if isinstance(value, list):
+        return _of_entries(schema, value)
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not isinstance(value, bool) and low is not None and high is not None and not low <= value <= high:
+        return f"from {low} to {high}"
+    return ""
+
+
+def _is(kind: str, value: Any) -> bool:
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def _of_length(schema: Mapping[str, Any], value: str) -> str:
+    if schema.get("minLength") and not value.strip():
+        return "a text that says something"
+    most = schema.get("maxLength")
+    return f"a text of at most {most} characters" if most is not None and len(value) > most else ""
+
+
+def _of_entries(schema: Mapping[str, Any], value: list[Any]) -> str:
+    if len(value) > schema["maxItems"]:
+        return f"a list of at most {schema['maxItems']}"
+    for entry in value:
+        if problem := _problem(schema["items"], entry):
+            return f"a list in which each is {problem}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and len(value) > 60:
+        return f"a text of {len(value)} characters"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

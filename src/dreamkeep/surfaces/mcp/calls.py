@@ -1,0 +1,236 @@
+"""What the tools do: check the arguments, call one verb of `Keep`, tell a model what came of it.
+
+The keep is opened by the first call: greeting a client must not wait for it, and a keep that can't be opened now may be mended
+before the next call. Every answer goes out through `Keep.outward` (marked, masked, cut). What goes wrong is an answer, too: what,
+where and what to do next. Only a fault of our own is more: it is told on stderr with its trace, and the server goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, Unsupported, cannot_read
+from dreamkeep.surfaces.mcp.arguments import checked
+from dreamkeep.surfaces.mcp.protocol import Call, Outcome, settled, written
+from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
+
+if TYPE_CHECKING:
+    from dreamkeep.app import Keep
+
+    Act = Callable[[Keep, dict[str, Any]], Outcome]
+
+_SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
+_READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
+#: In characters: what a timeline gives at once, whatever was asked for.
+_PAGE = 100_000
+_MANY = 50
+_LONGEST_PACK = 400_000
+
+
+class Tools:
+    """`open_keep` may fail, now and the next time."""
+
+    def __init__(self, open_keep: Callable[[], Keep]) -> None:
+        self._open_keep = open_keep
+        self._opening = threading.Lock()
+        self._keep: Keep | None = None
+
+    def answer(self, call: Call) -> bytes:
+        """What goes out, whatever happens."""
+        try:
+            return written(settled(call, self._outcome(call)).body)
+        except Exception:
+            return written(settled(call, Outcome({}, _fault(call.tool), failed=True)).body)
+
+    def _outcome(self, call: Call) -> Outcome:
+        try:
+            given = checked(_SCHEMAS[call.tool], call.arguments)
+            return _ACTS[call.tool](self._kept(call.tool), given)
+        except DreamkeepError as problem:
+            return Outcome({}, str(problem), failed=True)
+        except OSError as problem:
+            return Outcome({}, str(cannot_read(problem, call.tool)), failed=True)
+
+    def close(self) -> None:
+        with self._opening:
+            if self._keep is not None:
+                self._keep.close()
+                self._keep = None
+
+    def _kept(self, tool: str) -> Keep:
+        with self._opening:
+            if self._keep is None:
+                keep = self._open_keep()
+                keep.warn = _warn
+                self._keep = keep
+            keep = self._keep
+        if (tool in _READING or tool == "dream_run") and not keep.exists():
+            raise NotFound(
+                "there is no keep yet: nothing was captured on this machine",
+                where=keep.root,
+                next="Tell the user to run `dreamkeep init` (captures from now on) or `dreamkeep ingest` (what is there).",
+            )
+        return keep
+
+
+def _warn(line: str) -> None:
+    print(f"dreamkeep: {line}", file=sys.stderr, flush=True)
+
+
+def _fault(tool: str) -> str:
+    import traceback
+
+    _warn(f"a fault of dreamkeep itself, in the tool {tool}:\n{traceback.format_exc()}")
+    kind = type(sys.exception()).__name__
+    return (
+        f"dreamkeep failed in the tool {tool} ({kind}). This is a fault of its own, not of your arguments: go on without it, and"
+        " tell the user; the server's stderr says more."
+    )
+
+
+def _some(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: given[name] for name in names if name in given}
+
+
+# -- reading
+
+
+def _search(keep: Keep, given: dict[str, Any]) -> Outcome:
+    chosen = _some(given, "kinds", "agent", "since", "as_of")
+    if "project" in given:
+        chosen["project"] = keep.project_named(given["project"])
+    if "session" in given:
+        chosen["session"] = keep.resolve(given["session"])
+    hits = keep.search(given["query"], limit=given["limit"], **chosen)
+    return Outcome(keep.outward({"hits": [_hit(hit) for hit in hits]}, longest=SHORT))
+
+
+def _hit(hit: Any) -> dict[str, Any]:
+    shown = dict(hit._asdict())
+    n = shown.pop("n", 0)
+    return {**shown, "seq": f"{hit.seq}.{n}" if n else hit.seq}
+
+
+def _pack(keep: Keep, given: dict[str, Any]) -> Outcome:
+    chosen = _some(given, "query", "task")
+    if "project" in given:
+        chosen["project"] = keep.project_named(given["project"])
+    if not hasattr(keep, "pack"):
+        raise Unsupported("packs are not built yet", where="pack", next='Use `search` with kinds=["note"] instead.')
+    made = keep.outward(keep.pack(budget=given["budget"], **chosen), longest=_LONGEST_PACK)
+    return Outcome(made, made["text"])
+
+
+def _timeline(keep: Keep, given: dict[str, Any]) -> Outcome:
+    if "around" in given and given["offset"]:
+        raise BadUsage("either around or offset", where="arguments", next="Leave one of them out.")
+    shown = keep.show(given["session"])
+    said, limit = shown["messages"], given["limit"]
+    first = _around(said, given["around"], limit) if "around" in given else given["offset"]
+    page = keep.outward({"session": shown["session"], "messages": said[first : first + limit]}, longest=given["max_chars"])
+    page["messages"] = _fitting(page["messages"], given["max_chars"])
+    after = first + len(page["messages"])
+    following = after if after < len(said) and page["messages"] else None
+    return Outcome({**page, "total": len(said), "first": first, "next": following})
+
+
+def _around(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
+    for n, message in enumerate(said):
+        if str(message["seq"]) == str(seq):
+            return max(0, n - limit // 2)
+    raise NotFound(f"there is no message {str(seq)[:40]!r} in it", where="around", next="Give the seq of a hit, or no `around`.")
+
+
+def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any]]:
+    """As many as one answer can hold; at least one. A call's input that is long all together is cut as a text is."""
+    found: list[dict[str, Any]] = []
+    room = _PAGE
+    for message in messages:
+        tool = message.get("tool")
+        if tool and len(text := json.dumps(tool.get("input"), ensure_ascii=False)) > longest:
+            message = {**message, "tool": {**tool, "input": f"{text[:longest]}… [{len(text) - longest} characters more]"}}
+        room -= len(json.dumps(message, ensure_ascii=False))
+        if room < 0 and found:
+            break
+        found.append(message)
+    return found
+
+
+def _why(keep: Keep, given: dict[str, Any]) -> Outcome:
+    found = keep.dream_why(given["note"])
+    note = {**found["note"], "evidence": found["note"]["evidence"][:_MANY]}
+    some = {"note": note, "insights": found["insights"][:_MANY], "history": found["history"][-_MANY:]}
+    more = max(len(found["insights"]), len(found["history"]), len(found["note"]["evidence"])) > _MANY
+    return Outcome(keep.outward({**some, **({"cut": f"of each list at most {_MANY} are shown"} if more else {})}, longest=SHORT))
+
+
+def _status(keep: Keep, given: dict[str, Any]) -> Outcome:
+    found = keep.dream_status()
+    counts = Counter(one["eligibility"] for one in found["sessions"])
+    waiting = sorted(found["sessions"], key=lambda one: (one["eligibility"] == "already_consolidated", not one["failure_reason"]))
+    told = {key: found[key] for key in ("trigger", "running", "last_successful_run_at")}
+    report = found["last_report"]
+    if report:
+        told["last_report"] = _brief(report, given["limit"])
+    return Outcome(keep.outward({**told, "counts": dict(counts), "sessions": waiting[: given["limit"]]}, longest=SHORT))
+
+
+def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    return {**report, "sessions": list(report.get("sessions", ()))[:limit], "pages": list(report.get("pages", ()))[:limit]}
+
+
+# -- writing
+
+
+def _note_add(keep: Keep, given: dict[str, Any]) -> Outcome:
+    project = keep.project_named(given["project"]) if "project" in given else ""
+    return _noted(keep, keep.note_add(given["text"], kind=given["kind"], project=project))
+
+
+def _note_pin(keep: Keep, given: dict[str, Any]) -> Outcome:
+    return _noted(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin"))
+
+
+def _note_retract(keep: Keep, given: dict[str, Any]) -> Outcome:
+    return _noted(keep, keep.note_change(given["note"], "retract", reason=given.get("reason", "")))
+
+
+def _noted(keep: Keep, note: dict[str, Any]) -> Outcome:
+    return Outcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}}, longest=SHORT))
+
+
+def _insight_add(keep: Keep, given: dict[str, Any]) -> Outcome:
+    chosen = _some(given, "session", "quote", "task")
+    if "project" in given:
+        chosen["project"] = keep.project_named(given["project"])
+    made = keep.add_insight(given["type"], given["text"], author=given["author"], **chosen)
+    return Outcome(keep.outward(made, longest=SHORT))
+
+
+def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
+    chosen = given.get("sessions", ())
+    made = keep.dream(sessions=chosen, limit=given["limit"], dry_run=given["dry_run"])
+    if made["lock"] == "busy":
+        raise Busy(
+            f"another dream runs; {made['waiting']} sessions wait", where="dream_run", next="See `dream_status` in a while."
+        )
+    return Outcome(keep.outward(_brief(made, _MANY), longest=SHORT))
+
+
+_ACTS: Mapping[str, Act] = {
+    "search": _search,
+    "pack": _pack,
+    "timeline": _timeline,
+    "note_add": _note_add,
+    "note_pin": _note_pin,
+    "note_retract": _note_retract,
+    "why": _why,
+    "insight_add": _insight_add,
+    "dream_status": _status,
+    "dream_run": _dream_run,
+}

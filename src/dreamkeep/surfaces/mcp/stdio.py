@@ -1,0 +1,133 @@
+"""MCP over stdin and stdout: one message a line. Ends when the client closes our stdin.
+
+Nothing but the protocol may be on the wire: whoever else in this process (or a child of it) prints or reads gets stderr and
+nothing. What was asked before the end is still answered, for a while; a dream that takes longer is left as a crash would leave
+it, which loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from dreamkeep.surfaces.mcp import protocol
+from dreamkeep.surfaces.mcp.calls import Tools
+from dreamkeep.surfaces.mcp.lanes import Lanes
+from dreamkeep.surfaces.mcp.protocol import Call, Cancel, Reply, Talk
+
+LARGEST = 16 << 20
+_LAST_WORDS_S = 5.0
+
+
+def run(tools: Tools) -> int:
+    wire_in, wire_out = _private(0, os.O_RDONLY), _private(1, os.O_WRONLY)
+    with os.fdopen(wire_in, "rb") as lines:
+        done = serve(tools, lines.readline, lambda data: _write(wire_out, data))
+    if not done:
+        sys.stderr.flush()
+        os._exit(0)  # a thread that is at work would keep the process, or be torn out of the middle of the database's code
+    tools.close()
+    return 0
+
+
+def _private(number: int, way: int) -> int:
+    """The wire, out of reach of `print` and of children; in its place stderr (if there is one), or nothing to read."""
+    wire = os.dup(number)
+    nothing = os.open(os.devnull, way)
+    try:
+        os.dup2(2 if way == os.O_WRONLY else nothing, number)
+    except OSError:
+        os.dup2(nothing, number)
+    os.close(nothing)
+    return wire
+
+
+def _write(wire: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(wire, data) :]
+
+
+def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes], None]) -> bool:
+    """Until there is nothing more to read. Whether all that was asked is answered."""
+    talk, lanes, out = Talk(), Lanes(tools.answer), _Out(write)
+    while line := readline(LARGEST):
+        if len(line) == LARGEST and not line.endswith(b"\n"):
+            while line and not line.endswith(b"\n"):
+                line = readline(LARGEST)
+            out.say(protocol.failed(None, protocol.NO_REQUEST, f"a message is of at most {LARGEST >> 20} MiB"))
+        elif line.strip():
+            _take(line, talk, lanes, out)
+    return lanes.done(_LAST_WORDS_S)
+
+
+def _take(line: bytes, talk: Talk, lanes: Lanes, out: _Out) -> None:
+    message = protocol.parsed(line)
+    if isinstance(message, Reply):
+        out.say(message)
+        return
+    several = protocol.batch(message, talk)
+    if isinstance(several, Reply):
+        out.say(several)
+        return
+    if several is None:
+        _step(message, talk, lanes, out.line)
+        return
+    together = _Together(len(several), out.line)
+    for one in several:
+        _step(one, talk, lanes, together.add)
+
+
+def _step(message: object, talk: Talk, lanes: Lanes, tell: Callable[[bytes | None], None]) -> None:
+    match protocol.take(message, talk):
+        case Call() as call:
+            lanes.put(call, tell)
+        case Cancel(id):
+            lanes.cancel(id)
+            tell(None)
+        case Reply(body):
+            tell(protocol.written(body))
+        case None:
+            tell(None)
+
+
+class _Out:
+    """Lines, whole, whichever thread says them. A client that does not listen any more is not talked to."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._alone = threading.Lock()
+        self._closed = False
+
+    def say(self, reply: Reply) -> None:
+        self.line(protocol.written(reply.body))
+
+    def line(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        with self._alone:
+            if self._closed:
+                return
+            try:
+                self._write(data + b"\n")
+            except OSError:
+                self._closed = True
+
+
+class _Together:
+    """The answers of a batch go out as one, when the last of them is there."""
+
+    def __init__(self, expected: int, tell: Callable[[bytes | None], None]) -> None:
+        self._expected = expected
+        self._tell = tell
+        self._alone = threading.Lock()
+        self._answers: list[bytes] = []
+
+    def add(self, data: bytes | None) -> None:
+        with self._alone:
+            self._expected -= 1
+            if data is not None:
+                self._answers.append(data)
+            if self._expected == 0:
+                self._tell(b"[" + b",".join(self._answers) + b"]" if self._answers else None)

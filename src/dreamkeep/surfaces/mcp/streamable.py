@@ -1,0 +1,454 @@
+"""MCP over streamable HTTP: one address, `/mcp`. Every answer is one JSON document; there are no streams.
+
+    POST     a message (or, up to 2025-03-26, a batch): 200 with the answer, 202 if there is nothing to say
+    DELETE   ends a session                             204, 404 if there is none
+    GET      405: we never speak first, and the specification allows to say so
+
+Up to 2025-11-25 `initialize` gives a session id, which every later message names (400 without, 404 with one we do not know: the
+client then begins anew). 2026-07-28 knows no sessions: each request says its version, in the body and in headers that must agree.
+
+A web page must not reach us through its visitor's browser: `Host` must name this machine (unless we listen elsewhere, and then a
+token is needed), and `Origin`, if there is one, too. Bodies, connections and sessions are bounded.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import select
+import signal
+import socket
+import sys
+import threading
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from dreamkeep.errors import BadUsage, Failed
+from dreamkeep.surfaces.mcp import protocol
+from dreamkeep.surfaces.mcp.calls import Tools
+from dreamkeep.surfaces.mcp.lanes import Lanes
+from dreamkeep.surfaces.mcp.protocol import NAMED, VERSION_KEY, VERSIONS, Call, Cancel, Reply, Talk
+
+PATH = "/mcp"
+LARGEST = 4 << 20
+_SHORTEST_TOKEN = 16
+_SESSIONS = 1_000
+_CONNECTIONS = 256
+_IDLE_S = 60
+_LAST_WORDS_S = 10.0
+_LOOK_S = 1.0
+#: How an error of the protocol is told by HTTP in 2026-07-28. Before, it is an answer like any other.
+_STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32020, -32022), 400)}
+
+
+def run(tools: Tools, arguments: Namespace) -> int:
+    """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
+    from dreamkeep.app import token
+
+    service = Service(tools, token(arguments.token), arguments.host)
+    server = _listening(service, arguments.host, arguments.port)
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: over.set())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    _tell(server, arguments)
+    over.wait()
+    server.shutdown()
+    if service.quiet(_LAST_WORDS_S):
+        tools.close()
+    return 0
+
+
+def _tell(server: ThreadingHTTPServer, arguments: Namespace) -> None:
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    url = f"http://{host}:{server.server_address[1]}{PATH}"
+    print(f"dreamkeep: MCP at {url} until interrupted (Ctrl-C).", file=sys.stderr, flush=True)
+    if arguments.json:
+        print(json.dumps({"url": url}), flush=True)
+
+
+def _listening(service: Service, host: str, port: int) -> _Server:
+    if not service.local and len(service.token) < _SHORTEST_TOKEN:
+        raise BadUsage(
+            f"others can reach {host}: that needs a token of at least {_SHORTEST_TOKEN} characters",
+            where="--host",
+            next="Set DREAMKEEP_TOKEN (for instance to what `openssl rand -hex 32` prints), or listen on 127.0.0.1.",
+        )
+    if not 0 <= port <= 65_535:
+        raise BadUsage(f"there is no port {port}", where="--port", next="Give a number from 0 to 65535.")
+    try:
+        return _Server(service, host, port)
+    except OSError as problem:
+        raise Failed(
+            f"can't listen there ({problem.strerror or problem})", where=f"{host}:{port}", next="Choose another --host or --port."
+        ) from problem
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, service: Service, host: str, port: int) -> None:
+        self.service = service
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._room = threading.BoundedSemaphore(_CONNECTIONS)
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a client that went away is nobody's fault
+            super().handle_error(request, client_address)
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = {}  # noqa: RUF012  # never changed
+
+
+class _No(Exception):
+    """Refused before it is looked at what is asked."""
+
+    def __init__(self, status: int, what: str, code: int = protocol.NO_REQUEST, data: Any = None, **headers: str) -> None:
+        super().__init__(what)
+        body = protocol.written(protocol.failed(None, code, what, data).body)
+        self.answer = Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+# -- who may ask
+
+
+def is_local(name: str) -> bool:
+    """Whether a host's name, as it stands in an address, is this machine for itself."""
+    import ipaddress
+
+    name = name.lower().rstrip(".").removeprefix("[").removesuffix("]")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def name_in(authority: str) -> str:
+    """`localhost` of `localhost:8377`; `[::1]` of `[::1]:8377`."""
+    return (
+        authority[: authority.index("]") + 1] if authority.startswith("[") and "]" in authority else authority.partition(":")[0]
+    )
+
+
+class Service:
+    """What is asked of us and by whom, whatever the connection. `host`: where we listen."""
+
+    def __init__(self, tools: Tools, token: str, host: str) -> None:
+        self.token = token
+        self.local = is_local(host)
+        self._lanes = Lanes(tools.answer)
+        self._sessions: OrderedDict[str, Talk] = OrderedDict()
+        self._changed = threading.Condition()
+        self._working = 0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with self._changed:
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def quiet(self, wait_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._working, wait_s)
+
+    def admit(self, asked: _Handler) -> None:
+        hosts, origin = asked.headers.get_all("Host") or [], asked.headers.get("Origin")
+        if len(hosts) != 1 or (self.local and not is_local(name_in(hosts[0].strip()))):
+            raise _No(421, "the Host header must name this machine")
+        if origin is not None and not self._is_own(origin.strip(), name_in(hosts[0].strip())):
+            raise _No(403, "web pages of other places may not ask here")
+        if self.token:
+            word = f"Bearer {self.token}".encode()
+            if not hmac.compare_digest((asked.headers.get("Authorization") or "").strip().encode("utf-8", "replace"), word):
+                raise _No(401, "the token is missing or wrong", WWW_Authenticate='Bearer realm="dreamkeep"')
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        name = name_in(origin.partition("://")[2])
+        return is_local(name) if self.local else bool(name) and name.lower() == host.lower()
+
+    # -- what is asked
+
+    def post(self, asked: _Handler, body: bytes) -> Answer:
+        message = protocol.parsed(body)
+        if isinstance(message, Reply):
+            return _answer(message, 400)
+        version = asked.headers.get("MCP-Protocol-Version")
+        if version is not None and version not in VERSIONS:
+            data = {"supported": list(VERSIONS), "requested": version[:100]}
+            raise _No(400, "this version of the protocol is not known", protocol.NO_SUCH_VERSION, data)
+        method = message.get("method") if isinstance(message, dict) else None
+        if protocol.names_version(message) or version in NAMED or method == "server/discover":
+            return self._alone(asked, message)
+        if method == "initialize":
+            return self._greeted(message)
+        id, talk = self._session(asked)
+        return self._in_session(message, id, talk)
+
+    def _alone(self, asked: _Handler, message: Any) -> Answer:
+        """2026-07-28: nothing was before, nothing comes after."""
+        if not isinstance(message, dict):
+            raise _No(400, "one request or notification at a time")
+        if "id" not in message:
+            return Answer(202)  # to cancel is to close the connection; there is nothing else to notify of
+        if differing := _differing(asked, message):
+            return _answer(protocol.failed(message.get("id"), protocol.HEADERS_DIFFER, differing), 400)
+        step = protocol.take(message, Talk())
+        if isinstance(step, Call) and not step.named:
+            lacks = f"params._meta must name its version ({VERSION_KEY}), as the header does"
+            return _answer(protocol.failed(step.id, protocol.BAD_PARAMS, lacks), 400)
+        if isinstance(step, Call):
+            return Answer(200, self._called(step, f"alone {secrets.token_hex(8)}", asked) or b"")
+        return _answer(step, _STATUS.get(step.code, 200)) if isinstance(step, Reply) else Answer(202)
+
+    def _greeted(self, message: Any) -> Answer:
+        talk = Talk()
+        step = protocol.take(message, talk)
+        if not isinstance(step, Reply) or step.code:
+            return _answer(step, 400) if isinstance(step, Reply) else Answer(202)
+        id = secrets.token_hex(16)
+        with self._changed:
+            self._sessions[id] = talk
+            if len(self._sessions) > _SESSIONS:
+                self._sessions.popitem(last=False)  # the one that was quiet for longest; its client will greet us again
+        return Answer(200, protocol.written(step.body), {"Mcp-Session-Id": id})
+
+    def _session(self, asked: _Handler) -> tuple[str, Talk]:
+        id = (asked.headers.get("Mcp-Session-Id") or "").strip()
+        if not id:
+            raise _No(400, "which session? Greet us with `initialize`, then send Mcp-Session-Id")
+        with self._changed:
+            if id not in self._sessions:
+                raise _No(404, "there is no such session any more: greet us again with `initialize`")
+            self._sessions.move_to_end(id)
+            return id, self._sessions[id]
+
+    def end(self, asked: _Handler) -> Answer:
+        id, _ = self._session(asked)
+        with self._changed:
+            self._sessions.pop(id, None)
+        return Answer(204)
+
+    def _in_session(self, message: Any, id: str, talk: Talk) -> Answer:
+        several = protocol.batch(message, talk)
+        if isinstance(several, Reply):
+            return _answer(several, 400)
+        answers = [self._step(one, id, talk) for one in (several or [message])]
+        told = [answer for one in answers if (answer := one.wait()) is not None]
+        if not told:
+            return Answer(202)
+        return Answer(200, told[0] if several is None else b"[" + b",".join(told) + b"]")
+
+    def _step(self, message: Any, id: str, talk: Talk) -> _Coming:
+        coming = _Coming()
+        match protocol.take(message, talk):
+            case Call() as call:
+                self._lanes.put(call, coming.tell, id)
+            case Cancel(other):
+                self._lanes.cancel(other, id)
+                coming.tell(None)
+            case Reply(body):
+                coming.tell(protocol.written(body))
+            case None:
+                coming.tell(None)
+        return coming
+
+    def _called(self, call: Call, whose: str, asked: _Handler) -> bytes | None:
+        coming = _Coming()
+        self._lanes.put(call, coming.tell, whose)
+        while not coming.there(_LOOK_S):
+            if asked.is_gone():
+                self._lanes.cancel(call.id, whose)
+                return None
+        return coming.wait()
+
+
+class _Coming:
+    """An answer that another thread gives."""
+
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._answer: bytes | None = None
+
+    def tell(self, answer: bytes | None) -> None:
+        self._answer = answer
+        self._there.set()
+
+    def there(self, wait_s: float) -> bool:
+        return self._there.wait(wait_s)
+
+    def wait(self) -> bytes | None:
+        self._there.wait()
+        return self._answer
+
+
+def _answer(reply: Reply, status: int) -> Answer:
+    return Answer(status, protocol.written(reply.body))
+
+
+def _differing(asked: _Handler, message: dict[str, Any]) -> str:
+    """In what headers and body differ; "" if they agree."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    wanted = {
+        "MCP-Protocol-Version": meta.get(VERSION_KEY) if isinstance(meta, dict) else None,
+        "Mcp-Method": message.get("method"),
+    }
+    if message.get("method") == "tools/call" and isinstance(params.get("name"), str):
+        wanted["Mcp-Name"] = params["name"]
+    for name, value in wanted.items():
+        given = asked.headers.get_all(name) or []
+        if value is None and name == "MCP-Protocol-Version" and given:
+            continue  # the body lacks it: that is told as what it is
+        if len(given) != 1 or _decoded(given[0].strip()) != value:
+            return f"the header {name} must be there once and say what the body says"
+    return ""
+
+
+def _decoded(value: str) -> str | None:
+    """A header's value that could not stand there as it is comes as `=?base64?…?=`."""
+    if not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    import base64
+    import binascii
+
+    try:
+        return base64.b64decode(value[9:-2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+# -- the connection
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "dreamkeep"
+    sys_version = ""
+    timeout = _IDLE_S
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        self._do(self._posted)
+
+    def do_DELETE(self) -> None:
+        self._do(self.server.service.end)
+
+    def do_GET(self) -> None:
+        self._do(self._no_stream)
+
+    do_HEAD = do_PUT = do_PATCH = do_OPTIONS = do_GET
+
+    def _do(self, act: Any) -> None:
+        with self.server.service.working():
+            try:
+                if self.path.partition("?")[0].rstrip("/") != PATH:
+                    raise _No(404, f"there is nothing here; MCP is at {PATH}")
+                self.server.service.admit(self)
+                answer = act(self)
+            except _No as no:
+                self.close_connection = True  # the body was perhaps not read: what follows on this connection can't be told
+                answer = no.answer
+            self._send(answer)
+
+    def _posted(self, asked: _Handler) -> Answer:
+        kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise _No(415, "the Content-Type must be application/json")
+        if not _accepts_json(self.headers.get("Accept")):
+            raise _No(406, "the answer is application/json: accept that")
+        return self.server.service.post(self, self._body())
+
+    def _no_stream(self, asked: _Handler) -> Answer:
+        raise _No(405, "only POST and DELETE: there is no stream to listen to", Allow="POST, DELETE")
+
+    def _body(self) -> bytes:
+        if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
+            return self._chunks()
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            raise _No(411, "how long is it? Content-Length is missing")
+        if len(length) > 12 or int(length) > LARGEST:
+            raise _No(413, f"a message is of at most {LARGEST >> 20} MiB")
+        data = self.rfile.read(int(length))
+        if len(data) < int(length):
+            raise _No(400, "the message ended before its end")
+        return data
+
+    def _chunks(self) -> bytes:
+        found = bytearray()
+        while True:
+            head = self.rfile.readline(100).partition(b";")[0].strip()
+            try:
+                size = int(head, 16)
+            except ValueError:
+                raise _No(400, "a chunk begins with its length") from None
+            if size < 0 or len(found) + size > LARGEST:
+                raise _No(413, f"a message is of at most {LARGEST >> 20} MiB")
+            found += self.rfile.read(size)
+            line = self.rfile.readline(1000)  # behind a chunk; behind the last one what is called trailers, which nobody needs
+            while not size and line.strip():
+                line = self.rfile.readline(1000)
+            if not size:
+                return bytes(found)
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.body:
+            self.send_header("Content-Type", "application/json")
+        if answer.status != 204:
+            self.send_header("Content-Length", str(len(answer.body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def is_gone(self) -> bool:
+        """Whether the client closed the connection."""
+        try:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: what is asked may be private."""
+
+
+def _accepts_json(header: str | None) -> bool:
+    kinds = {one.partition(";")[0].strip().lower() for one in (header or "*/*").split(",")}
+    return bool(kinds & {"application/json", "application/*", "*/*"})
