@@ -197,7 +197,8 @@ class Remembering:
             return []
 
     def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
-        from dreamkeep.dream.publish import located, place
+        from dreamkeep.dream.publish import place
+        from dreamkeep.memory.page import located
 
         target = self.config["page.target"]
         known = {(str(one["project"]), located(self.root, str(one["path"]))) for one in memory.pages.values()}
@@ -229,8 +230,8 @@ class Remembering:
         """Whether a page is not as it was published, or not of what is remembered now: by digests, for mostly nothing is."""
         from hashlib import sha256
 
-        from dreamkeep.dream.publish import located
         from dreamkeep.host import read_file
+        from dreamkeep.memory.page import located
 
         memory = self._memory()
         pages = memory.pages.values()

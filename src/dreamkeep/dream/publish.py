@@ -26,9 +26,8 @@ from dreamkeep.host import Host, lock, make_folders, publish_file, read_file
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.memory import Memory
-from dreamkeep.memory.page import Budget, Edit
+from dreamkeep.memory.page import FOLDER, Budget, Edit, hand_edits, in_keep
 
-FOLDER = "pages"
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
 _TRIES = 5
@@ -51,18 +50,6 @@ def place(root: str, project: str, name: str) -> str:
     words = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in project.rstrip("/").rpartition("/")[2])
     slug = words.strip("._")[:40] or "all"
     return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
-
-
-def located(root: str, name: str) -> str | None:
-    """Where a page lies that is named so in the journal; None where that is no name of ours."""
-    if os.path.isabs(name):
-        return None if _in_keep(root, name) else name
-    inside = name.startswith(f"{FOLDER}/") and os.path.normpath(name) == name and "\0" not in name
-    return f"{root}/{name}" if inside else None
-
-
-def _in_keep(root: str, path: str) -> bool:
-    return path.startswith(f"{root}/{FOLDER}/")
 
 
 @contextmanager
@@ -104,7 +91,7 @@ class Publishing:
         found = page.parse(text)
         if found.problem:
             return Published(project, path, problem=found.problem)
-        if found.region is None and not asked and not _in_keep(self._root, path):
+        if found.region is None and not asked and not in_keep(self._root, path):
             return Published(project, path)
         edits = self._take_edits(project, path, found.region)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
@@ -136,7 +123,7 @@ class Publishing:
                 self._host.remove(f"{folder}/{other}")
 
     def _named(self, path: str) -> str:
-        return path[len(self._root) + 1 :] if _in_keep(self._root, path) else path
+        return path[len(self._root) + 1 :] if in_keep(self._root, path) else path
 
     def _key(self, project: str, path: str) -> str:
         return f"{project}\0{self._named(path)}"
@@ -211,17 +198,6 @@ class Publishing:
 
     def _event(self, kind: str, body: Mapping[str, Any]) -> Event:
         return Event(self._ids.new(), kind, rfc3339(self._host.now()), body)
-
-
-def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
-    """Against what was published last; or, where a crash came between saying and doing, the one before if it is nearer."""
-    plain = region.replace("\r\n", "\n")
-    versions = [str(last.get("region", ""))]
-    if not last.get("written") and last.get("before"):
-        versions.append(str(last["before"]))
-    if plain in versions:
-        return []
-    return min((page.edits(version, plain) for version in versions), key=len)
 
 
 def path_of(project: str) -> str:

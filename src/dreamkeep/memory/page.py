@@ -14,12 +14,13 @@ Inside the region a changed line, a deleted line and a new line are statements b
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
 from dreamkeep.memory import alike
@@ -29,6 +30,9 @@ from dreamkeep.memory.score import newest_of, score
 
 BEGIN = "<!-- dreamkeep:begin v1: notes kept by dreamkeep; change, delete or add lines here, and your word counts -->"
 END = "<!-- dreamkeep:end -->"
+
+#: Where in a keep its pages lie.
+FOLDER = "pages"
 
 _HEADINGS = {
     i.CONSTRAINT: "Constraints",
@@ -296,7 +300,30 @@ def _gap(text: str) -> str:
     return _line_end(text) * (1 if text.endswith("\n") else 2)
 
 
+def located(root: str, name: str) -> str | None:
+    """Where a page lies that is named so in the journal; None where that is no name of ours."""
+    if os.path.isabs(name):
+        return None if in_keep(root, name) else name
+    inside = name.startswith(f"{FOLDER}/") and os.path.normpath(name) == name and "\0" not in name
+    return f"{root}/{name}" if inside else None
+
+
+def in_keep(root: str, path: str) -> bool:
+    return path.startswith(f"{root}/{FOLDER}/")
+
+
 # -- what a user did inside
+
+
+def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
+    """Against what was published last; or, where a crash came between saying and doing, the one before if it is nearer."""
+    plain = region.replace("\r\n", "\n")
+    versions = [str(last.get("region", ""))]
+    if not last.get("written") and last.get("before"):
+        versions.append(str(last["before"]))
+    if plain in versions:
+        return []
+    return min((edits(version, plain) for version in versions), key=len)
 
 
 class _Line(NamedTuple):
