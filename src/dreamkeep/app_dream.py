@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, DreamkeepError, NotDurable, NotFound, from_os
 from dreamkeep.event import Ids, rfc3339
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Remembering:
 
         def _look(self, act: Callable[[Store], T]) -> T: ...
 
+        def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T: ...
+
         def _journals(self) -> Journals: ...
 
         def _alive(self, owner: str) -> bool: ...
@@ -53,6 +55,8 @@ class Remembering:
         def is_off(self) -> bool: ...
 
         def compress(self, *, everything: bool = False) -> int: ...
+
+        def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
 
     # -- dreams
 
@@ -146,7 +150,14 @@ class Remembering:
             erase_in_keep(self._host, self.root, self._journals(), session, ())
             self._forget(folder_of(session))
 
-        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget)
+        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget, None if look else self._glance)
+
+    def _glance(self, act: Callable[[Store], T]) -> T:
+        """Ask the index as it is, without following the journal: for who knows that what he asks for is there."""
+        try:
+            return self._with_index(act, follow=False)
+        except (NotDurable, OSError):
+            return self._ask(act)
 
     def _dry(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""
@@ -195,6 +206,8 @@ class Remembering:
         except (DreamkeepError, OSError) as problem:
             self.warn(f"The pages can't be written now; the next dream does: {problem}")
             return []
+        finally:
+            self.render_packs()  # whoever comes here changed what is remembered
 
     def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
         from dreamkeep.dream.publish import place

@@ -28,7 +28,7 @@ from dreamkeep.memory.form import Form, Term, form
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
-from dreamkeep.memory.score import days_between, moment, newest_of
+from dreamkeep.memory.score import days_between, moment
 
 ACTIVE, SUPERSEDED, ABSORBED, RETRACTED = "active", "superseded", "absorbed", "retracted"
 CLOSED, EXPIRED, BARRED, SILENT = "closed", "expired", "barred", "silent"
@@ -82,14 +82,14 @@ class Consolidating:
 def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:
     """Active notes that would be gone, and not just be said by another note, nor done, nor never confirmed."""
     decisions = list(decisions)
-    texts = {id: one.text for id, one in memory.notes.items()}
-    texts.update({body["id"]: body["text"] for kind, body in decisions if kind == Kind.NOTE_ADDED})
+    texts = {str(body["id"]): str(body["text"]) for kind, body in decisions if kind == Kind.NOTE_ADDED}
     gone = []
     for kind, body in decisions:
         was = memory.notes.get(body["id"])
         if was is None or was.state != note.ACTIVE or kind not in (Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED):
             continue
-        by = texts.get(body.get("by", ""), "")
+        by = str(body.get("by", ""))
+        by = texts.get(by) or (memory.notes[by].text if by in memory.notes else "")
         if not (alike.same(by, was.text) or alike.fuller(by, was.text)):
             gone.append(was.id)
     return gone
@@ -108,7 +108,7 @@ class _Planning:
     def __init__(self, shelf: Shelf, now: str, run: str) -> None:
         self._shelf = shelf
         self._run = run
-        self._newest = newest_of((one.said_at for one in shelf.insights()), now)
+        self._newest = shelf.waiting.newest(now)
         self._fates: dict[Fact, Fate] = {}
         self._bare: dict[Fact, Fate] = {}
         self._against: dict[Fact, list[tuple[Fact, str]]] = {}
@@ -158,7 +158,12 @@ class _Planning:
                 yield other
 
     def _overdue(self) -> Iterable[Insight]:
-        return [one for one in self._shelf.insights() if one.state == i.SUGGESTED and self._stale(one)]
+        newest = moment(self._newest)
+        if newest is None:
+            return []
+        # A little later than exactly: `_stale` decides.
+        late = self._shelf.waiting.late(newest - (EXPIRE_DAYS - 1) * 86_400, self._shelf.known)
+        return [one for one in late if self._stale(one)]
 
     def _stale(self, one: Insight) -> bool:
         return one.author != i.USER and days_between(one.said_at, self._newest) > EXPIRE_DAYS

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from heapq import nlargest
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,6 +24,8 @@ from dreamkeep.dream.given import Answer, Backend, Given, TaskGiven, TurnGiven, 
 from dreamkeep.errors import DreamkeepError, OverBudget
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory.insight import Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
 from dreamkeep.memory.memory import DREAMED, RUNS, Memory
@@ -104,9 +107,12 @@ class Dreaming:
         ask: Ask[Any],
         settings: Settings,
         forget: Callable[[str], object] = lambda session: None,
+        glance: Ask[Any] | None = None,
     ) -> None:
-        """`forget`: takes out of the keep's own journal what was learned in a session that is deleted."""
+        """`forget`: takes out of the keep's own journal what was learned in a session that is deleted. `glance`: as `ask`, but of
+        the index as it is: cheap, however many sessions there are."""
         self.forget = forget
+        self._glance = glance or ask
         self._host = host
         self._root = root
         self._append = append
@@ -193,8 +199,8 @@ class Dreaming:
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             made = parts if isinstance(parts, Parts) else parts()
-            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name, self.forget)
-            return run.all(scope)
+            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
+            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance)
 
     def preview(
         self,
@@ -216,6 +222,18 @@ class Dreaming:
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
 
 
+class Deletions:
+    """Which sessions are deleted while we read. After a look at the index, only what is new in the keep's own journal is read."""
+
+    def __init__(self, host: Host, root: str, ask: Ask[Any], forget: Callable[[str], object]) -> None:
+        at, dead = ask(lambda store: (store.place(KEEP), set(store.tombstones())))
+        self._tombs = Tombstones(host, root, at.position if at else None, dead)
+        self.forget = forget
+
+    def has(self, session: str) -> bool:
+        return self._tombs.has(session)
+
+
 class _Run:
     """Under the lock."""
 
@@ -228,10 +246,10 @@ class _Run:
         settings: Settings,
         parts: Parts,
         name: str,
-        forget: Callable[[str], object] = lambda session: None,
     ) -> None:
         self._host = host
-        self._forget = forget
+        self._deletions: Deletions | None = None
+        self._glance = ask
         self._append = append
         self._ids = ids
         self._ask = ask
@@ -248,7 +266,9 @@ class _Run:
         #: Why nothing more may be asked in this run.
         self._spent = ""
 
-    def all(self, scope: Scope) -> dict[str, Any]:
+    def all(self, scope: Scope, deletions: Deletions | None = None, glance: Ask[Any] | None = None) -> dict[str, Any]:
+        """`deletions`: for who writes."""
+        self._deletions, self._glance = deletions, glance or self._ask
         self.memory = Memory.load(self._ask(lambda store: store.memory()))
         listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
@@ -274,8 +294,8 @@ class _Run:
     def _unsay_if_deleted(self, session: str) -> None:
         """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
         Asked after it was said: a deletion that begins later than this finds it there."""
-        if self._ask(lambda store: session in store.tombstones()):
-            self._forget(session)
+        if self._deletions and self._deletions.has(session):
+            self._deletions.forget(session)
             self.memory = Memory.load(self._ask(lambda store: store.memory()))
 
     def _event(self, _kind: str, /, **body: Any) -> Event:
@@ -305,12 +325,15 @@ class _Run:
         return self._parts.redact(why[:20_000])[:1000]
 
     def _dreamed(self, one: Dreamed) -> Result:
-        found = self._ask(lambda store: _session(store, one))
+        # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
+        gone = self._deletions is not None and self._deletions.has(one.session)
+        found = None if gone else self._glance(lambda store: _session(store, one) if _is_whole(store, one) else None)
+        found = found or self._ask(lambda store: _session(store, one))
         if found is None:
             return self._failed(one, "the session is not there any more")
         summary, turns = found
         opened, task = self._task(summary, turns)
-        known = Known(i for i in self.memory.insights.values() if any(q.session == one.session for q in i.evidence))
+        known = Known(self.memory.said_in(one.session))
         insights: list[Insight] = []
         usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
@@ -346,11 +369,8 @@ class _Run:
         upto: int,
     ) -> Result:
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
-        memory = self.memory.copy()
-        for event in (*opened, *added):
-            memory.apply(event)
-        decisions = self._parts.consolidate(memory, insights, rfc3339(self._host.now()), self._id)
-        loss = self._parts.loss(memory, decisions)
+        decisions = self._parts.consolidate(self.memory, insights, rfc3339(self._host.now()), self._id)
+        loss = self._parts.loss(self.memory, decisions)
         if loss > self._settings.loss_guard:
             why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
@@ -381,17 +401,13 @@ class _Run:
         return self._parts.redact(whole)[:120] or summary.id
 
     def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
-        others = [
-            TaskGiven(one.id, one.title, self._insights_of(one.id))
-            for one in sorted(self.memory.tasks.values(), key=lambda one: one.opened_at or "", reverse=True)
-            if one.project == summary.project and one.state == OPEN and one.id != task.id
-        ]
-        tasks = (task, *others[:_TASKS_GIVEN])
+        open_ones = (one for one in self.memory.tasks_of(summary.project) if one.state == OPEN and one.id != task.id)
+        others = nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
+        tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
-        found = [one for one in self.memory.insights.values() if one.task == task]
-        return tuple((one.type, one.text) for one in found[-_INSIGHTS_GIVEN:])
+        return tuple((one.type, one.text) for one in self.memory.of_task(task)[-_INSIGHTS_GIVEN:])
 
     def _report(self, scope: Scope, why: str) -> dict[str, Any]:
         statuses = Counter(one["status"] for one in self._seen)
@@ -458,6 +474,12 @@ def _is_ours(store: Store, session: str) -> bool:
 
     summary = store.session(session)
     return summary is not None and summary.title.startswith(OURS)
+
+
+def _is_whole(store: Store, one: Dreamed) -> bool:
+    """Whether it is indexed as far as it is to be read: somebody may be building the index anew."""
+    place = store.place(folder_of(one.session))
+    return place is not None and place.session == one.session and place.position.seq >= one.finished
 
 
 def _session(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:

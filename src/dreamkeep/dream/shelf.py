@@ -9,15 +9,16 @@ there. A hand on a note (retracted, superseded, closed or edited by the user) is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.form import Term, form
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.memory import INSIGHTS, NOTES, Memory
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.score import moment
 
@@ -104,52 +105,98 @@ def _last(some: Sequence[Insight]) -> list[Insight]:
 
 
 class Shelf:
-    """All facts of a memory; a project's when they are asked for. `follow` brings it up to date with a later memory."""
+    """All facts of a memory; a project's when they are asked for. `follow` brings it up to date: with what changed in that memory
+    since, or with another one, from the beginning."""
 
     def __init__(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
-        self.memory = Memory()
-        self._every: dict[str, Insight] = {}
-        self._notes: dict[str, Note] = {}
-        self._projects: dict[str, _Project] = {}
+        self._begin(memory)
         self.follow(memory, more)
 
+    def _begin(self, memory: Memory) -> None:
+        self.memory = memory
+        self._at = len(memory.log)
+        #: What is told of before the memory has it; and who was seen last under each id.
+        self._more: dict[str, Insight] = {}
+        self._insights: dict[str, Insight] = dict(memory.insights)
+        self._notes: dict[str, Note] = dict(memory.notes)
+        self._projects: dict[str, _Project] = {}
+        #: Preferences of users that could hold anywhere → the projects in which they were said.
+        self.general: dict[frozenset[Term], set[str]] = defaultdict(set)
+        self.waiting = _Waiting()
+        for one in memory.insights.values():
+            self._note_in(one)
+
     def follow(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
-        every = {**{one.id: one for one in more}, **memory.insights}
-        was, notes_before = self._every, self._notes
-        self.memory, self._every, self._notes = memory, every, dict(memory.notes)
-        self.__dict__.pop("general", None)
-        if was.keys() - every.keys() or notes_before.keys() - memory.notes.keys():
-            self._projects.clear()  # an undone run: all may be otherwise
+        told = {one.id: one for one in more if one.id not in memory.insights}
+        if memory is not self.memory or self._more.keys() - memory.insights.keys() - told.keys():
+            self._begin(memory)  # another memory; or what we were told never came to be: all may be otherwise
+        self._more = told
+        changed = dict.fromkeys(memory.log[self._at :])
+        self._at = len(memory.log)
         # Frozen values: what is the same object has not changed.
-        for id, one in every.items():
-            if was.get(id) is not one and one.project in self._projects and not self.of(one.project).hear(was.get(id), one):
-                del self._projects[one.project]
-        for id, noted in memory.notes.items():
-            before = notes_before.get(id)
-            if before is not noted and noted.project in self._projects and not self.of(noted.project).see(before, noted):
+        for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *told.values()):
+            was = self._insights.get(now.id)
+            self._insights[now.id] = now
+            if was is not now:
+                self._note_in(now)
+                project = self._projects.get(now.project)
+                if project and not project.hear(was, now):
+                    del self._projects[now.project]
+        for noted in (memory.notes[id] for table, id in changed if table == NOTES):
+            before = self._notes.get(noted.id)
+            self._notes[noted.id] = noted
+            project = self._projects.get(noted.project)
+            if before is not noted and project and not project.see(before, noted):
                 del self._projects[noted.project]
 
-    def insights(self) -> Iterable[Insight]:
-        return self._every.values()
+    def _note_in(self, one: Insight) -> None:
+        self.waiting.take(one)
+        if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
+            self.general[fact(one).key].add(one.project)
 
     def known(self, id: str) -> Insight | None:
-        return self._every.get(id)
+        return self._insights.get(id)
 
     def of(self, project: str) -> _Project:
         if project not in self._projects:
-            insights = [one for one in self._every.values() if one.project == project]
+            insights = [one for one in self._insights.values() if one.project == project]
             notes = [one for one in self._notes.values() if one.project == project]
             self._projects[project] = _Project(self, insights, notes)
         return self._projects[project]
 
-    @cached_property
-    def general(self) -> dict[frozenset[Term], set[str]]:
-        """Preferences of users that could hold anywhere → the projects in which they were said."""
-        found: dict[frozenset[Term], set[str]] = defaultdict(set)
-        for one in self._every.values():
-            if one.type == i.PREFERENCE and one.author == i.USER and one.project and alike.general(one.text):
-                found[fact(one).key].add(one.project)
-        return found
+
+class _Waiting:
+    """When the newest record was said, and which suggestions of agents nobody has judged yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[float, str] | None = None
+        self._ahead: list[tuple[float, str]] = []
+        self._suggested: list[tuple[float, str]] = []
+        self._late: list[str] = []
+
+    def take(self, one: Insight) -> None:
+        at = moment(one.said_at)
+        if at is None:
+            return
+        heappush(self._ahead, (at, one.said_at or ""))
+        if one.state == i.SUGGESTED and one.author != i.USER:
+            heappush(self._suggested, (at, one.id))
+
+    def newest(self, now: str) -> str | None:
+        """Not in the future: one record with a wrong clock does not make all others old."""
+        limit = moment(now)
+        while self._ahead and (limit is None or self._ahead[0][0] <= limit):
+            found = heappop(self._ahead)
+            self._newest = max(self._newest or found, found)
+        return self._newest[1] if self._newest else None
+
+    def late(self, before: float, known: Callable[[str], Insight | None]) -> list[Insight]:
+        """Suggested before that time, and not judged."""
+        while self._suggested and self._suggested[0][0] < before:
+            self._late.append(heappop(self._suggested)[1])
+        found = {id: one for id in self._late if (one := known(id)) and one.state == i.SUGGESTED}
+        self._late = list(found)
+        return list(found.values())
 
 
 class _Project:

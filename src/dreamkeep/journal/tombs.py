@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP
@@ -9,11 +11,12 @@ from dreamkeep.journal.reader import Position, Reading, events
 
 
 class Tombstones:
-    def __init__(self, host: Host, root: str) -> None:
+    def __init__(self, host: Host, root: str, position: Position | None = None, dead: Iterable[str] = ()) -> None:
+        """`position`, `dead`: what somebody has read already."""
         self._host = host
         self._folder = f"{root}/{KEEP}"
-        self._position: Position | None = None
-        self._dead: set[str] = set()
+        self._position = position
+        self._dead = set(dead)
 
     def has(self, session: str) -> bool:
         reading = Reading(self._host, self._folder, self._position)

@@ -23,7 +23,9 @@ from dreamkeep.memory.note import Note
 from dreamkeep.memory.task import Task
 
 INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
-TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES)
+#: What follows from the others, so that nobody goes through all of them: notes that rest on an insight; a project's active notes.
+RESTS, MARKS = "rests", "marks"
+TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS)
 
 #: (table, id) → that row, None when there is none; (table) → all of its rows with their ids.
 FetchOne = Callable[[str, str], "Mapping[str, Any] | None"]
@@ -51,11 +53,19 @@ class Memory:
         self.runs: dict[str, Run] = {}
         #: What of each page was last published: (project, path) as one text → its body.
         self.pages: dict[str, dict[str, Any]] = {}
+        self.rests: dict[str, dict[str, Any]] = {}
+        #: By project: `mark`, of its active notes; `notes`, how many it ever had.
+        self.marks: dict[str, dict[str, Any]] = {}
+        #: Insights and notes in the order in which they changed: whoever follows this memory goes on from where he was.
+        self.log: list[tuple[str, str]] = []
         self.undone = set(undone)
         self.stale = False
         self.strange = 0
         self._dirty: set[tuple[str, str]] = set()
         self._active: dict[str, list[Note]] | None = None
+        self._said_in: dict[str, list[str]] | None = None
+        self._of_task: dict[str, list[str]] | None = None
+        self._tasks_of: dict[str, list[str]] | None = None
 
     def copy(self) -> Memory:
         """To try something on: what it holds is frozen, so only the tables are copied."""
@@ -66,9 +76,8 @@ class Memory:
 
     def mark(self, project: str) -> str:
         """By what a page knows that the notes are those it was made of. Cheap: every dream that finds nothing new asks."""
-        shown = self.shown(project)
-        found = sorted((one.id, one.text, one.pinned, one.last_at or "", one.sessions) for one in shown)
-        return i.digest(repr(found))[:16]
+        found = [str(self.marks.get(one, {}).get("mark", "")) for one in dict.fromkeys(("", project))]
+        return i.digest(*found)[:16]
 
     def shown(self, project: str) -> list[Note]:
         """Active notes of the project, and those that hold everywhere. Sorted out once for all projects."""
@@ -78,6 +87,28 @@ class Memory:
                 if one.state == note.ACTIVE:
                     self._active.setdefault(one.project, []).append(one)
         return [*self._active.get("", ()), *(self._active.get(project, ()) if project else ())]
+
+    def said_in(self, session: str) -> list[Insight]:
+        """Insights that quote that session."""
+        if self._said_in is None:
+            self._said_in = {}
+            for one in self.insights.values():
+                _file(self._said_in, one.id, (quote.session for quote in one.evidence))
+        return [self.insights[id] for id in self._said_in.get(session, ())]
+
+    def of_task(self, task: str) -> list[Insight]:
+        if self._of_task is None:
+            self._of_task = {}
+            for one in self.insights.values():
+                _file(self._of_task, one.id, (one.task,))
+        return [self.insights[id] for id in self._of_task.get(task, ())]
+
+    def tasks_of(self, project: str) -> list[Task]:
+        if self._tasks_of is None:
+            self._tasks_of = {}
+            for one in self.tasks.values():
+                _file(self._tasks_of, one.id, (one.project,))
+        return [self.tasks[id] for id in self._tasks_of.get(project, ())]
 
     # -- rows
 
@@ -94,8 +125,8 @@ class Memory:
     def on_demand(cls, one: FetchOne, all_: FetchAll) -> Memory:
         """As `load`, but a row is fetched when it is first asked for: a few events cost a few rows, whatever is remembered."""
         memory = cls()
-        for name, table in memory._tables().items():
-            setattr(memory, name, _OnDemand(table, one, all_))
+        for table in TABLES:
+            setattr(memory, table, _OnDemand(table, one, all_))
         memory.undone = {run.id for run in memory.runs.values() if run.undone}
         return memory
 
@@ -110,27 +141,39 @@ class Memory:
             return None
         return dict(found) if isinstance(found, dict) else found.as_json()
 
-    @staticmethod
-    def _tables() -> dict[str, str]:
-        """Which attribute holds which table."""
-        return {"insights": INSIGHTS, "notes": NOTES, "tasks": TASKS, "dreamed": DREAMED, "runs": RUNS, "pages": PAGES}
-
     def _table(self, table: str) -> dict[str, Any]:
-        tables: dict[str, dict[str, Any]] = {
-            INSIGHTS: self.insights,
-            NOTES: self.notes,
-            TASKS: self.tasks,
-            DREAMED: self.dreamed,
-            RUNS: self.runs,
-            PAGES: self.pages,
-        }
-        return tables[table]
+        """Each is called as it is stored."""
+        if table not in TABLES:
+            raise KeyError(table)
+        found: dict[str, Any] = getattr(self, table)
+        return found
 
     def _put(self, table: str, id: str, value: Any) -> None:
+        if table == NOTES:
+            self._keep_up(self.notes.get(id), value)
+        if table in (INSIGHTS, NOTES):
+            self.log.append((table, id))
+        if table == INSIGHTS and id not in self.insights:
+            for found, keys in ((self._said_in, (q.session for q in value.evidence)), (self._of_task, (value.task,))):
+                if found is not None:
+                    _file(found, id, keys)
+        if table == TASKS and id not in self.tasks and self._tasks_of is not None:
+            _file(self._tasks_of, id, (value.project,))
         self._table(table)[id] = value
         self._dirty.add((table, id))
-        if table == NOTES:
-            self._active = None
+
+    def _keep_up(self, was: Note | None, now: Note) -> None:
+        """What follows from notes, without going through all of them."""
+        self._active = None
+        for id in now.insights if was is None else now.insights[len(was.insights) :] if _longer(was, now) else now.insights:
+            resting = self.rests.get(id, {}).get("notes", [])
+            if now.id not in resting:
+                self._put(RESTS, id, {"notes": [*resting, now.id]})
+        before, after = _mark(was), _mark(now)
+        if before != after or was is None:
+            known = self.marks.get(now.project, {"mark": "0", "notes": 0})
+            mark = f"{int(known['mark'], 16) ^ before ^ after:x}"
+            self._put(MARKS, now.project, {"mark": mark, "notes": known["notes"] + (was is None)})
 
     # -- events
 
@@ -222,7 +265,8 @@ class Memory:
     def _judged(self, event: Event, body: Mapping[str, Any]) -> None:
         found = self.insights[str(body["id"])]
         self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
-        for one in [one for one in self.notes.values() if found.id in one.insights]:
+        resting = self.rests.get(found.id, {}).get("notes", ())
+        for one in [self.notes[id] for id in resting if found.id in self.notes[id].insights]:
             self._rest(one, event.at, str(body.get("reason", "")), str(body.get("run", "")))
 
     def _note(self, event: Event, body: Mapping[str, Any]) -> None:
@@ -337,6 +381,24 @@ class Memory:
         self._put(PAGES, key, {**body, "at": event.at, "before": was.get("region", "")})
 
 
+def _longer(was: Note, now: Note) -> bool:
+    return now.insights[: len(was.insights)] == was.insights
+
+
+def _mark(one: Note | None) -> int:
+    """What a page shows of a note, as a number. All of a project's are combined in no order, so one can be taken out again."""
+    if one is None or one.state != note.ACTIVE:
+        return 0
+    return int(
+        i.digest(repr((*one[:3], one.pinned, one.author, one.sessions, one.confidence, one.first_at, one.last_at)))[:32], 16
+    )
+
+
+def _file(found: dict[str, list[str]], id: str, keys: Iterable[str]) -> None:
+    for key in dict.fromkeys(keys):
+        found.setdefault(key, []).append(id)
+
+
 class _OnDemand(dict[str, Any]):
     """One table. Whoever goes through all of it loads all of it."""
 
@@ -405,6 +467,8 @@ _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     DREAMED: Dreamed.of,
     RUNS: Run.of,
     PAGES: dict,
+    RESTS: dict,
+    MARKS: dict,
 }
 _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.SESSION_COMPLETED: Memory._completed,
