@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__"},
-    {"app", "app_dream", "views"},
+    {"app", "app_dream", "app_pack", "views"},
     {"dream", "recall", "recovery"},
     {"capture", "index"},
     {"journal", "session", "memory"},
@@ -21,7 +21,13 @@ LAYERS = [
     {"event", "errors"},
 ]
 #: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
-TOGETHER = [{"app", "app_dream", "views"}, {"host", "aio"}, {"host", "held"}, {"event", "errors"}, {"surfaces", "__main__"}]
+TOGETHER = [
+    {"app", "app_dream", "app_pack", "views"},
+    {"host", "aio"},
+    {"host", "held"},
+    {"event", "errors"},
+    {"surfaces", "__main__"},
+]
 THIRD_PARTY = {
     "orjson": {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"),

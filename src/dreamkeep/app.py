@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
 from dreamkeep.app_dream import Remembering
+from dreamkeep.app_pack import Packing
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
@@ -35,7 +36,7 @@ _COMPRESS_EVERY_NS = 3_600_000_000_000
 _WORTH_COMPRESSING = 64 << 10
 
 
-class Keep(Remembering):
+class Keep(Remembering, Packing):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
@@ -248,6 +249,8 @@ class Keep(Remembering):
             return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
         exclude = self.config["capture.exclude"]
         done = drain(self._host, self.root, self._journals(), self._ids, exclude=exclude, read_source=self._read_source)
+        if done.sessions:
+            self.render_packs(done.compacting)
         return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
 
     def _read_source(self, agent: str, path: str) -> None:
@@ -322,6 +325,8 @@ class Keep(Remembering):
             )
         except OSError as problem:
             raise from_os(problem, "setting up", str(problem.filename or where)) from problem
+        if not dry_run and not uninstall:
+            self.render_packs()  # for the first session that starts with the hooks
         return [change.as_json() for change in done]
 
     def _ingest(self, again: bool = False) -> Ingest:
@@ -702,6 +707,7 @@ class Keep(Remembering):
         self._with_index(lambda store: store.shred())
         if self._host.stat(f"{self.root}/pages") is not None:
             self._publish("")  # without what was learned in that session alone
+        self._forget_packs()
 
     def _ask(self, act: Callable[[Store], T]) -> T:
         """Let `act` ask the index, up to date with the journal. Reading must not need writing: if it can't be, memory does."""

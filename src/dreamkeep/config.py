@@ -134,6 +134,7 @@ SETTINGS: Mapping[str, Setting] = {
     "capture.scrape": Setting(True, _flag),
     "capture.redact_raw": Setting(False, _flag),
     "recall.redact": Setting(True, _flag),
+    "recall.budget": Setting(2_000, _number(int, 100, 200_000)),
     "retention.compress_days": Setting(7.0, _number(float, 0.0, 36_500)),
     "retention.quota_mb": Setting(0.0, _number(float, 0.0, _MANY)),
 }

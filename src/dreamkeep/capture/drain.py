@@ -49,12 +49,14 @@ ReadSource = Callable[[str, str], object]
 
 
 class Drained(NamedTuple):
-    """`events`: how many calls were journaled. `busy`: somebody else is draining, and will see what we saw."""
+    """`events`: how many calls were journaled. `busy`: somebody else is draining, and will see what we saw. `compacting`: of the
+    sessions, those whose agent is about to squeeze its context."""
 
     events: int
     sessions: tuple[str, ...]
     problems: tuple[str, ...]
     busy: bool = False
+    compacting: tuple[str, ...] = ()
 
 
 class Call(NamedTuple):
@@ -91,7 +93,7 @@ def drain(
     if read_source:
         # Without the lock: it may take long, and is safe beside others that do the same.
         run.read_sources(read_source)
-    return Drained(run.events, tuple(run.sessions), tuple(run.problems), run.busy)
+    return Drained(run.events, tuple(run.sessions), tuple(run.problems), run.busy, tuple(run.compacting))
 
 
 class _Run:
@@ -109,6 +111,7 @@ class _Run:
         self._sources: dict[tuple[str, str], None] = {}
         self.events = 0
         self.sessions: dict[str, None] = {}
+        self.compacting: dict[str, None] = {}
         self.problems: list[str] = []
         self.busy = False
 
@@ -327,6 +330,8 @@ class _Run:
         self.events += len(calls)
         if session:
             self.sessions[session] = None
+            if any(call.meaning == hooks.COMPACTING for call in calls):
+                self.compacting[session] = None
         self._remember_sources(session, calls)
 
     def _move(self, batch: str, names: Iterable[str]) -> None:

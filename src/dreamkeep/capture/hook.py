@@ -11,11 +11,14 @@ ignored. DREAMKEEP_OFF=1, or a file OFF in the keep: it only takes stdin off the
 
     spool/.<name>.tmp ─► write, sync ─► rename to spool/<name>.hook ─► sync the folder      <name>: time-pid-chance~AGENT~EVENT
 
-At the end of a turn or session it starts the drainer (`dreamkeep drain`) in a session of its own and does not wait for it. While
-one holds `state/drain.lock` none is started: that one looks into the spool again after it let go of the lock, and sees our entry.
+At the end of a turn or session, and before a compaction, it starts the drainer (`dreamkeep drain`) in a session of its own and
+does not wait for it. While one holds `state/drain.lock` none is started: that one looks into the spool again after it let go of
+the lock, and sees our entry.
 
-A pack is a text rendered beforehand. `state/packs/index` has a line `<folder> TAB <file in state/packs>` for each folder that has
-one; the line with the longest folder that is the payload's cwd or above it counts ("/" is for all).
+A pack is a text rendered beforehand (recall/rendered.py). `state/packs/index` has a line `<folder> TAB <file in state/packs>` for
+each folder that has one; the line of the payload's cwd, else of the nearest folder above it counts, but not beyond the repository
+that the cwd is in ("/" is for all; `TAB only` at a line's end: not for what is below). A worktree is where its repository is.
+After a compaction the session's own pack comes first, `after~AGENT~<session id>.md`.
 
 What could not be kept leaves a line in `spool/problems`, else in a file of the user's temp folder: `doctor` shows both.
 """
@@ -39,6 +42,8 @@ _ENDS = (
     *("Stop", "AfterAgent", "agentStop", "Interrupt", "on_session_end", "session.idle", "event_session.idle"),
     *("SessionEnd", "sessionEnd", "on_session_finalize", "session.deleted", "event_session.deleted"),
 )
+#: What is squeezed out is to be found again: the drainer reads what was said, and renders it while the agent waits for its model.
+_SQUEEZES = ("PreCompact", "preCompact", "experimental.session.compacting")
 #: Where an agent takes a pack.
 _ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call")
 #: As `python -m dreamkeep`, but the one that this file belongs to. (`-E -P`: nothing of the agent's project is ever imported.)
@@ -74,7 +79,7 @@ def _take(keep: str, agent: str, event: str) -> None:
     finally:
         if head is not None:
             _say(_answer(keep, agent, event, b"".join(head)))
-    if event in _ENDS:
+    if event in _ENDS or event in _SQUEEZES:
         _start_drainer(keep)
 
 
@@ -238,11 +243,10 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
         import json  # only now: it costs as much as all the rest
 
         try:
-            cwd = json.loads(payload).get("cwd")
+            said = json.loads(payload)
         except Exception:
-            cwd = None
-        name = _pack_for(cwd if isinstance(cwd, str) else posix.getcwd(), index.decode("utf-8", "surrogateescape"))
-        text = _file(f"{keep}/state/packs/{name}").decode() if name else ""
+            said = None
+        text = _text_for(f"{keep}/state/packs", agent, said if isinstance(said, dict) else {}, index)
         if not text.strip():
             return b""
         if agent == "kimi":
@@ -261,18 +265,48 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
         return b""
 
 
+def _text_for(packs: str, agent: str, said: dict[str, object], index: bytes) -> str:
+    cwd, session = said.get("cwd"), said.get("session_id")
+    if said.get("source") == "compact" and isinstance(session, str) and session and _plain(session) == session:
+        try:
+            return _file(f"{packs}/after~{agent}~{session}.md").decode()
+        except FileNotFoundError:
+            pass  # nothing of it would have been lost, or nobody could tell in time
+    name = _pack_for(cwd if isinstance(cwd, str) else posix.getcwd(), index.decode("utf-8", "surrogateescape"))
+    return _file(f"{packs}/{name}").decode() if name else ""
+
+
 def _pack_for(cwd: str, index: str) -> str:
-    best, found = -1, ""
+    """From the folder upwards; a few stats, for what is in a repository that nobody knows is no part of the folder above it."""
+    packs: dict[str, tuple[str, bool]] = {}
     for line in index.split("\n"):
-        folder, tab, name = line.partition("\t")
-        folder = folder.rstrip("/")
-        if tab and len(folder) > best and (cwd + "/").startswith(folder + "/") and "/" not in name and name[:1] != ".":
-            best, found = len(folder), name
-    return found
+        folder, _, rest = line.partition("\t")
+        name, _, only = rest.partition("\t")
+        if name and "/" not in name and name[:1] != ".":
+            packs[folder.rstrip("/")] = (name, only == "only")
+    at = here = cwd.rstrip("/")
+    while at:
+        found = packs.get(at) or packs.get(_worktree_of(at))
+        if found and not (found[1] and at != here):
+            return found[0]
+        if _there(f"{at}/.git"):
+            break
+        at = at.rpartition("/")[0]
+    return packs.get("", ("", False))[0]
+
+
+def _worktree_of(folder: str) -> str:
+    """The repository that a folder is a worktree of, or what is no folder at all."""
+    try:
+        named = _file(f"{folder}/.git").decode("utf-8", "surrogateescape")
+    except (OSError, ValueError):
+        return " "
+    root, found, _ = named.partition("gitdir:")[2].strip().partition("/.git/worktrees/")
+    return root if found else " "
 
 
 def _file(path: str) -> bytes:
-    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    handle = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)  # a pipe of that name must not hold us up
     found = posix.read(handle, _HEAD + 1)
     posix.close(handle)
     if len(found) > _HEAD:

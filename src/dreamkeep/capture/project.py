@@ -18,6 +18,12 @@ def project_of(host: Host, cwd: str, machine: str) -> str:
     return normalised(remote) if remote else f"{machine}:{root}"
 
 
+def repository_of(host: Host, cwd: str) -> str | None:
+    """The root folder of the repository that holds it, of a worktree that of all of them; None where there is none."""
+    root, _ = _repository(host, os.path.abspath(cwd))
+    return root if host.stat(f"{root.rstrip('/')}/.git") is not None else None
+
+
 def _repository(host: Host, cwd: str) -> tuple[str, str]:
     """The root folder and git's config text ("" when there is no repository)."""
     at = cwd

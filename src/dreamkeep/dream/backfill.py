@@ -18,6 +18,7 @@ from dreamkeep.memory.insight import AGENT, SUGGESTED, TYPES, USER, Insight, Quo
 from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import recalled
+from dreamkeep.session.packs import without_packs
 from dreamkeep.session.turns import Turn
 
 LONGEST_TEXT = 600
@@ -217,4 +218,4 @@ def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> Said:
     """`ours`: where answers of our own tools stand. That was learned once: it is no evidence."""
     seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
     mark = message.mark or (INJECTED if message[:2] in ours else "")
-    return Said(seq, message.role, message.text, message.at, message.tool, mark)
+    return Said(seq, message.role, without_packs(message.text), message.at, message.tool, mark)

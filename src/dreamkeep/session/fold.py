@@ -19,6 +19,7 @@ from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
 from dreamkeep.session.messages import Message, Order, Taken
 from dreamkeep.session.ours import is_our_answer
+from dreamkeep.session.packs import holds_pack, without_packs
 from dreamkeep.session.records import records
 from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
@@ -640,11 +641,11 @@ def _also(bit: int) -> int:
 
 def _is_pack(said: f.Said) -> bool:
     """Our own words, handed in by a hook or a tool: never to be learned again. (A user who quotes one said something.)"""
-    if f.PACK not in said.text or said.mark == f.COPIED:
+    if not holds_pack(said.text) or said.mark == f.COPIED:
         return False
     if said.role == f.TOOL and is_our_answer(said.text):
         return True
-    return said.role == f.SYSTEM or said.text.lstrip().startswith(f.PACK)
+    return said.role == f.SYSTEM or not without_packs(said.text).strip()
 
 
 def _strongest(heard: int) -> int:

@@ -53,6 +53,14 @@ def parser() -> argparse.ArgumentParser:
     verb("status", "what is in the keep, and what is going on")
     _sessions(verb("sessions", "list the sessions, newest first"))
     _show(verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such."))
+    _pack(
+        verb(
+            "pack",
+            "what a fresh session should read first, within a budget of tokens",
+            "Pinned notes, rules, open ends, where the last\nsession stood, what works here, and what matches the task."
+            " Exit code 1 when there is nothing to say.",
+        )
+    )
     _capture(verb)
     reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
     reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
@@ -144,6 +152,13 @@ def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:
     task.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
     task.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
     task.add_argument("--project", default="", metavar="P", help="for `open`")
+
+
+def _pack(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--query", metavar="Q", help="what the session is about: what matches it comes along")
+    verb.add_argument("--project", metavar="P", help="as `sessions` shows it, or a folder in it; else the current folder's")
+    verb.add_argument("--task", metavar="T", help="a task's id (`tasks` lists them), or its words")
+    verb.add_argument("--budget", metavar="TOKENS", type=_count, help="instead of the setting recall.budget")
 
 
 def _snapshot(verb: argparse.ArgumentParser) -> None:

@@ -56,6 +56,12 @@ def _show(keep: Keep, arguments: Namespace) -> int:
     return show.run(keep, arguments, _print)
 
 
+def _pack(keep: Keep, arguments: Namespace) -> int:
+    from dreamkeep.surfaces.cli import pack
+
+    return pack.run(keep, arguments, _print)
+
+
 def _ingest(keep: Keep, arguments: Namespace) -> int:
     progress = text.Progress("importing", always=True)
     found = list(
@@ -251,6 +257,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "status": _status,
     "sessions": _sessions,
     "show": _show,
+    "pack": _pack,
     "ingest": _ingest,
     "watch": _watch,
     "tap": _tap,

@@ -1,0 +1,281 @@
+"""Part of app: packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dreamkeep.errors import BadUsage, DreamkeepError
+from dreamkeep.event import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dreamkeep.config import Config
+    from dreamkeep.host import Host
+    from dreamkeep.index.store import Store
+    from dreamkeep.memory.memory import Memory
+    from dreamkeep.recall.pack import Line, Match, Pack, Past
+    from dreamkeep.recall.rendered import Shelf, Wanted
+    from dreamkeep.session.summary import Summary
+
+T = TypeVar("T")
+
+#: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
+_SESSIONS = 2_000
+_PROJECTS = 50
+#: Sessions that are told of beside the last one.
+_BEFORE = 2
+_LAST_MESSAGES = 400
+_NOTES, _LEARNED, _SAID = 20, 8, 6
+_LARGEST = 1_000_000
+#: What was rendered by other rules is rendered again.
+_VERSION = "1"
+_SUBAGENT = "subagent"
+
+
+class Packing:
+    """What `Keep` can do with packs. Needs what `Keep` has."""
+
+    root: str
+    config: Config
+    _host: Host
+    _environment: Mapping[str, str]
+    warn: Callable[[str], None]
+
+    if TYPE_CHECKING:
+
+        def _ask(self, act: Callable[[Store], T]) -> T: ...
+
+        def _alive(self, owner: str) -> bool: ...
+
+        def exists(self) -> bool: ...
+
+    # -- asked for
+
+    def pack(
+        self, query: str | None = None, project: str | None = None, task: str | None = None, budget: int | None = None
+    ) -> dict[str, Any]:
+        """`{text, tokens, sources}` and more: pinned notes, rules, open ends, where the last session stood, what works here; and
+        what matches `query`, or the task (its id, or words that say what it is).
+
+        `project`: its name or the path of a folder in it; without it that of the current folder; "": only what holds everywhere.
+        `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
+        from dreamkeep.recall.pack import fit
+
+        limit = self.config["recall.budget"] if budget is None else budget
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LARGEST:
+            raise BadUsage(f"a budget is a number from 1 to {_LARGEST}, not {limit!r}", where="--budget", next="Give tokens.")
+        where = self._project_of(project if project is not None else ".")
+
+        def lines(store: Store) -> list[Line]:
+            from dreamkeep.memory.memory import Memory
+
+            memory = Memory.load(store.memory())
+            return [*self._matching(store, memory, where, query or "", task or ""), *self._standing(store, memory, where)]
+
+        made = fit(where, self._ask(lines), limit, self._clean)
+        return {
+            "text": made.text,
+            "tokens": made.tokens,
+            "sources": [dict(one) for one in made.sources],
+            "project": where,
+            "budget": limit,
+            "left_out": made.left_out,
+        }
+
+    def _project_of(self, text: str) -> str:
+        if not text.startswith(("/", "~", ".")):
+            return text
+        from dreamkeep.capture.project import project_of
+
+        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
+
+    def _clean(self, text: str) -> str:
+        if not self.config["recall.redact"]:
+            return text
+        from dreamkeep.memory.redact import redact
+
+        return redact(text)[0]
+
+    def _standing(self, store: Store, memory: Memory, project: str) -> list[Line]:
+        """What holds whatever is asked: notes, and how the last sessions ended."""
+        from dreamkeep.recall import pack
+
+        lines = pack.of_notes(memory.shown(project))
+        if project:
+            lines += self._past_lines(store, self._sessions_of(store, project))
+        return lines
+
+    def _sessions_of(self, store: Store, project: str) -> list[Summary]:
+        return _talked(store.sessions(project=project, limit=_SESSIONS))[: 1 + _BEFORE]
+
+    def _past_lines(self, store: Store, sessions: Sequence[Summary]) -> list[Line]:
+        from dreamkeep.recall import pack
+
+        last = self._past(store, sessions[0], whole=True) if sessions else None
+        return pack.of_past(last, [self._past(store, one, whole=False) for one in sessions[1:]], self._clean)
+
+    def _past(self, store: Store, summary: Summary, *, whole: bool) -> Past:
+        from dreamkeep.recall.pack import Past
+        from dreamkeep.session.packs import holds_pack, without_packs
+        from dreamkeep.session.turns import seen
+
+        last = [seen(turn, self._alive) for turn in store.last_turns(summary.id, 1)]
+        past = Past(summary.id, summary.agent, "" if holds_pack(summary.title) else summary.title, summary.last_at)
+        if last:
+            past = past._replace(prompt=without_packs(last[0].prompt), turn=last[0].state)
+        return self._with_work(store, summary, past) if whole else past
+
+    def _with_work(self, store: Store, summary: Summary, past: Past) -> Past:
+        """What the agent said last, and the files it changed."""
+        from dreamkeep.dream.backfill import turns_given
+        from dreamkeep.dream.given import Given
+        from dreamkeep.dream.work import Edited, Reply, steps
+
+        messages = store.messages(summary.id)[-_LAST_MESSAGES:]
+        given = turns_given((), messages, 0, 1 << 62)
+        done = steps(Given(summary.id, summary.agent, summary.project, summary.cwd, "", (), tuple(given)))
+        answers = [one.said.text for one in done if isinstance(one, Reply)]
+        home = f"{summary.cwd.rstrip('/')}/"
+        files = dict.fromkeys(one.path.removeprefix(home) for one in done if isinstance(one, Edited))
+        return past._replace(answer=answers[-1] if answers else "", files=tuple(files))
+
+    # -- what matches
+
+    def _matching(self, store: Store, memory: Memory, project: str, query: str, task: str) -> list[Line]:
+        from dreamkeep.recall import pack
+
+        words, notes = " ".join(query.split()), memory.notes
+        lines: list[Line] = []
+        if task:
+            known = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if one.startswith(task)]
+            if len(known) == 1:
+                learned = {one.id for one in memory.insights.values() if one.task == known[0]}
+                active = memory.shown(memory.tasks[known[0]].project or project)
+                lines += pack.of_task(one for one in active if not learned.isdisjoint(one.insights))
+            words = f"{words} {memory.tasks[known[0]].title if len(known) == 1 else task}".strip()
+        if not words:
+            return lines
+        shown = {one.id: one for one in memory.shown(project)}
+        covered = {id for one in shown.values() for id in one.insights}
+        found = [one for one in self._found(store, words, project) if not (one.kind == "insight" and one.id in covered)]
+        return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
+
+    def _found(self, store: Store, words: str, project: str) -> list[Match]:
+        """Of this project only: what another one says is no news here."""
+        from dreamkeep.recall.pack import Match
+        from dreamkeep.session.packs import holds_pack
+
+        hits = [
+            *store.remembered(words, kinds=("note",), project=project or None, limit=_NOTES),
+            *store.remembered(words, kinds=("insight",), project=project or None, limit=_LEARNED),
+            *(store.search(words, project=project, limit=2 * _SAID) if project else ()),
+        ]
+        return [
+            Match(hit.kind, hit.text, hit.session, f"{hit.seq}.{hit.n}" if hit.n else str(hit.seq), hit.at, hit.id)
+            for hit in hits
+            if not holds_pack(hit.text)
+        ]
+
+    # -- beforehand
+
+    def render_packs(self, squeezed: Sequence[str] = ()) -> None:
+        """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
+
+        A pack is never worth failing for: what could not be rendered is told, and is next time."""
+        from dreamkeep.recall import rendered
+
+        try:
+            if not self.exists() or not rendered.wanted_at_all(self._host, self.root):
+                return
+            with rendered.alone(self._host, self.root):
+                self._ask(lambda store: self._render(store, rendered.Shelf(self._host, self.root), squeezed))
+        except (DreamkeepError, OSError) as problem:
+            self.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
+
+    def _forget_packs(self) -> None:
+        """None that may hold a word of what was deleted is left; then they are made again."""
+        from dreamkeep.recall import rendered
+
+        if self._host.stat(f"{self.root}/{rendered.FOLDER}") is None:
+            return
+        with rendered.alone(self._host, self.root):
+            rendered.Shelf(self._host, self.root).clear()
+        self.render_packs()
+
+    def _render(self, store: Store, shelf: Shelf, squeezed: Sequence[str]) -> None:
+        from dreamkeep.memory.memory import Memory
+        from dreamkeep.recall.pack import fit
+        from dreamkeep.session.summary import ENDED
+
+        memory = Memory.load(store.memory())
+        budget = self.config["recall.budget"]
+        sessions = store.sessions(limit=_SESSIONS)
+        shelf.update(
+            self._wanted(store, memory, sessions),
+            lambda project: fit(project, self._standing(store, memory, project), budget, self._clean).text,
+        )
+        for session in squeezed:
+            shelf.put_after(session, self._after(store, memory, session).text)
+        states = {one.id: one.state for one in sessions}
+        shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
+
+    def _after(self, store: Store, memory: Memory, session: str) -> Pack:
+        """For a session whose context is compacted: what it said itself comes first; then what every session here is told."""
+        from dreamkeep.dream import so_far
+        from dreamkeep.dream.parts import RULES, assemble
+        from dreamkeep.recall import pack
+
+        summary = store.session(session)
+        if summary is None:
+            return pack.Pack("", 0, (), 0)
+        parts = assemble(RULES, self.config, self._host, self._environment, self.root)
+        now = summary.last_at or rfc3339(self._host.now())
+        own = so_far.notes_of(summary, store.turns(session), store.messages(session), memory, parts, now)
+        lines = [*pack.of_squeezed(own), *pack.of_notes(memory.shown(summary.project)), *self._past_lines(store, [summary])]
+        return pack.fit(summary.project, lines, self.config["recall.budget"], self._clean)
+
+    def _wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
+        from dreamkeep.recall.rendered import EVERYWHERE, Wanted
+
+        by_project: dict[str, list[Summary]] = {}
+        for one in sessions:
+            by_project.setdefault(one.project, []).append(one)
+        by_project.pop("", None)
+        wanted = [Wanted("", ((EVERYWHERE, True),), self._mark(store, memory, "", ()))]
+        for project in list(by_project)[:_PROJECTS]:
+            latest = _talked(by_project[project])[: 1 + _BEFORE]
+            folders = self._folders(project, (one.cwd for one in by_project[project]))
+            wanted.append(Wanted(project, folders, self._mark(store, memory, project, latest)))
+        return wanted
+
+    def _mark(self, store: Store, memory: Memory, project: str, latest: Sequence[Summary]) -> str:
+        """Of what a pack is made: as long as it is the same, the pack is."""
+        from dreamkeep.memory.insight import digest
+        from dreamkeep.session.turns import seen
+
+        turns = [seen(turn, self._alive).state for one in latest for turn in store.last_turns(one.id, 1)]
+        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, turns)
+        return digest(memory.mark(project), repr(of))[:24]
+
+    def _folders(self, project: str, folders: Iterable[str]) -> tuple[tuple[str, bool], ...]:
+        """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they
+        are named for. A folder that has become another project's is left out."""
+        from dreamkeep.capture.project import project_of, repository_of
+
+        found: dict[str, bool] = {}
+        for folder in dict.fromkeys(folders):
+            try:
+                if folder and project_of(self._host, folder, os.uname().nodename) == project:
+                    root = repository_of(self._host, folder)
+                    found[root or folder] = root is not None
+            except (OSError, ValueError):
+                continue  # no folder of this machine, or none that we may look at: no session begins there
+        return tuple(sorted(found.items()))
+
+
+def _talked(sessions: Iterable[Summary]) -> list[Summary]:
+    """Those in which a user said something; subagents are another one's work."""
+    return [one for one in sessions if one.turns and not any(kind == _SUBAGENT for kind, _ in one.lineage)]
