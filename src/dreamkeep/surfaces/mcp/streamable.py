@@ -40,6 +40,7 @@ _SHORTEST_TOKEN = 16
 _SESSIONS = 1_000
 _CONNECTIONS = 256
 _IDLE_S = 60
+_LINGER, _LINGER_S = 32 << 20, 2.0
 _LAST_WORDS_S = 10.0
 _LOOK_S = 1.0
 #: How an error of the protocol is told by HTTP in 2026-07-28. Before, it is an answer like any other.
@@ -381,6 +382,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True  # the body was perhaps not read: what follows on this connection can't be told
                 answer = no.answer
             self._send(answer)
+            if self.close_connection:
+                self._linger()
 
     def _posted(self, asked: _Handler) -> Answer:
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
@@ -436,6 +439,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
+
+    def _linger(self) -> None:
+        """Who still sends would not hear our answer if we hung up on them: the rest is read and thrown away, up to a point."""
+        self.connection.settimeout(_LINGER_S)
+        try:
+            self.connection.shutdown(socket.SHUT_WR)
+            for _ in range(_LINGER >> 16):
+                if not self.rfile.read1(1 << 16):
+                    return
+        except OSError:
+            return  # they were faster, or slower than anybody waits
 
     def is_gone(self) -> bool:
         """Whether the client closed the connection."""
