@@ -560,11 +560,17 @@ def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
 
 def test_a_deletion_that_is_finished_leaves_no_word_and_is_not_undone(world: World) -> None:
     """K2, K7: what was deleted stays deleted, and a repair keeps nothing of it."""
+    hook_lost(world)
     tombstone(world)
+    lost = Path(world.root, "spool/problems").read_bytes()
+    final = {"finish_delete": False, "set_aside": True}
+    assert {step["action"]: step.get("undoable", True) for step in world.repair()["plan"]} == final, "the plan says it beforehand"
     done = world.repair(apply=True)
+    assert {step["action"]: step.get("undoable", True) for step in done["applied"]} == final
     assert not world.folder("python:own").exists() and world.folder("python:stays").exists()
     back = world.repair(undo=done["undo_id"])
     assert "deleted" in back["skipped"][0]["reason"] and not world.folder("python:own").exists()
+    assert Path(world.root, "spool/problems").read_bytes() == lost, "all else goes back"
     assert not [p for p in Path(world.root).rglob("*") if p.is_file() and b'"one"' in p.read_bytes()]
 
 

@@ -10,7 +10,7 @@ is no fault; what is young enough to be at work is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.errors import Busy, DreamkeepError
@@ -20,7 +20,7 @@ from dreamkeep.index.store import Store
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.faults import Fault, fault, seen_as
+from dreamkeep.recovery.faults import Fault, Notice, fault, seen_as
 from dreamkeep.recovery.mending import Looking
 from dreamkeep.recovery.recapture import promised
 
@@ -33,6 +33,8 @@ _CHECKS = {
     "modes": ("state_unreadable", ""),
     "states": ("state_unreadable", "state"),
     "pages": ("page_fence", "pages"),
+    "published": ("page_fence", "pages"),
+    "runs": ("journal_unreadable", "journal/keep"),
     "tombstones": ("tombstone_unfinished", "state/deleting"),
     "going_on": ("journal_unreadable", "journal"),
     "sessions": ("journal_unreadable", "journal/sessions"),
@@ -64,17 +66,19 @@ _BY_LOOK = frozenset(
 
 
 class Report(NamedTuple):
-    """`checked`: how many of what were looked at. Faults are sorted by class and place."""
+    """`checked`: how many of what were looked at. Faults are sorted by class and place. `notices`: what waits and is no fault."""
 
     checked: Mapping[str, int]
     faults: list[Fault]
+    notices: Sequence[Notice] = ()
 
     @property
     def clean(self) -> bool:
         return not self.faults
 
     def as_json(self) -> dict[str, Any]:
-        return {"clean": self.clean, "checked": dict(self.checked), "faults": [one.as_json() for one in self.faults]}
+        faults, notices = ([one.as_json() for one in found] for found in (self.faults, self.notices))
+        return {"clean": self.clean, "checked": dict(self.checked), "faults": faults, "notices": notices}
 
 
 def audit(
@@ -90,14 +94,16 @@ def audit(
     checked: dict[str, int] = {}
     faults: list[Fault] = []
     accepted: set[str] = set()
+    notices: list[Notice] = []
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
-        checked, faults, accepted = _keep(host, root, environment if around is None else around, deep)
+        checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep)
     faults += _stores(host, root, home, environment, deep, checked)
     faults = [_as_it_looks(host, one) for one in faults]
     looking = Looking(host, root, home, environment, ())
     left = {one.id: one for one in faults if one.id not in accepted}
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
-    return Report(checked, list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id)))))
+    sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
+    return Report(checked, sure, sorted(notices))
 
 
 def _as_it_looks(host: Host, one: Fault) -> Fault:
@@ -111,7 +117,11 @@ def _as_it_looks(host: Host, one: Fault) -> Fault:
     return seen_as(one, f"{at.size} {at.mtime_ns} {at.inode}") if at else one
 
 
-Found = tuple[dict[str, int], list[Fault], set[str]]
+class Found(NamedTuple):
+    checked: dict[str, int]
+    faults: list[Fault]
+    accepted: set[str]
+    notices: list[Notice]
 
 
 def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool) -> Found:
@@ -130,8 +140,8 @@ def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool) -> 
         pass  # somebody makes or throws away the index all the time: the journals say the same, only slower
     except (DreamkeepError, OSError) as problem:
         wrong = Keeping(host, root, environment).unusable(why(problem))
-    checked, faults, accepted = look(None)
-    return checked, [*faults, wrong] if wrong else faults, accepted
+    found = look(None)
+    return found._replace(faults=[*found.faults, wrong]) if wrong else found
 
 
 def _looked(
@@ -156,7 +166,19 @@ def _looked(
     faults = list(keeping.index(store, deep=deep))
     for name, check in checks:
         faults += _guarded(root, name, check)
-    return {**journals.checked, **keeping.checked}, faults, journals.accepted
+    found, notices = _dreams(host, root, journals)
+    return Found({**journals.checked, **keeping.checked}, faults + found, journals.accepted, notices)
+
+
+def _dreams(host: Host, root: str, journals: Journals) -> tuple[list[Fault], list[Notice]]:
+    memory = journals.memory()
+    if memory is None:
+        return [], []  # nobody has dreamed here; or the keep's own journal can't be read, which is told already
+    from dreamkeep.recovery.audit_dream import Dreams
+
+    dreams = Dreams(host, root, memory, journals.is_current)
+    faults = _guarded(root, "published", dreams.pages) + _guarded(root, "runs", dreams.runs)
+    return faults, dreams.notices
 
 
 def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int]) -> list[Fault]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Kind
@@ -29,6 +29,9 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.session import summary as life
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
+
+if TYPE_CHECKING:
+    from dreamkeep.memory.memory import Memory
 
 T = TypeVar("T")
 
@@ -98,6 +101,9 @@ class Journals:
         #: (path, when it was changed last) of temporary files.
         self.leftovers: list[str] = []
         self.unread: set[str] = set()
+        #: How the keep's own journal looked when it was read; and what stands in it that is not indexed (all of it, or the end).
+        self.keep_mark: Mark | None = None
+        self._news: tuple[bool, list[Event]] | None = None
         #: Folders that could not be listed, and what is told of them.
         self._closed: tuple[str, ...] = ()
         self._strays: list[Fault] = []
@@ -184,6 +190,8 @@ class Journals:
         if place and place.session and place.session in self.dead:
             self.buried.append((place.session, name))
         elif place and not self._deep and self._is_as_indexed(name, place):
+            if name == KEEP:
+                self.keep_mark = place.mark
             yield from self._as_indexed(name, place)
         else:
             yield from self._looked_at(name, place)
@@ -238,6 +246,8 @@ class Journals:
             yield self._unreadable(name, "this is no journal")
 
     def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
+        if name == KEEP:
+            self.keep_mark = mark
         start = place.position if place and self._same(name, place) else None
         if start and place and mark == place.mark:
             yield from self._frames_as_indexed(name, place)  # every byte was to be read, and it was: the checksums hold
@@ -350,13 +360,36 @@ class Journals:
     def _take_keep(self, found: Iterable[tuple[int, Event]], start: Position | None) -> None:
         if start is None:
             self.dead, self.accepted = set(), set()
-        for _, event in found:
+        self._news = start is None, [event for _, event in found]
+        for event in self._news[1]:
             if event.kind == Kind.SESSION_DELETED:
                 self.dead.add(str(event.body["session"]))
             elif event.kind == Kind.SESSION_UNDELETED:
                 self.dead.discard(str(event.body["session"]))
             elif event.kind == Kind.FAULT_ACCEPTED:
                 self.accepted.add(str(event.body["fault"]))
+
+    def memory(self) -> Memory | None:
+        """What is remembered, up to where the keep's journal was read; None when no dream and no page left anything there, or
+        nobody can read it. After `keep()`."""
+        anew, news = self._news or (False, [])
+        store = self._store if not anew else None
+        said = any(event.kind.startswith(("dream.", "page.")) for event in news)
+        if self.keep_mark is None or not (said or (store and (store.memory_table("runs") or store.memory_table("pages")))):
+            return None
+        from dreamkeep.memory.memory import Memory, fold
+
+        if store is None:
+            return fold(news)
+        memory = Memory.on_demand(store.memory_row, store.memory_table)
+        for event in news:
+            memory.apply(event)
+        # What was undone never was: that is to be told from the beginning.
+        return fold(event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))) if memory.stale else memory
+
+    def is_current(self) -> bool:
+        """Whether nothing was said in the keep's own journal since it was read."""
+        return looks.mark_of(self._host, f"{self._root}/{KEEP}", None) == self.keep_mark
 
     def _fold(self, session: str, start: Position | None, found: Iterator[tuple[int, Event]], reading: Reading) -> Rows | None:
         """As the index would do it, and put nowhere. None when it got too long for that: then only the bytes were looked at."""

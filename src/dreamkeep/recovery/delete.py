@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy
@@ -109,12 +110,13 @@ def forget_outside(host: Host, root: str, journals: Journals, session: str, taps
     """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
     forget.forget_spooled(host, root, session)
     forget.erase_in_keep(host, root, journals, session, taps)
-    _remove_index_copies(host, root)
+    _remove_view_copies(host, root)
     _remove_aside(host, f"{root}/{ASIDE}", session, forget.marks_of(session, taps))
 
 
-def _remove_index_copies(host: Host, root: str) -> None:
-    """An index has words of all sessions, on pages that do not say whose. It is a view: nobody needs an old one back."""
+def _remove_view_copies(host: Host, root: str) -> None:
+    """An index has words of all sessions, and so has a page of notes, and neither says whose. They are views: nobody needs an old
+    one back."""
     from dreamkeep.index.open import FILE  # whoever only finishes an append needs neither of these
     from dreamkeep.recovery import ledger
 
@@ -123,10 +125,14 @@ def _remove_index_copies(host: Host, root: str) -> None:
             noted = ledger.notes(host, root, repair)
         except ValueError:
             continue  # torn, or not ours: what lies there is looked through like everything else
-        ours = [note["before"] for note in noted if str(note.get("file")).startswith(f"{root}/{FILE}") and note.get("before")]
+        ours = [note["before"] for note in noted if note.get("before") and _is_view(note, f"{root}/{FILE}")]
         for path in (f"{root}/{ASIDE}/{ledger.PREFIX}{repair}/{before['kept']}" for before in ours):
             if host.stat(path) is not None:
                 host.remove(path)
+
+
+def _is_view(note: Mapping[str, Any], index: str) -> bool:
+    return str(note.get("file")).startswith(index) or ("file" in note and str(note.get("fault")).startswith("page_"))
 
 
 def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes]) -> None:

@@ -52,6 +52,8 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "page_fence": Class(
             "the fence of a page is broken", "", "Mend the fence lines by hand; nothing is written to that page before."
         ),
+        "page_unwritten": Class("a page that was published and is not there, or was not written any more", "write_page", ""),
+        "dream_unfinished": Class("a dream began, did not end, and nobody dreams", "end_dream", ""),
         "spool_waiting": Class("hook calls that no drainer has journaled", "drain", ""),
         "spool_unreadable": Class("something in the spool that is no hook call", "set_aside", ""),
         "hook_lost": Class("a hook call could not be kept", "set_aside", ""),
@@ -93,6 +95,33 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "webui_turn_pending": Class("a prompt in the turn journal that never reached its session file", "recover_turn", ""),
     }
 )
+
+
+#: What is worth telling and is no fault: what it is, and what comes of it.
+NOTICES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "page_edited": (
+            "lines of a page were changed by hand, and nobody has taken that in yet",
+            "The next dream takes it in as your word; `dreamkeep dream` does so now.",
+        ),
+    }
+)
+
+
+class Notice(NamedTuple):
+    """Something that waits and is as it should be: the keep is clean all the same."""
+
+    cls: str
+    where: str
+    what: str
+    next: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"class": self.cls, "where": self.where, "what": self.what, "next": self.next}
+
+
+def notice(cls: str, where: str, what: str) -> Notice:
+    return Notice(cls, where, what, NOTICES[cls][1])
 
 
 class Fault(NamedTuple):

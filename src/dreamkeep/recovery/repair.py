@@ -19,7 +19,7 @@ from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import lock, make_folders
 from dreamkeep.index.open import FILE as INDEX
-from dreamkeep.recovery import mend_keep, mend_sources, mend_webui
+from dreamkeep.recovery import mend_dream, mend_keep, mend_sources, mend_webui
 from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
@@ -32,7 +32,7 @@ from dreamkeep.recovery.undo import which
 LOCK = "state/repair.lock"
 _WAIT_S = 1.0
 
-_MENDERS = (mend_keep, mend_sources, mend_webui)
+_MENDERS = (mend_keep, mend_dream, mend_sources, mend_webui)
 #: Every repair that `faults.py` names, and what does it.
 ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {name: act for one in _MENDERS for name, act in one.ACTIONS.items()}
 #: Of some it is found out before they are promised whether they can be done.
@@ -55,8 +55,14 @@ class Step(NamedTuple):
     fault: Fault
     action: str
 
-    def as_json(self) -> dict[str, str]:
-        return {"fault": self.fault.id, "action": self.action, "where": self.fault.where}
+    @property
+    def final(self) -> bool:
+        """A deletion that was asked for is finished for good; the intent of one that nobody can read is only put aside."""
+        return self.action == "finish_delete" and bool(self.fault.session)
+
+    def as_json(self) -> dict[str, Any]:
+        said = {"fault": self.fault.id, "action": self.action, "where": self.fault.where}
+        return {**said, "undoable": False} if self.final else said
 
 
 @dataclass
@@ -65,7 +71,7 @@ class Result:
 
     audit: Report
     plan: list[Step] = field(default_factory=list)
-    applied: list[dict[str, str]] = field(default_factory=list)
+    applied: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     undo_id: str | None = None
 

@@ -1,0 +1,138 @@
+"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dreamkeep.event import Event, Kind, rfc3339
+from dreamkeep.host import lock, make_folders, read_file
+from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.reader import Reading, events
+from dreamkeep.memory import page
+from dreamkeep.memory.life import COMPLETED, FAILED, RUNNING, Dreamed, Run
+from dreamkeep.memory.memory import fold
+from dreamkeep.recovery.audit_dream import DREAM_LOCK, PAGE_LOCK
+from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+
+_WAIT_S = 5.0
+_DIED = "the process that dreamed is gone"
+#: As a run's report counts them.
+_COUNTED = {
+    "added": (Kind.NOTE_ADDED,),
+    "strengthened": (Kind.NOTE_STRENGTHENED,),
+    "superseded": (Kind.NOTE_SUPERSEDED,),
+    "retracted": (Kind.NOTE_RETRACTED, Kind.NOTE_EXPIRED),
+}
+
+
+@contextmanager
+def _alone(mending: Mending, name: str) -> Iterator[None]:
+    path = f"{mending.root}/{name}"
+    make_folders(mending.host, os.path.dirname(path))
+    handle = mending.host.open_lock(path)
+    try:
+        lock(mending.host, handle, where=path, wait_s=_WAIT_S)
+        yield
+    finally:
+        mending.host.close(handle)
+
+
+def _said(mending: Mending) -> list[Event]:
+    return [event for _, event in events(Reading(mending.host, f"{mending.root}/{KEEP}"))]
+
+
+# -- pages
+
+
+def write_page(mending: Mending, fault: Fault) -> Done:
+    """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
+    project, name = str(fault.about["project"]), str(fault.about["page"])
+    with _alone(mending, PAGE_LOCK):
+        last = fold(_said(mending)).pages.get(f"{project}\0{name}")
+        if last is None or "erased" in last or not last.get("region"):
+            return left("what was published there, nobody knows any more: `dreamkeep dream` makes the page anew")
+        done = _put(mending, str(fault.about["path"]), last)
+        if done.mended and not last.get("written"):
+            mending.journals.say("", Kind.PAGE_WRITTEN, {"project": project, "path": name})
+        return done
+
+
+def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> Done:
+    region, seen = str(last["region"]), mending.host.stat(path)
+    if seen is None:
+        make_folders(mending.host, os.path.dirname(path))
+        return mending.ledger.publish(path, _bytes(page.put("", region)))
+    text = read_file(mending.host, path).decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    now = (found.region or "").replace("\r\n", "\n")
+    if found.problem or found.region is None or now not in (region, last.get("before")):
+        return left("it was changed meanwhile")
+    return MENDED if now == region else mending.ledger.replace(path, _bytes(page.put(text, region)), seen=seen)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+# -- runs
+
+
+def end_dream(mending: Mending, fault: Fault) -> Done:
+    """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
+    id = str(fault.about["run"])
+    with _alone(mending, DREAM_LOCK):
+        said = _said(mending)
+        memory = fold(said)
+        run = memory.runs.get(id)
+        if run is None or run.report or run.undone:
+            return MENDED
+        of_it = [one for one in memory.dreamed.values() if one.run == id]
+        # The one it had in hand has been tried: one at which every dream dies must not be tried for ever.
+        bodies = [
+            {"run": id, "session": one.session, "upto": one.read, "status": FAILED, "reason": _DIED}
+            for one in of_it
+            if one.status == RUNNING
+        ]
+        now = rfc3339(mending.host.now())
+        ended = Event(mending.ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
+        mending.journals.append("", [*(Event(mending.ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
+    return MENDED
+
+
+def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
+    """As a run tells it itself. What it used of a model, nobody knows."""
+    did = Counter(event.kind for event in said if event.body.get("run") == run.id)
+    good = sum(one.status == COMPLETED for one in of_it)
+    told = [{"id": one.session, "status": COMPLETED} if one.status == COMPLETED else _failed(one) for one in of_it]
+    return {
+        "run": run.id,
+        "trigger": run.trigger or None,
+        "status": "partial" if good else "failed",
+        "lock": "acquired",
+        "started_at": run.started_at,
+        "finished_at": now,
+        "considered": len(of_it),
+        "waiting": len(of_it) - good,
+        "processed": good,
+        "failed": len(of_it) - good,
+        "insights_added": did[Kind.INSIGHT_ADDED],
+        "notes": {name: sum(did[kind] for kind in kinds) for name, kinds in _COUNTED.items()},
+        "dropped": [],
+        "usage": {},
+        "phases": ["backfill", "consolidate", "page"],
+        "sessions": told,
+        "why": _DIED,
+    }
+
+
+def _failed(one: Dreamed) -> dict[str, str]:
+    return {"id": one.session, "status": FAILED, "reason": _DIED if one.status == RUNNING else one.failure}
+
+
+ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {"write_page": write_page, "end_dream": end_dream}
+CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}
