@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__"},
-    {"app", "app_dream", "app_pack", "views"},
+    {"app", "app_dream", "app_pack", "app_recall", "views"},
     {"dream", "recall", "recovery"},
     {"capture", "index"},
     {"journal", "session", "memory"},
@@ -22,7 +22,7 @@ LAYERS = [
 ]
 #: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
 TOGETHER = [
-    {"app", "app_dream", "app_pack", "views"},
+    {"app", "app_dream", "app_pack", "app_recall", "views"},
     {"host", "aio"},
     {"host", "held"},
     {"event", "errors"},
@@ -37,6 +37,8 @@ THIRD_PARTY = {
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
+    "numpy": {"recall/embed.py", "recall/vectors.py"},
+    **dict.fromkeys(("safetensors", "tokenizers"), {"recall/embed.py"}),
 }
 #: What only the door to the disk may use.
 OS_MODULES = {"fcntl", "time", "subprocess", "shutil", "tempfile", "pathlib", "io", "mmap", "ctypes"}

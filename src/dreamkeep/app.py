@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dreamkeep import config as settings
 from dreamkeep.app_dream import Remembering
 from dreamkeep.app_pack import Packing
+from dreamkeep.app_recall import Recalling
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Built, Progress
-    from dreamkeep.index.store import Hit, Store
+    from dreamkeep.index.store import Store
     from dreamkeep.journal.pool import Journals
     from dreamkeep.recovery.delete import Deleting
     from dreamkeep.session.summary import Summary
@@ -36,7 +37,7 @@ _COMPRESS_EVERY_NS = 3_600_000_000_000
 _WORTH_COMPRESSING = 64 << 10
 
 
-class Keep(Remembering, Packing):
+class Keep(Recalling, Remembering, Packing):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
@@ -418,19 +419,6 @@ class Keep(Remembering, Packing):
             return restore.restore(self._host, self.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
         except OSError as problem:
             raise from_os(problem, "restoring", str(problem.filename or where)) from problem
-
-    def search(
-        self,
-        query: str,
-        *,
-        project: str | None = None,
-        session: str | None = None,
-        since: str | None = None,
-        limit: int = 10,
-    ) -> list[Hit]:
-        """Messages that hold the words of `query`, best first. Any text is legal."""
-        _positive(limit, "limit")
-        return self._ask(lambda store: store.search(query, project=project, session=session, since=since, limit=limit))
 
     def status(self) -> dict[str, Any]:
         from dreamkeep import views

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -14,7 +13,10 @@ import apsw
 
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.event import disarm, encode_body
+from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
+from dreamkeep.index.sqlite_search import SCHEMA, Searching, match
 from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place, Standing
+from dreamkeep.index.words import terms
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
@@ -22,7 +24,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 12
+VERSION = 13
 
 _SCHEMA = """
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
@@ -50,10 +52,6 @@ CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
 CREATE TABLE accepted(fault TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE memory(tab TEXT NOT NULL, id TEXT NOT NULL, body, PRIMARY KEY(tab, id)) WITHOUT ROWID;
-CREATE TABLE recalled(no INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, project TEXT, at TEXT, session TEXT,
-    place TEXT, turn TEXT, text, UNIQUE(kind, id));
-CREATE VIRTUAL TABLE recalled_words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
-CREATE VIRTUAL TABLE words USING fts5(text, content='', contentless_delete=1, tokenize='porter unicode61');
 """
 
 _SUMMARY = (
@@ -63,8 +61,6 @@ _SUMMARY = (
 _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m.base_seq, m.base_n"
 #: Tables of memory that are searched, and what their rows are called there.
 _RECALLED = {"notes": "note", "insights": "insight"}
-#: States in which a note or an insight is told to people.
-_HOLDS = frozenset(("active", "suggested", "confirmed"))
 _OWNED = " AND t.owner != ''"
 _TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
@@ -121,7 +117,7 @@ def _understood(ask: Callable[Concatenate[SqliteStore, P], T]) -> Callable[Conca
     return asked
 
 
-class SqliteStore:
+class SqliteStore(Searching):
     """One connection. Hold it for one verb, then close it: rebuilding waits until nobody has the file open."""
 
     def __init__(self, path: str, *, wait_ms: int = 10_000) -> None:
@@ -217,6 +213,9 @@ class SqliteStore:
                 if self._db.in_transaction:
                     self._db.execute("COMMIT")
 
+    def _safely(self) -> AbstractContextManager[None]:
+        return _translated(self.path)
+
     def _rows(self, sql: str, *values: Any) -> list[Any]:
         with _translated(self.path):
             return list(self._db.execute(sql, tuple(map(_stored, values))))
@@ -261,10 +260,12 @@ class SqliteStore:
             )
             busy = IN_PROGRESS in batch.state  # or some words in it; who asks looks into the state anyway
             self._db.execute("UPDATE sessions SET fold = ?, busy = ? WHERE no = ?", (batch.state, busy, no))
-            more = -self._take_back(no, batch)
+            gone = self._take_back(no, batch)
+            [(last,)] = self._db.execute("SELECT max(no) FROM messages WHERE no BETWEEN ? AND ?", (first_of(no), last_of(no)))
+            start = after = first_of(no) if last is None else last
             for m in batch.messages:
-                more += self._put_message(no, m, batch.twins.get(m[:2]))
-            self._db.execute("UPDATE sessions SET held = held + ? WHERE no = ?", (more, no))
+                after += self._put_message(no, after + 1, m, batch.twins.get(m[:2]))
+            self._db.execute("UPDATE sessions SET held = held + ? WHERE no = ?", (after - start - gone, no))
             self._db.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?,?,?,?)", ((no, _stored(key), *at) for key, at in batch.keys.items())
             )
@@ -294,16 +295,16 @@ class SqliteStore:
             ).fetchone()
             if gone:
                 removed += 1
-                self._db.execute("DELETE FROM words WHERE rowid = ?", gone)
+                self._drop_words(gone[0])
         return removed
 
-    def _put_message(self, session: int, m: Message, twin: str | None) -> bool:
-        """Whether it is one more."""
+    def _put_message(self, session: int, no: int, m: Message, twin: str | None) -> bool:
+        """Whether it is one more; `no` is its number then."""
         values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin, *m.place)
         added = self._db.execute(
-            "INSERT OR IGNORE INTO messages(session, seq, n, role, text, at, turn, tool, mark, heard, twin, base_seq, base_n)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
-            (session, m.seq, m.n, *values),
+            "INSERT OR IGNORE INTO messages(no, session, seq, n, role, text, at, turn, tool, mark, heard, twin, base_seq, base_n)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
+            (no, session, m.seq, m.n, *values),
         ).fetchone()
         new = bool(added)
         if not added:
@@ -313,8 +314,8 @@ class SqliteStore:
                 (*values, session, m.seq, m.n),
             ).fetchone()
             assert added is not None, "it was there a moment ago"
-            self._db.execute("DELETE FROM words WHERE rowid = ?", added)
-        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (added[0], _searchable(m.text)))
+            self._drop_words(added[0])
+        self._put_words(added[0], m.role, m.mark, m.text)
         return new
 
     def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
@@ -330,7 +331,7 @@ class SqliteStore:
             return
         with _translated(self.path):
             for (no,) in list(self._db.execute("SELECT no FROM sessions WHERE id = ?", (place.session,))):
-                self._db.execute("DELETE FROM words WHERE rowid IN (SELECT no FROM messages WHERE session = ?)", (no,))
+                self._drop_words(first_of(no), last_of(no))
                 for table in ("messages", "keys", "turns", "faults"):
                     self._db.execute(f"DELETE FROM {table} WHERE session = ?", (no,))
                 self._db.execute("DELETE FROM sessions WHERE no = ?", (no,))
@@ -342,7 +343,7 @@ class SqliteStore:
             for name in (str(row[0]) for row in tables):
                 if not name.startswith(("sqlite_", "words_", "recalled_words_")):
                     self._db.execute(f"DROP TABLE {name}")
-            self._db.execute(_SCHEMA)
+            self._db.execute(_SCHEMA + SCHEMA)
 
     def shred(self) -> None:
         with _translated(self.path):
@@ -373,29 +374,14 @@ class SqliteStore:
     def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
         with _translated(self.path):
             if anew:
-                for table in ("memory", "recalled", "recalled_words"):
-                    self._db.execute(f"DELETE FROM {table}")
+                self._db.execute("DELETE FROM memory")
+                self._forget_recalled()
             for (table, id), body in changed.items():
                 self._db.execute("DELETE FROM memory WHERE tab = ? AND id = ?", (table, _stored(id)))
                 if body is not None:
                     self._db.execute("INSERT INTO memory VALUES (?,?,?)", (table, _stored(id), _stored_data(body)))
                 if table in _RECALLED:
-                    self._recall(_RECALLED[table], id, body)
-
-    def _recall(self, kind: str, id: str, body: Mapping[str, Any] | None) -> None:
-        gone = self._db.execute("DELETE FROM recalled WHERE kind = ? AND id = ? RETURNING no", (kind, _stored(id))).fetchone()
-        if gone:
-            self._db.execute("DELETE FROM recalled_words WHERE rowid = ?", gone)
-        if body is None or body["state"] not in _HOLDS:
-            return
-        at = body.get("last_at") or body.get("said_at")
-        first = body["evidence"][0] if body["evidence"] else {"session": "", "seq": "", "turn": None}
-        added = self._db.execute(
-            "INSERT INTO recalled(kind, id, project, at, session, place, turn, text) VALUES (?,?,?,?,?,?,?,?) RETURNING no",
-            tuple(map(_stored, (kind, id, body["project"], at, first["session"], first["seq"], first["turn"], body["text"]))),
-        ).fetchone()
-        assert added is not None
-        self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], _searchable(body["text"])))
+                    self._recall(_RECALLED[table], id, body, _stored)
 
     # -- answers
 
@@ -415,16 +401,16 @@ class SqliteStore:
     def remembered(
         self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:
-        terms = _terms(query)
-        if not terms or not kinds:
+        wanted = match(terms(query))
+        if not wanted or not kinds:
             return []
         rows = self._rows(
             "SELECT r.kind, r.session, r.place, r.turn, r.text, r.at, -bm25(recalled_words), r.project, r.id"
             " FROM recalled_words JOIN recalled r ON r.no = recalled_words.rowid"
             " WHERE recalled_words MATCH ?1 AND (?2 IS NULL OR r.project = ?2) AND (?3 IS NULL OR r.at >= ?3)"
-            f" AND r.kind IN ({','.join(f'?{n}' for n in range(5, 5 + len(kinds)))})"
+            f" AND r.state != 'superseded' AND r.kind IN ({','.join(f'?{n}' for n in range(5, 5 + len(kinds)))})"
             " ORDER BY bm25(recalled_words), r.at DESC, r.id LIMIT ?4",
-            *(terms, project, since, limit),
+            *(wanted, project, since, limit),
             *sorted(kinds),
         )
         return [_memory_hit([_restored(value) for value in row]) for row in rows]
@@ -541,9 +527,10 @@ class SqliteStore:
             " UNION SELECT session FROM places WHERE session != '' AND session NOT IN (SELECT id FROM sessions)"
         )
         if rows:
+            marks = ",".join(map(repr, NOT_SEARCHED))
             [(messages, held, words)] = self._rows(
                 "SELECT (SELECT count(*) FROM messages), (SELECT coalesce(sum(held), 0) FROM sessions),"
-                " (SELECT count(*) FROM words_docsize)"
+                f" (SELECT count(*) FROM messages WHERE mark IN ({marks})) + (SELECT count(*) FROM words_docsize)"
             )
             if messages != held:
                 found += self._rows(
@@ -584,8 +571,8 @@ class SqliteStore:
     def search(
         self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:
-        terms = _terms(query)
-        if not terms:
+        wanted = match(terms(query))
+        if not wanted:
             return []
         rows = self._rows(
             "SELECT s.id, m.seq, m.n, m.turn, m.text, m.at, -bm25(words), s.project"
@@ -593,7 +580,7 @@ class SqliteStore:
             " WHERE words MATCH ?1 AND (?2 IS NULL OR s.project = ?2) AND (?3 IS NULL OR s.id = ?3)"
             " AND (?4 IS NULL OR m.at >= ?4)"
             " ORDER BY bm25(words), m.at DESC, s.id, m.seq, m.n LIMIT ?5",
-            terms,
+            wanted,
             project,
             session,
             since,
@@ -612,7 +599,7 @@ def _memory_hit(row: list[Any]) -> Hit:
 def _make(db: apsw.Connection) -> None:
     db.execute("PRAGMA journal_mode=WAL").fetchall()
     # Not `with db`: where SQLite rolled back by itself (a full disk), its ROLLBACK fails and hides why.
-    db.execute(f"BEGIN; {_SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
+    db.execute(f"BEGIN; {_SCHEMA}{SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
 
 
 def _place(row: Any) -> Place:
@@ -670,15 +657,6 @@ def _restored_data(value: str | bytes | None) -> Any:
     if value is None:
         return None
     return disarm(orjson.loads(value)) if isinstance(value, bytes) else orjson.loads(value)
-
-
-def _searchable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
-
-
-def _terms(query: str) -> str:
-    """Words only, each quoted: nothing a person types can be taken for FTS5 syntax."""
-    return " OR ".join(f'"{word}"' for word in re.findall(r"\w+", _searchable(query)))
 
 
 def _spans_text(spans: Iterable[Span]) -> str:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from dreamkeep.index.searching import Searchable
 from dreamkeep.journal.reader import Fault, Position
 from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.summary import Summary
@@ -82,7 +83,7 @@ class Counts(NamedTuple):
     faults: int
 
 
-class Store(Protocol):
+class Store(Searchable, Protocol):
     def close(self) -> None: ...
 
     def writing(self) -> AbstractContextManager[None]:

@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
             " Exit code 1 when there is nothing to say.",
         )
     )
+    _search(verb("search", "find what was said and learned", "Any text is legal. Exit code 1 when nothing is found."))
     _capture(verb)
     reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
     reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
@@ -193,6 +194,17 @@ def _restore(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--generation", metavar="N", type=_count, help="this version of a file that was rewritten, not the richest")
     verb.add_argument("--convert", action="store_true", help="from the messages, as a new session, though its bytes are here")
     verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+
+
+def _search(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("query", metavar="QUERY", nargs="+", help="words, names, error codes, times such as `last week`")
+    verb.add_argument("--kind", metavar="K", action="append", default=[], help="message, insight, note; several with commas")
+    verb.add_argument("--project", metavar="P", help="only of this project, as `sessions` shows it")
+    verb.add_argument("--agent", metavar="A", help="only of this agent")
+    verb.add_argument("--session", metavar="S", help="only of this session")
+    verb.add_argument("--since", metavar="T", help="only from this day or time on, for instance 2026-05-31")
+    verb.add_argument("--as-of", metavar="T", help="what was known then")
+    verb.add_argument("--limit", metavar="N", type=_count, default=10, help="at most so many (10)")
 
 
 def _show(verb: argparse.ArgumentParser) -> None:

@@ -62,6 +62,12 @@ def _pack(keep: Keep, arguments: Namespace) -> int:
     return pack.run(keep, arguments, _print)
 
 
+def _search(keep: Keep, arguments: Namespace) -> int:
+    from dreamkeep.surfaces.cli import search
+
+    return search.run(keep, arguments, _print)
+
+
 def _ingest(keep: Keep, arguments: Namespace) -> int:
     progress = text.Progress("importing", always=True)
     found = list(
@@ -257,6 +263,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "status": _status,
     "sessions": _sessions,
     "show": _show,
+    "search": _search,
     "pack": _pack,
     "ingest": _ingest,
     "watch": _watch,

@@ -1,0 +1,120 @@
+"""What of a text is searched, and what of a query is looked for. Pure; the same for every store.
+
+    indexed(text)    what a full-text index is given: the text, with
+                       - runs of CJK and other scripts without spaces as pairs of signs: 日本語 → 日本 本語 語
+                       - the pieces of camelCase and of letters with digits behind it: parseConfig E0203 → … parse Config E 0203
+    terms(query)     what is looked for; any text is legal
+
+Punctuation separates words: OPS-306, snake_case and a/path.py are several words that follow each other. So a query that holds one
+looks for the words in a row (the whole), and for each of them (in part). A long run of hexadecimal digits is looked for by its
+beginning: commits are quoted in any length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+#: Scripts that are written without spaces between words, or whose words grow long by endings.
+_CJK = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_CJK += "\uf900-\ufaff\uff66-\uff9f\u0e01-\u0e30\u0e32-\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u1780-\u17b3\U00020000-\U0003ffff"
+_RUN = re.compile(f"[{_CJK}]+")
+_PIECE = re.compile(f"[{_CJK}]+|[^{_CJK}]+")
+#: A word with something inside that separates words for the index, and no space.
+_CHUNK = re.compile(r"[^\s\"'`“”‘’«»()\[\]{}<>,;!?|]+")
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z][a-z]?|[0-9]+")
+_MIXED = re.compile(r"(?=[^\W_]{0,39}[a-z][A-Z])[A-Za-z0-9]{4,40}|[A-Za-z]{1,6}[0-9]{2,8}")
+_HASH = re.compile(r"(?=[0-9a-f]{0,63}[0-9])(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}")
+#: Texts beyond this are searched by their words alone.
+_PIECES_OF = 200_000
+#: Of a query: more than this says no more, and a pasted file must not take minutes.
+_LONGEST_QUERY = 10_000
+_MOST_TERMS = 48
+
+_STOP = """
+    a about above after again all also am an and any are as at be because been before being below between both but by can could
+    did do does doing down during each few for from further had has have having he her here hers herself him himself his how i if
+    in into is it its itself just me more most my myself no nor not now of off on once only or other our ours ourselves out over
+    own s same she should so some such t than that the their theirs them themselves then there these they this those through to
+    too under until up very was we were what when where which while who whom why will with would you your yours yourself
+    yourselves don didn doesn isn wasn ll re ve d m
+    der das und ist nicht ein eine einen dem zu mit von für auf im ich wir sie wie wann warum
+    le les une et est pas que qui dans pour sur los las por para con del"""
+STOP = frozenset(_STOP.split())
+
+
+class Term(NamedTuple):
+    """One thing to look for: any of `forms`, each a word or words in a row; `prefix`: or words that begin so."""
+
+    forms: tuple[str, ...]
+    prefix: bool = False
+
+    @property
+    def word(self) -> str:
+        return self.forms[0]
+
+
+def indexed(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
+    whole = _RUN.sub(_pairs, text) if _RUN.search(text) else text
+    pieces = " ".join(_pieces(text[:_PIECES_OF]))
+    return f"{whole}\n{pieces}" if pieces else whole
+
+
+def _pairs(run: re.Match[str]) -> str:
+    signs = run[0]
+    return f" {' '.join(signs[n : n + 2] for n in range(len(signs)))} "
+
+
+def _pieces(text: str) -> Iterator[str]:
+    seen = set()
+    for found in _MIXED.finditer(text):
+        word = found[0]
+        if word not in seen and not _HASH.fullmatch(word):
+            seen.add(word)
+            yield from _CAMEL.findall(word)
+
+
+def terms(query: str) -> list[Term]:
+    """In the order of the query, each once. Words that say nothing are left out unless there are no others."""
+    query = query[:_LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\0", " ")
+    found = dict.fromkeys(term for chunk in _CHUNK.findall(query) for term in _of_chunk(chunk))
+    said = [term for term in found if term.word.lower() not in STOP]
+    return (said or list(found))[:_MOST_TERMS]
+
+
+def _of_chunk(chunk: str) -> Iterator[Term]:
+    words: list[str] = []
+    plain = True
+    for piece in _PIECE.findall(chunk):
+        if _RUN.match(piece):
+            plain = False
+            yield _of_run(piece)
+        else:
+            words += _WORD.findall(piece)
+    if plain and len(words) > 1:
+        yield Term((" ".join(words),))
+    for word in words:
+        yield from _of_word(word)
+
+
+def _of_run(signs: str) -> Term:
+    if len(signs) == 1:
+        return Term((signs,), prefix=True)
+    return Term((" ".join(signs[n : n + 2] for n in range(len(signs) - 1)),))
+
+
+def _of_word(word: str) -> Iterator[Term]:
+    if _HASH.fullmatch(word.lower()):
+        shorter = tuple(word[:n] for n in (12, 10, 9, 8, 7) if n < len(word))
+        yield Term((word, *shorter), prefix=True)
+        return
+    pieces = _CAMEL.findall(word) if _MIXED.fullmatch(word) else []
+    if len(pieces) > 1:
+        yield Term((word, " ".join(pieces)))
+        if any(len(piece) > 1 and piece.islower() != piece[:1].isupper() for piece in pieces):
+            yield from (Term((piece,)) for piece in pieces if len(piece) > 2)
+    else:
+        yield Term((word,))

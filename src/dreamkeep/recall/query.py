@@ -1,0 +1,44 @@
+"""A query as it is understood: what to look for, and when it may have been. Pure; any text is legal."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from dreamkeep.index.words import STOP, Term, terms
+from dreamkeep.recall import when
+from dreamkeep.recall.when import Span
+
+_WORD = re.compile(r"[^\W_]+")
+_LONGEST = 10_000
+_MOST_WORDS = 64
+
+
+class Query(NamedTuple):
+    """`terms`: looked for in the index. `words`: as they were written, for an embedder, without those that say nothing.
+    `names`: all of them in small letters, to be compared with who said something. `spans`: the time that was meant."""
+
+    text: str
+    terms: tuple[Term, ...]
+    words: tuple[str, ...]
+    names: frozenset[str]
+    spans: tuple[Span, ...]
+
+
+def understood(text: str, now: str) -> Query:
+    text = text[:_LONGEST]
+    time = when.read(text, now)
+    left = text
+    for said in time.said:
+        left = re.sub(re.escape(said), " ", left, flags=re.IGNORECASE)
+    if not terms(left):
+        left = text  # nothing but a time: then its words are all there is to look for
+    words = list(dict.fromkeys(_WORD.findall(left)))
+    telling = [word for word in words if word.lower() not in STOP] or words
+    return Query(
+        text,
+        tuple(terms(left)),
+        tuple(telling[:_MOST_WORDS]),
+        frozenset(word.lower() for word in words),
+        time.spans,
+    )

@@ -1,0 +1,217 @@
+"""Search: messages, insights and notes by their words and, with an embedder, by what they mean.
+
+    query ─► words' own hits, nearest vectors ─► the best few hundred ─► what their neighbours and sessions add ─► one order
+                       │ (filters come first)
+             notes and insights by the part of the query they hold ─► what was superseded goes below what replaced it ─► cut
+
+What can be found at all does not depend on a filter: a message that holds one of the words, or whose meaning is near; a note or
+an insight likewise. So a filter only ever takes away. Scores are comparable within one answer, not between answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from dreamkeep.index.searching import Head, Remembered, Within, session_of
+from dreamkeep.index.store import Store
+from dreamkeep.index.words import Term
+from dreamkeep.recall import fuse
+from dreamkeep.recall.embed import Array, Embedder
+from dreamkeep.recall.found import INSIGHT, MESSAGE, NOTE, Found, is_within, learned, message
+from dreamkeep.recall.fuse import Seen
+from dreamkeep.recall.query import Query
+from dreamkeep.recall.replaced import settled
+from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
+
+#: A term in more messages than this (and than a twentieth of all) says little: it is left for when the others find too few.
+_COMMON, _COMMON_MOST = 1_000, 20_000
+#: From here on a meaning is near.
+_NEAR = 0.45
+_CANDIDATES, _JUDGED, _NEAREST = 1_000, 200, 200
+_WORTH = {INSIGHT: 1.0, NOTE: 1.1}
+
+
+class Meaning(NamedTuple):
+    """What a search by meaning needs; `nearest` may be kept for the next one."""
+
+    embedder: Embedder
+    nearest: Nearest
+
+
+class _Terms(NamedTuple):
+    """`weighed`: with how much each says. `rare`: without those that nearly everything holds."""
+
+    weighed: tuple[tuple[Term, float], ...]
+    rare: tuple[Term, ...]
+
+    @property
+    def all(self) -> tuple[Term, ...]:
+        return tuple(term for term, _ in self.weighed)
+
+    @property
+    def whole(self) -> float:
+        return sum(weight for _, weight in self.weighed)
+
+
+class Search:
+    """One question, asked of one store at one moment."""
+
+    def __init__(self, store: Store, query: Query, within: Within, now: str, meaning: Meaning | None) -> None:
+        self._store = store
+        self._query = query
+        self._within = within
+        self._now = now
+        self._terms = _known(store, query.terms)
+        self._nearest = meaning.nearest if meaning else None
+        self._asked: Array = None
+        if meaning and store.embedder()[0] == meaning.embedder.name:
+            weights = self._word_weights(query.words)
+            self._asked = meaning.embedder.ask([(word, weights[word]) for word in query.words])
+
+    def run(self, kinds: Collection[str], limit: int) -> list[Found]:
+        found: dict[str, Found] = {}
+        if MESSAGE in kinds:
+            found.update({one.key: one for one in self._messages(limit)})
+        if INSIGHT in kinds or NOTE in kinds:
+            found.update({one.key: one for one in self._remembered(kinds)})
+        settled(self._store, found, self._within, kinds)
+        return sorted(found.values(), key=_order)[:limit]
+
+    def _word_weights(self, words: Sequence[str]) -> dict[str, float]:
+        total = self._store.indexed_messages()
+        counts = self._store.holding([Term((word,)) for word in words])
+        return {word: fuse.idf(total, count) for word, count in zip(words, counts, strict=True)}
+
+    # -- messages
+
+    def _messages(self, limit: int) -> list[Found]:
+        words = self._by_words(limit)
+        near = self._by_meaning(limit)
+        nos = {*words, *near}
+        if not nos:
+            return []
+        best = max(words.values(), default=0.0)
+        part = {no: score / best for no, score in words.items()} if best > 0 else dict.fromkeys(words, 0.0)
+        sessions = self._session_scores(nos)
+        weights = fuse.WORDS if self._asked is None else fuse.HYBRID
+        first = {no: _first(no, part, near, sessions, weights) for no in nos}
+        judged = sorted(nos, key=lambda no: (-first[no], no))[: max(_JUDGED, 3 * limit)]
+        seen = self._judge(judged, part, sessions, weights)
+        top = max((score for score, _ in seen), default=0.0)
+        if top <= 0:
+            top = 1.0
+        # On one scale with notes: the best message is worth the part of the query that it holds, or how near it is.
+        scale = max(min(1.0, best / self._terms.whole) if self._terms.whole else 0.0, *near.values(), 0.05) / top
+        return [message(head, max(score, 0.0) * scale) for score, head in seen]
+
+    def _by_words(self, limit: int) -> dict[int, float]:
+        wanted = max(_CANDIDATES, 4 * limit)
+        found = self._store.best(self._terms.rare, self._within, wanted)
+        if len(found) < max(50, 4 * limit) and len(self._terms.rare) < len(self._terms.all):
+            found = self._store.best(self._terms.all, self._within, wanted)
+        return dict(found)
+
+    def _by_meaning(self, limit: int) -> dict[int, float]:
+        if self._asked is None or self._nearest is None:
+            return {}
+        within = self._within
+        timed = within.since is not None or within.until is not None
+
+        def inside(nos: Sequence[int]) -> Collection[int]:
+            return self._store.inside(nos, within)
+
+        found = self._nearest.near(
+            self._store,
+            self._asked,
+            least=_NEAR,
+            limit=max(_NEAREST, 4 * limit),
+            sessions=self._store.sessions_within(within),
+            inside=inside if timed else None,
+        )
+        return {one.no: one.cosine for one in found}
+
+    def _session_scores(self, nos: Collection[int]) -> dict[int, float]:
+        rare = set(self._terms.rare)
+        spreads = [(weight, self._store.spread(term, _COMMON_MOST)) for term, weight in self._terms.weighed if term in rare]
+        wanted = {session for _, counts in spreads for session in counts} | {session_of(no) for no in nos}
+        return fuse.session_scores(spreads, self._store.session_sizes(wanted))
+
+    def _judge(
+        self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: Seen
+    ) -> list[tuple[float, Head]]:
+        beside = self._store.beside(nos)
+        meaning = self._meaning(beside)
+        found = []
+        for head in self._store.heads(nos):
+            before, after = beside.get(head.no, (None, None))
+            seen = fuse.of_head(head, self._query, self._now)._replace(
+                words=part.get(head.no, 0.0),
+                before=part.get(before, 0.0) if before is not None else 0.0,
+                after=part.get(after, 0.0) if after is not None else 0.0,
+                session=sessions.get(session_of(head.no), 0.0),
+                meaning=meaning.get(head.no, 0.0),
+            )
+            found.append((fuse.score(seen, weights) * fuse.worth(head), head))
+        return found
+
+    def _meaning(self, beside: Mapping[int, tuple[int | None, int | None]]) -> dict[int, float]:
+        if self._asked is None:
+            return {}
+        groups = {no: [one for one in (no, *pair) if one is not None] for no, pair in beside.items()}
+        vectors = self._store.vectors({one for group in groups.values() for one in group})
+        return with_neighbours(vectors, groups, self._asked)
+
+    # -- notes and insights
+
+    def _remembered(self, kinds: Collection[str]) -> list[Found]:
+        part: dict[int, float] = {}
+        whole = self._terms.whole
+        for term, weight in self._terms.weighed:
+            for no in self._store.remembered_holding(term):
+                part[no] = part.get(no, 0.0) + (weight / whole if whole else 0.0)
+        if self._asked is not None and self._nearest is not None:
+            for no, value in self._store_near().items():
+                part[no] = max(part.get(no, 0.0), value)
+        rows = self._store.remembered_rows(part)
+        wanted = [row for row in rows if row.kind in kinds and is_within(self._store, row, self._within)]
+        return [self._learned(row, part[row.no]) for row in wanted]
+
+    def _store_near(self) -> dict[int, float]:
+        """Notes and insights are few: all are compared exactly."""
+        found = cosines(self._store.learned_vectors(), self._asked)
+        return {-no: value for no, value in found.items() if value >= _NEAR}
+
+    def _learned(self, row: Remembered, part: float) -> Found:
+        extra = 0.1 * fuse.during(row.at, self._query.spans) + 0.03 * fuse.recency(row.at, self._now)
+        return learned(row, part * _WORTH[row.kind] + extra)
+
+
+def _first(no: int, part: Mapping[int, float], near: Mapping[int, float], sessions: Mapping[int, float], weights: Seen) -> float:
+    return (
+        weights.words * part.get(no, 0.0)
+        + weights.session * sessions.get(session_of(no), 0.0)
+        + weights.meaning * near.get(no, 0.0)
+    )
+
+
+def _order(one: Found) -> tuple[float, str, str, str, int, int, str]:
+    """Of equal ones the newer first; and nothing by chance, or by how an index was built."""
+    newer = "".join(chr(0x10FFFF - ord(sign)) for sign in one.at or "")
+    return (-round(one.score, 9), newer or "\U0010ffff", one.kind, one.session, one.seq, one.n, one.id)
+
+
+def _known(store: Store, terms: Sequence[Term]) -> _Terms:
+    """A word that nothing holds is looked for as the beginning of one: people type parts of names."""
+    total = store.indexed_messages()
+    counts = store.holding(terms)
+    used = list(terms)
+    for n, (term, count) in enumerate(zip(terms, counts, strict=True)):
+        if not count and not term.prefix and len(term.forms) == 1 and len(term.word) > 2 and " " not in term.word:
+            used[n] = term._replace(prefix=True)
+            counts[n] = store.holding([used[n]])[0]
+    weighed = tuple((term, fuse.idf(total, count)) for term, count in zip(used, counts, strict=True))
+    common = min(max(_COMMON, total // 20), _COMMON_MOST)
+    rare = tuple(term for term, count in zip(used, counts, strict=True) if count <= common)
+    held = any(0 < count <= common for count in counts)
+    return _Terms(weighed, rare if held else tuple(used))

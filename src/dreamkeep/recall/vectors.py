@@ -1,0 +1,149 @@
+"""Vectors in the index: made bit by bit, and the nearest found by their signs first.
+
+code     one bit for each dimension: is it positive? Compared by counting bits, all of them, in memory
+vector   one byte for each dimension: compared exactly, for the few that are near by their codes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.index.searching import Searchable
+from dreamkeep.index.store import Store
+from dreamkeep.recall.embed import Array, Embedder
+
+_BATCH = 256
+#: Of those nearest by their codes so many more are compared exactly.
+_MORE = 4
+
+
+def fill(store: Store, embedder: Embedder, most: int, progress: Callable[[int, int], None] | None = None) -> int:
+    """Embed what waits, newest first, at most `most` texts; how many that were. Others write in between."""
+    import numpy as np
+
+    done, total = 0, min(most, store.unembedded_count())
+    while done < total:
+        with store.writing():
+            waiting = store.unembedded(min(_BATCH, total - done))
+            if not waiting:
+                break
+            made = embedder.embed([text for _, text in waiting])
+            codes = np.packbits(made > 0, axis=1)
+            store.put_vectors(
+                embedder.name,
+                ((no, codes[n].tobytes(), _bytes(made[n]).tobytes()) for n, (no, _) in enumerate(waiting)),
+            )
+        done += len(waiting)
+        if progress:
+            progress(done, total)
+    return done
+
+
+def _bytes(row: Array) -> Array:
+    import numpy as np
+
+    most = float(np.abs(row).max())
+    return np.round(row * (127.0 / most if most else 0.0)).astype(np.int8)
+
+
+class Near(NamedTuple):
+    no: int
+    cosine: float
+
+
+class Nearest:
+    """All codes, in memory, as long as they are those of the store."""
+
+    def __init__(self) -> None:
+        self._of: tuple[str, int] | None = None
+        self._nos: Any = None
+        self._codes: Any = None
+
+    def near(
+        self,
+        store: Searchable,
+        asked: Array,
+        *,
+        least: float,
+        limit: int,
+        sessions: Collection[int] | None,
+        inside: Callable[[Sequence[int]], Collection[int]] | None,
+    ) -> list[Near]:
+        """Messages by what they mean: of those `inside`, best first, cosine at least `least`. `sessions`: only of these."""
+        import numpy as np
+
+        self._load(store)
+        if not len(self._nos):
+            return []
+        code = np.packbits(asked > 0).view(np.uint64)
+        far = np.bitwise_count(self._codes ^ code).sum(axis=1, dtype=np.uint16)
+        usable = self._nos > 0
+        if sessions is not None:
+            usable &= np.isin(self._nos >> 32, np.fromiter(sessions, dtype=np.int64))
+        places = np.flatnonzero(usable)
+        wanted = limit * _MORE
+        if inside is None and len(places) > wanted:
+            places = places[np.argpartition(far[places], wanted)[:wanted]]
+        nos = [int(no) for no in self._nos[places[np.argsort(far[places], kind="stable")]]]
+        if inside is not None:
+            nos = _first_inside(nos, inside, wanted)
+        found = [Near(no, value) for no, value in cosines(store.vectors(nos), asked).items() if value >= least]
+        return sorted(found, key=lambda one: (-one.cosine, one.no))[:limit]
+
+    def _load(self, store: Searchable) -> None:
+        import numpy as np
+
+        of = store.embedder()
+        if self._of == of:
+            return
+        rows = store.codes()
+        self._nos = np.fromiter((no for no, _ in rows), dtype=np.int64, count=len(rows))
+        packed = np.frombuffer(b"".join(code for _, code in rows), dtype=np.uint8)
+        self._codes = packed.reshape(len(rows), -1).view(np.uint64) if rows else packed
+        self._of = of
+
+
+def _first_inside(nos: Sequence[int], inside: Callable[[Sequence[int]], Collection[int]], wanted: int) -> list[int]:
+    """Filters come before the cut: however many are outside, those inside are found."""
+    found: list[int] = []
+    for start in range(0, len(nos), wanted):
+        some = nos[start : start + wanted]
+        kept = inside(some)
+        found += [no for no in some if no in kept]
+        if len(found) >= wanted:
+            break
+    return found
+
+
+def cosines(vectors: Mapping[int, bytes], asked: Array) -> dict[int, float]:
+    import numpy as np
+
+    if not vectors:
+        return {}
+    rows = _rows(vectors)
+    norms = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)
+    return dict(zip(vectors, (float(value) for value in rows @ asked / norms), strict=True))
+
+
+def with_neighbours(vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[int]], asked: Array) -> dict[int, float]:
+    """The cosine of each group's sum, its members counting alike; of groups whose first is there."""
+    import numpy as np
+
+    if not vectors:
+        return {}
+    rows = _rows(vectors)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    at = {no: n for n, no in enumerate(vectors)}
+    found = {}
+    for no, members in groups.items():
+        if no in at:
+            summed = rows[[at[one] for one in members if one in at]].sum(axis=0)
+            found[no] = float(summed @ asked) / max(float(np.linalg.norm(summed)), 1e-9)
+    return found
+
+
+def _rows(vectors: Mapping[int, bytes]) -> Array:
+    import numpy as np
+
+    return np.frombuffer(b"".join(vectors.values()), dtype=np.int8).reshape(len(vectors), -1).astype(np.float32)
