@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
+from dreamkeep.capture import hook
 from dreamkeep.errors import BadConfig, BadUsage
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
-from dreamkeep.recall import pack
+from dreamkeep.recall import pack, rendered
 from dreamkeep.recall.pack import MARK, Line, fit
 from dreamkeep.session.packs import holds_pack, without_packs
+from tests.agents import claude, codex, copilot, gemini, kimi, qwen
 
 from .test_cli import Cli
 
@@ -206,3 +213,379 @@ def test_a_budget_that_is_none_is_refused(keep: Keep, root: str) -> None:
     with pytest.raises(BadConfig):
         Keep.open(root, environment={"DREAMKEEP_RECALL_BUDGET": "many"})
     assert keep.pack(project="")["text"] == "" and not os.path.exists(root), "asking makes no keep"
+
+
+# -- never learned again
+
+
+WORDS = "We always squash commits before merging."
+PACK = f"{MARK}\nFrom earlier sessions.\n### Rules and preferences\n- We never deploy on Fridays. [n-1]\n{END}"
+ESCAPED = PACK.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _claude(how: str) -> dict[str, str]:
+    talk = claude.Talk(claude.MAIN)
+    answer = json.dumps({"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": PACK}})
+    more = {"hookName": "SessionStart", "hookEvent": "SessionStart"}
+    if how == "hook":
+        talk.attachment("hook_success", toolUseID="SessionStart", content="", stdout=answer, stderr="", exitCode=0, **more)
+        talk.attachment("hook_additional_context", content=[PACK], **more)
+    talk.prompt(WORDS)
+    if how == "shell":
+        talk.answer(
+            {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "dreamkeep pack"}}, stop="tool_use"
+        )
+        talk.result("toolu_1", PACK)
+    if how == "reminder":
+        talk.user(f"<system-reminder>\nSessionStart hook additional context: {PACK}\n</system-reminder>", isMeta=True)
+    talk.answer({"type": "text", "text": "Understood."})
+    return {f".claude/projects/-home-dev-shop/{claude.MAIN}.jsonl": "".join(json.dumps(one) + "\n" for one in talk.lines)}
+
+
+def _codex() -> dict[str, str]:
+    rollout, turn = codex.Rollout(), codex.turn_id(1)
+    rollout.meta(codex.MAIN)
+    rollout.said(turn, "developer", "msg_pack", PACK, "hooks.additional_context", hook=True)
+    rollout.asks(turn, WORDS)
+    rollout.answers(turn, "Understood.")
+    rollout.ends(turn)
+    return {f".codex/sessions/2026/10/03/rollout-2026-10-03T11-00-00-{codex.MAIN}.jsonl": "\n".join(rollout.lines) + "\n"}
+
+
+def _gemini(pack: str) -> dict[str, str]:
+    chat = gemini.Chat(gemini.MAIN)
+    chat.prompt(WORDS, pack)
+    chat.answer("Understood.")
+    name = f".gemini/tmp/barometer/chats/session-2026-03-02T09-14-{gemini.MAIN[:8]}.jsonl"
+    return {name: "\n".join(chat.lines) + "\n", ".gemini/projects.json": json.dumps({"projects": {gemini.FOLDER: "barometer"}})}
+
+
+def _qwen(tag: str) -> dict[str, str]:
+    chat = qwen.Chat(qwen.MAIN)
+    chat.add("user", [{"text": WORDS}, {"text": f"<qwen:{tag}-context>\n{ESCAPED}\n</qwen:{tag}-context>"}])
+    chat.answer({"text": "Understood."})
+    return {f".qwen/projects/-home-mira-orchard/chats/{qwen.MAIN}.jsonl": chat.text()}
+
+
+def _kimi() -> dict[str, str]:
+    wire = kimi.Wire()
+    wire.message(PACK, {"kind": "hook_result", "event": "SessionStart"})
+    wire.asks(WORDS)
+    wire.step("s1", 1, kimi.text("Understood."))
+    folder = f".kimi-code/sessions/wd_bread_0123456789ab/{kimi.MAIN}"
+    state = {"title": "x", "cwd": kimi.CWD, "agents": {"main": {"type": "main"}}}
+    return {f"{folder}/agents/main/wire.jsonl": "\n".join(wire.lines) + "\n", f"{folder}/state.json": json.dumps(state)}
+
+
+def _copilot() -> dict[str, str]:
+    events = copilot.Events(copilot.MAIN)
+    events.start()
+    events.put("hook.start", hookInvocationId="h", hookType="sessionStart", input={})
+    events.put("hook.end", hookInvocationId="h", hookType="sessionStart", output={"additionalContext": PACK}, success=True)
+    events.put("user.message", content=WORDS, transformedContent=f"{PACK}\n\n{WORDS}", attachments=[])
+    events.step(1, "Understood.")
+    events.end(1)
+    return {f".copilot/session-state/{copilot.MAIN}/events.jsonl": "\n".join(events.lines) + "\n"}
+
+
+FORMS: dict[str, Callable[[], dict[str, str]]] = {
+    "claude, a hook": lambda: _claude("hook"),
+    "claude, a reminder": lambda: _claude("reminder"),
+    "claude, the command": lambda: _claude("shell"),
+    "codex": _codex,
+    "copilot": _copilot,
+    "gemini": lambda: _gemini(ESCAPED),
+    "gemini, an older one": lambda: _gemini(PACK),
+    "kimi": _kimi,
+    "qwen, at a prompt": lambda: _qwen("user-prompt-submit"),
+    "qwen, at the start": lambda: _qwen("session-start"),
+}
+
+
+def _learned(keep: Keep) -> str:
+    for one in keep.sessions():
+        keep.end(one.id)
+    keep.dream()
+    return " ".join(one["text"] for one in keep.notes())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_an_agent_wrote_down_of_a_pack_is_neither_learned_nor_found(form: str, keep: Keep, tmp_path: Path) -> None:
+    """D33: whichever way a hook's words come back in a transcript."""
+    for name, text in FORMS[form]().items():
+        (tmp_path / "home" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "home" / name).write_text(text)
+    [*done] = keep.ingest(home=tmp_path / "home")
+    assert [one.problem for one in done if one.problem] == [] and len(keep.sessions()) == 1
+    assert "Fridays" in json.dumps(keep.show(keep.sessions()[0].id)) or form == "copilot", "it is there to be mistaken"
+    learned = _learned(keep)
+    assert "squash" in learned and "Friday" not in learned
+    assert [hit.text for hit in keep.search("deploy on Fridays")] == []
+
+
+@pytest.mark.parametrize(
+    "shape", ["{pack}\n\n{words}", "{words}\n\n{pack}", "{words}\n{escaped}", "<memory>\n{pack}\n</memory>\n\n{words}"]
+)
+def test_a_pack_inside_a_prompt_is_not_the_users_word_and_what_is_around_it_is(shape: str, keep: Keep) -> None:
+    """D33: one's own agent may put it anywhere."""
+    session = keep.session("s", cwd="/")
+    session.record(shape.format(pack=PACK, escaped=ESCAPED, words=WORDS), ("assistant", "Understood."))
+    learned = _learned(keep)
+    assert "squash" in learned and "Friday" not in learned
+    assert "Fridays" not in keep.pack(project="/")["text"], "nor is it told as what the user asked"
+
+
+def test_the_words_themselves_are_learned_when_a_user_says_them(keep: Keep) -> None:
+    """Else the tests above could not fail."""
+    keep.session("s", cwd="/").record("We never deploy on Fridays.", ("assistant", "Understood."))
+    assert "Friday" in _learned(keep) and keep.search("deploy on Fridays")
+
+
+# -- rendered beforehand, and handed in by hooks
+
+
+class Agent:
+    """An agent with our hooks, as the agent calls them."""
+
+    def __init__(self, root: str, cwd: Path, session: str = "5e551011-1111", name: str = "claude") -> None:
+        self.root, self.cwd, self.session, self.name = root, cwd, session, name
+
+    def fires(self, event: str, **more: Any) -> str:
+        """What the hook says to the agent; the drainer is called by hand, so that nothing goes on behind a test."""
+        Path(f"{self.root}/state").mkdir(parents=True, exist_ok=True)
+        said = {"session_id": self.session, "cwd": str(self.cwd), "hook_event_name": event, **more}
+        words = [sys.executable, "-I", "-S", hook.__file__, self.name, event, self.root]
+        with open(f"{self.root}/state/drain.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = subprocess.run(words, input=json.dumps(said).encode(), capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+        if not done.stdout:
+            return ""
+        answer = json.loads(done.stdout)["hookSpecificOutput"]
+        assert answer["hookEventName"] == event
+        return str(answer["additionalContext"])
+
+    def starts(self, source: str = "startup") -> str:
+        return self.fires("SessionStart", source=source)
+
+    def says(self, prompt: str, answer: str = "Understood.") -> None:
+        self.fires("UserPromptSubmit", prompt=prompt)
+        self.fires("Stop", last_assistant_message=answer)
+
+
+@pytest.fixture
+def agent(root: str, project: Path) -> Agent:
+    return Agent(root, project)
+
+
+def packs(root: str) -> dict[str, str]:
+    folder = Path(root) / rendered.FOLDER
+    return {one.name: one.read_text() for one in sorted(folder.iterdir())} if folder.exists() else {}
+
+
+def test_the_next_session_is_told_where_the_last_one_stood(keep: Keep, root: str, agent: Agent, project: Path) -> None:
+    """After a drain alone: nothing was dreamed yet."""
+    assert agent.starts() == ""
+    agent.says("Rename the price column.", "The column is renamed; the view still has the old name.")
+    keep.drain()
+    said = Agent(root, project, "another").starts()
+    assert said.startswith(MARK) and said.endswith(END) and Size.of(said).tokens <= 2000
+    assert "Rename the price column." in said and "the view still has the old name" in said
+    assert said == keep.pack(project=str(project))["text"], "what is handed in is what the command says"
+
+
+def test_a_note_is_in_the_next_pack_at_once_and_leaves_it_at_once(keep: Keep, root: str, agent: Agent, project: Path) -> None:
+    agent.says("Rename the price column.")
+    keep.drain()
+    name = keep.sessions()[0].project
+    note = keep.note_add("Prices are integers, in cents.", kind="constraint", project=name)
+    keep.note_add("Answer in plain words.")
+    assert "in cents. [n-" in agent.starts() and "plain words" in agent.starts()
+    keep.note_change(note["id"], "edit", text="Prices are integers, in tenths of a cent.")
+    assert "tenths of a cent" in agent.starts()
+    keep.note_change(note["id"], "retract")
+    assert "cent" not in agent.starts()
+
+
+def test_a_dream_is_in_the_next_pack(keep: Keep, agent: Agent) -> None:
+    agent.says("We never use floats for prices.")
+    agent.fires("SessionEnd", reason="other")
+    keep.drain()
+    assert "### Rules" not in agent.starts()
+    keep.dream()
+    assert "### Rules and preferences\n- We never use floats for prices. [n-" in agent.starts()
+
+
+def test_only_what_changed_is_written(keep: Keep, root: str, agent: Agent, tmp_path: Path) -> None:
+    agent.says("Rename the price column.")
+    other = Agent(root, tmp_path / "other", "other")
+    other.says("Paint the shed.")
+    keep.drain()
+    folder = Path(root) / rendered.FOLDER
+
+    def looks() -> dict[str, tuple[int, int]]:
+        return {one.name: (one.stat().st_ino, one.stat().st_mtime_ns) for one in folder.iterdir()}
+
+    first = looks()
+    keep.render_packs()
+    assert looks() == first and len(first) == 4
+    agent.says("And the index.")
+    keep.drain()
+    changed = {name for name, look in looks().items() if first.get(name) != look}
+    assert changed == {rendered.file_of(keep.summary(f"claude:{agent.session}").project), "made"}
+
+
+def test_nobody_renders_where_no_hook_ever_asks(keep: Keep, root: str) -> None:
+    keep.session("s", cwd="/").record("Hello")
+    keep.note_add("Answer in plain words.")
+    keep.render_packs()
+    assert packs(root) == {}
+
+
+def test_which_pack_is_found_by_the_folder_and_never_another_projects(keep: Keep, root: str, tmp_path: Path) -> None:
+    """A repository with all below it and its worktrees; a plain folder alone; what is nobody's gets what holds everywhere."""
+    repository, plain = tmp_path / "repo", tmp_path / "plain"
+    (repository / ".git" / "worktrees" / "w").mkdir(parents=True)
+    (repository / "src" / "deep").mkdir(parents=True)
+    (repository / "vendor" / ".git").mkdir(parents=True)
+    (plain / "below").mkdir(parents=True)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / ".git").write_text(f"gitdir: {repository}/.git/worktrees/w\n")
+    (repository / ".git" / "worktrees" / "w" / "commondir").write_text("../..\n")
+    Agent(root, repository / "src", "a").says("Work in the repository.")
+    Agent(root, plain, "b").says("Work in the plain folder.")
+    keep.drain()
+    keep.note_add("Answer in plain words.")
+    told = {
+        **dict.fromkeys((repository, repository / "src" / "deep", tmp_path / "tree"), "in the repository"),
+        plain: "in the plain folder",
+        **dict.fromkeys((plain / "below", repository / "vendor", tmp_path, Path("/")), "everywhere"),
+    }
+    for folder, what in told.items():
+        said = Agent(root, folder, "new").starts()
+        assert "plain words" in said, folder
+        assert [w for w in ("in the repository", "in the plain folder") if w in said] == [what] * (what != "everywhere"), folder
+
+
+def test_a_folder_that_became_another_project_is_not_told_of_the_old_one(keep: Keep, root: str, agent: Agent) -> None:
+    agent.says("Work in the repository.")
+    keep.drain()
+    assert "in the repository" in agent.starts()
+    (agent.cwd / ".git" / "config").write_text('[remote "origin"]\n  url = https://example.com/new/one.git\n')
+    keep.render_packs()
+    assert agent.starts() == ""
+
+
+# -- after a compaction
+
+
+def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Agent) -> None:
+    """Issue 6: constraints, decisions and open ends of this very session, which no dream has read."""
+    agent.starts()
+    agent.says("We never use floats for prices. My password is hunter2pass!")
+    agent.says("Let's use PostgreSQL for storage, not MySQL.")
+    agent.says("Rename the price column.")
+    keep.drain()
+    assert "### Said in this session" not in agent.starts("compact"), "nothing was compacted yet"
+    agent.fires("PreCompact", trigger="auto", custom_instructions=None)
+    before = {one: Path(one).read_bytes() for one in map(str, Path(keep.root, "journal").rglob("*.jsonl"))}
+    keep.drain()
+    said = agent.starts("compact")
+    head = said.partition("### Said in this session before its context was compacted\n")[2].partition("###")[0]
+    assert "We never use floats for prices." in head and "PostgreSQL" in head and "hunter2pass" not in said
+    assert "Rename the price column." in said and Size.of(said).tokens <= 2000
+    assert keep.notes() == [] and not any("insight" in line for line in _kinds(before, keep.root)), "nothing was concluded"
+    assert "### Said in this session" not in agent.starts("startup"), "only for who was compacted"
+    assert "### Said in this session" not in Agent(keep.root, agent.cwd, "another").starts("compact")
+    agent.fires("SessionEnd", reason="other")
+    keep.drain()
+    assert not any(name.startswith("after~") for name in packs(keep.root)), "nobody asks for it any more"
+
+
+def _kinds(before: dict[str, bytes], root: str) -> list[str]:
+    new = []
+    for path in Path(root, "journal").rglob("*.jsonl"):
+        lines = path.read_bytes()[len(before.get(str(path), b"")) :].splitlines()
+        new += [json.loads(line)["kind"] for line in lines]
+    return new
+
+
+def test_what_a_user_took_back_is_not_handed_in_again_after_a_compaction(keep: Keep, agent: Agent) -> None:
+    agent.says("We never use floats for prices.")
+    agent.says("We always squash commits before merging.")
+    agent.fires("SessionEnd", reason="other")
+    keep.drain()
+    keep.dream()
+    keep.note_change(next(one["id"] for one in keep.notes() if "floats" in one["text"]), "retract")
+    agent.starts("resume")
+    agent.fires("PreCompact", trigger="auto")
+    keep.drain()
+    head = agent.starts("compact").partition("### Said in this session")[2].partition("###")[0]
+    assert "squash" in head and "floats" not in head
+
+
+def test_an_id_that_is_no_files_name_gets_its_projects_pack(keep: Keep, root: str, project: Path) -> None:
+    odd = Agent(root, project, "../../odd")
+    assert rendered.after_file(f"claude:{odd.session}") is None
+    odd.says("We never use floats for prices.")
+    odd.fires("PreCompact", trigger="auto")
+    keep.drain()
+    assert not any(name.startswith("after~") for name in packs(root))
+    odd.starts("compact")
+
+
+def test_the_drainer_is_started_before_a_compaction(root: str, agent: Agent, keep: Keep) -> None:
+    """By the hook itself: nobody else would read the session before the agent forgets it."""
+    agent.says("We never use floats for prices.")
+    agent.says("Rename the price column.")
+    said = json.dumps({"session_id": agent.session, "cwd": str(agent.cwd), "trigger": "auto"}).encode()
+    subprocess.run([sys.executable, "-I", "-S", hook.__file__, "claude", "PreCompact", root], input=said, check=True, timeout=60)
+    name = rendered.after_file(f"claude:{agent.session}")
+    for _ in range(600):
+        if name in packs(root):
+            break
+        time.sleep(0.1)
+    assert "never use floats" in agent.starts("compact").partition("### Said in this session")[2].partition("###")[0]
+
+
+# -- deleted
+
+
+def test_a_deleted_session_leaves_the_rendered_packs(keep: Keep, root: str, agent: Agent, project: Path) -> None:
+    """R5: also where no page was ever written, and the packs for other sessions that quote what was learned in it."""
+    agent.says("We never use xylophones for prices.")
+    agent.fires("SessionEnd", reason="other")
+    keep.drain()
+    keep.dream()
+    other = Agent(root, project, "other")
+    other.says("Paint the shed.")
+    other.fires("PreCompact", trigger="auto")
+    keep.drain()
+    assert sum("xylophones" in text for text in packs(root).values()) == 2
+    keep.delete(f"claude:{agent.session}")
+    assert packs(root) and not any("xylophone" in text for text in packs(root).values())
+    assert "Paint the shed" in Agent(root, project, "third").starts()
+    keep.delete("claude:other")
+    assert not any("shed" in text for text in packs(root).values())
+
+
+def test_packs_that_can_not_be_written_stop_nothing(keep: Keep, root: str, agent: Agent) -> None:
+    warned: list[str] = []
+    keep.warn = warned.append
+    Path(root, "state").mkdir(parents=True)
+    Path(root, rendered.FOLDER).write_text("no folder")
+    agent.says("Rename the price column.")
+    assert keep.drain()["calls"] == 2 and "packs" in warned[0]
+    assert keep.note_add("Answer in plain words.")["text"] == "Answer in plain words."
+
+
+def test_what_a_dead_process_left_is_swept_and_a_damaged_memory_of_it_is_made_again(keep: Keep, root: str, agent: Agent) -> None:
+    agent.says("Rename the price column.")
+    keep.drain()
+    good = packs(root)
+    folder = Path(root, rendered.FOLDER)
+    (folder / "shop-1.md.0011223344556677.tmp").write_text("half")
+    (folder / "made").write_text("[[[")
+    (folder / "index").unlink()
+    keep.render_packs()
+    assert packs(root) == good
