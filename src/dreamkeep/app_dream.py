@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
+    from dreamkeep.memory.page import Budget
 
 T = TypeVar("T")
 
@@ -197,12 +198,13 @@ class Remembering:
         return {"notes": notes, "pages": pages}
 
     def _publish(self, run: str) -> list[dict[str, Any]]:
-        """All pages anew: of every project that something is remembered of, and every file that was ever one."""
+        """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
+        ever one."""
         from dreamkeep.dream.publish import alone
 
         try:
             with alone(self._host, self.root):
-                return self._publish_all(self._memory(), run)
+                return self._remembering(lambda memory: self._publish_all(memory, run))
         except (DreamkeepError, OSError) as problem:
             self.warn(f"The pages can't be written now; the next dream does: {problem}")
             return []
@@ -210,15 +212,9 @@ class Remembering:
             self.render_packs()  # whoever comes here changed what is remembered
 
     def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
-        from dreamkeep.dream.publish import place
-        from dreamkeep.memory.page import located
-
-        target = self.config["page.target"]
-        known = {(str(one["project"]), located(self.root, str(one["path"]))) for one in memory.pages.values()}
-        made = {(one.project, place(self.root, one.project, target)) for one in memory.notes.values() if one.project}
         publishing = self._publishing(memory)
         done = []
-        for project, path in sorted({(project, path) for project, path in known if path} | made):
+        for project, path in self._differing(memory):
             try:
                 told = publishing.publish(project, path, run, asked=False)
                 done.append(told._asdict())
@@ -232,46 +228,27 @@ class Remembering:
 
     def _publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing
+
+        append = self._journals().append
+        return Publishing(self._host, self.root, memory, lambda events: append("", events), self._ids, self._budget())
+
+    def _budget(self) -> Budget:
         from dreamkeep.memory.page import Budget
 
         config = self.config
-        budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-        append = self._journals().append
-        return Publishing(self._host, self.root, memory, lambda events: append("", events), self._ids, budget)
+        return Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
+
+    def _differing(self, memory: Memory) -> list[tuple[str, str]]:
+        from dreamkeep.dream.publish import differing
+
+        return differing(self._host, self.root, memory, self.config["page.target"], self._budget())
 
     def _pages_differ(self) -> bool:
-        """Whether a page is not as it was published, or not of what is remembered now: by digests, for mostly nothing is."""
-        from hashlib import sha256
-
-        from dreamkeep.host import read_file
-        from dreamkeep.memory.page import located
-
-        memory = self._memory()
-        pages = memory.pages.values()
-        if {one.project for one in memory.notes.values() if one.project} - {one["project"] for one in pages}:
-            return True
-        marks: dict[str, str] = {}
-        for one in pages:
-            project, path = str(one["project"]), located(self.root, str(one["path"]))
-            if path is None:
-                continue
-            try:
-                data = read_file(self._host, path)
-            except OSError:
-                if os.path.isabs(str(one["path"])):
-                    continue  # a file elsewhere that is gone: the user's business
-                return True
-            if os.path.isabs(str(one["path"])) and b"dreamkeep:begin" not in data:
-                continue
-            if project not in marks:
-                marks[project] = memory.mark(project)
-            if sha256(data).hexdigest() != one.get("digest") or one.get("of") != marks[project] or not one.get("written"):
-                return True
-        return False
+        return bool(self._remembering(self._differing))
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there."""
-        from dreamkeep.memory.page import Budget, render
+        from dreamkeep.memory.page import render
 
         if write is not None:
             from dreamkeep.dream.publish import alone
@@ -279,12 +256,10 @@ class Remembering:
             path = os.path.abspath(os.fspath(write))
             try:
                 with alone(self._host, self.root):
-                    return self._publishing(self._memory()).publish(project, path)._asdict()
+                    return self._remembering(lambda memory: self._publishing(memory).publish(project, path)._asdict())
             except OSError as problem:
                 raise from_os(problem, "writing the page", path) from problem
-        config = self.config
-        budget = Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-        made = render(self._memory().notes.values(), project, budget)
+        made = self._remembering(lambda memory: render(memory.shown(project), project, self._budget()))
         left = [one._asdict() for one in made.left_out]
         return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
@@ -389,10 +364,33 @@ class Remembering:
 
     # -- notes and tasks
 
-    def _memory(self) -> Memory:
+    def _memory(self, *tables: str) -> Memory:
+        """What is remembered; only these tables of it, if some are named."""
         from dreamkeep.memory.memory import Memory
 
-        return Memory.load(self._ask(lambda store: store.memory()))
+        def rows(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+            return [(table, *row) for table in tables for row in store.memory_table(table)] if tables else store.memory()
+
+        return Memory.load(self._ask(rows))
+
+    def _remembering(self, act: Callable[[Memory], T]) -> T:
+        """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
+        from dreamkeep.index.sqlite import Unusable
+        from dreamkeep.memory.memory import Memory
+
+        def asked(store: Store) -> tuple[list[T], Exception | None]:
+            with store.reading():
+                try:
+                    return [act(Memory.on_demand(store.memory_row, store.memory_table))], None
+                except Unusable:
+                    raise
+                except (DreamkeepError, OSError) as problem:
+                    return [], problem
+
+        done, problem = self._ask(asked)
+        if problem:
+            raise problem
+        return done[0]
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
         """What is remembered, best first. `state` None: whatever became of it."""

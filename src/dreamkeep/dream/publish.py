@@ -25,6 +25,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders, publish_file, read_file
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
+from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.page import FOLDER, Budget, Edit, hand_edits, in_keep
 
@@ -61,6 +62,37 @@ def alone(host: Host, root: str) -> Iterator[None]:
         yield
     finally:
         host.close(handle)
+
+
+def look(memory: Memory, project: str, budget: Budget) -> str:
+    """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
+    return page_digest(memory.mark(project), repr(tuple(budget)), str(page.LOOK))[:16]
+
+
+def differing(host: Host, root: str, memory: Memory, target: str, budget: Budget) -> list[tuple[str, str]]:
+    """(project, path) of pages that are not as they were published, or not of what is remembered now. By digests, for mostly
+    nothing is; so nobody loads notes for it."""
+    everywhere = bool(memory.marks.get("", {}).get("active"))
+    wanted = [one for one in sorted(memory.marks) if one and (everywhere or memory.marks[one]["active"])]
+    named = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
+    made = {(one, place(root, one, target)) for one in wanted}
+    found = {(one, path) for one, path in made if (one, path[len(root) + 1 :]) not in named}
+    for published in memory.pages.values():
+        project, path = str(published["project"]), page.located(root, str(published["path"]))
+        if path and _differs(host, path, published, lambda project=project: look(memory, project, budget)):  # type: ignore[misc]
+            found.add((project, path))
+    return sorted(found)
+
+
+def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[], str]) -> bool:
+    elsewhere = os.path.isabs(str(published["path"]))
+    try:
+        data = read_file(host, path)
+    except OSError:
+        return not elsewhere  # a file elsewhere that is gone: the user's business
+    if elsewhere and b"dreamkeep:begin" not in data:
+        return False
+    return sha256(data).hexdigest() != published.get("digest") or published.get("of") != of() or not published.get("written")
 
 
 class Publishing:
@@ -100,7 +132,7 @@ class Publishing:
             return told
         after = page.put(text, made.text).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(self._key(project, path))
-        of, digest = self._memory.mark(project), sha256(after).hexdigest()
+        of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
         if last is None or (last.get("region"), last.get("of"), last.get("digest")) != (made.text, of, digest):
             body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), **({"run": run} if run else {})}
             self._journal([self._event(Kind.PAGE_PUBLISHED, {"project": project, "path": self._named(path), **body})])

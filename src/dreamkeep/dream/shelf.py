@@ -117,8 +117,8 @@ class Shelf:
         self._at = len(memory.log)
         #: What is told of before the memory has it; and who was seen last under each id.
         self._more: dict[str, Insight] = {}
-        self._insights: dict[str, Insight] = dict(memory.insights)
-        self._notes: dict[str, Note] = dict(memory.notes)
+        self._insights: dict[str, Insight] = dict(memory.insights.items())
+        self._notes: dict[str, Note] = dict(memory.notes.items())
         self._projects: dict[str, _Project] = {}
         #: Preferences of users that could hold anywhere → the projects in which they were said.
         self.general: dict[frozenset[Term], set[str]] = defaultdict(set)

@@ -54,7 +54,7 @@ class Memory:
         #: What of each page was last published: (project, path) as one text → its body.
         self.pages: dict[str, dict[str, Any]] = {}
         self.rests: dict[str, dict[str, Any]] = {}
-        #: By project: `mark`, of its active notes; `notes`, how many it ever had.
+        #: By project: `active`, the ids of its active notes; `mark`, how they look.
         self.marks: dict[str, dict[str, Any]] = {}
         #: Insights and notes in the order in which they changed: whoever follows this memory goes on from where he was.
         self.log: list[tuple[str, str]] = []
@@ -62,7 +62,6 @@ class Memory:
         self.stale = False
         self.strange = 0
         self._dirty: set[tuple[str, str]] = set()
-        self._active: dict[str, list[Note]] | None = None
         self._said_in: dict[str, list[str]] | None = None
         self._of_task: dict[str, list[str]] | None = None
         self._tasks_of: dict[str, list[str]] | None = None
@@ -80,13 +79,9 @@ class Memory:
         return i.digest(*found)[:16]
 
     def shown(self, project: str) -> list[Note]:
-        """Active notes of the project, and those that hold everywhere. Sorted out once for all projects."""
-        if self._active is None:
-            self._active = {}
-            for one in self.notes.values():
-                if one.state == note.ACTIVE:
-                    self._active.setdefault(one.project, []).append(one)
-        return [*self._active.get("", ()), *(self._active.get(project, ()) if project else ())]
+        """Active notes of the project, and those that hold everywhere."""
+        ids = [id for one in dict.fromkeys(("", project)) for id in self.marks.get(one, {}).get("active", ())]
+        return [self.notes[id] for id in ids]
 
     def said_in(self, session: str) -> list[Insight]:
         """Insights that quote that session."""
@@ -127,7 +122,6 @@ class Memory:
         memory = cls()
         for table in TABLES:
             setattr(memory, table, _OnDemand(table, one, all_))
-        memory.undone = {run.id for run in memory.runs.values() if run.undone}
         return memory
 
     def changed(self) -> dict[tuple[str, str], dict[str, Any] | None]:
@@ -164,16 +158,17 @@ class Memory:
 
     def _keep_up(self, was: Note | None, now: Note) -> None:
         """What follows from notes, without going through all of them."""
-        self._active = None
-        for id in now.insights if was is None else now.insights[len(was.insights) :] if _longer(was, now) else now.insights:
+        for id in now.insights if was is None or not _longer(was, now) else now.insights[len(was.insights) :]:
             resting = self.rests.get(id, {}).get("notes", [])
             if now.id not in resting:
                 self._put(RESTS, id, {"notes": [*resting, now.id]})
         before, after = _mark(was), _mark(now)
-        if before != after or was is None:
-            known = self.marks.get(now.project, {"mark": "0", "notes": 0})
+        if before != after:
+            known = self.marks.get(now.project, {"mark": "0", "active": []})
             mark = f"{int(known['mark'], 16) ^ before ^ after:x}"
-            self._put(MARKS, now.project, {"mark": mark, "notes": known["notes"] + (was is None)})
+            others = [id for id in known["active"] if id != now.id] if before and not after else known["active"]
+            active = [*others, now.id] if after and not before else others
+            self._put(MARKS, now.project, {"mark": mark, "active": active})
 
     # -- events
 
@@ -182,10 +177,14 @@ class Memory:
         if act is None:
             return
         try:
-            if event.kind in _EVEN_IF_UNDONE or event.body.get("run") not in self.undone:
+            if event.kind in _EVEN_IF_UNDONE or not self._is_undone(event.body.get("run")):
                 act(self, event, event.body)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self.strange += 1
+
+    def _is_undone(self, run: Any) -> bool:
+        found = self.runs.get(run) if isinstance(run, str) and run else None
+        return run in self.undone or (found is not None and found.undone)
 
     def _deleted(self, event: Event, body: Mapping[str, Any]) -> None:
         """Nothing of it waits any more; should it come back, it is another journal, and none of that was read."""
@@ -230,7 +229,7 @@ class Memory:
             return  # of a run that died and was taken over
         now = was._replace(read=max(was.read, upto))
         if body["status"] == life.COMPLETED:
-            made = () if body["run"] in self.undone else map(str, body.get("artifacts", ()))
+            made = () if self._is_undone(body["run"]) else map(str, body.get("artifacts", ()))
             status = life.PENDING if was.finished > now.read else life.COMPLETED
             artifacts = tuple(dict.fromkeys((*was.artifacts, *made)))
             now = now._replace(status=status, completed_at=event.at, attempts=0, artifacts=artifacts, failure="")
@@ -252,7 +251,7 @@ class Memory:
 
     def _undone(self, event: Event, body: Mapping[str, Any]) -> None:
         run = str(body["run"])
-        if run not in self.undone:
+        if not self._is_undone(run):
             self.undone.add(run)
             self.stale = True
         self._put(RUNS, run, self._run(run)._replace(undone=True))
@@ -442,6 +441,10 @@ class _OnDemand(dict[str, Any]):
     def pop(self, key: str, *default: Any) -> Any:
         self._fetch(key)
         return super().pop(key, *default)
+
+    def keys(self) -> Any:
+        self._fetch_all()
+        return super().keys()
 
     def values(self) -> Any:
         self._fetch_all()

@@ -28,6 +28,8 @@ from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.score import newest_of, score
 
+#: Raise it when pages are made otherwise of the same notes.
+LOOK = 1
 BEGIN = "<!-- dreamkeep:begin v1: notes kept by dreamkeep; change, delete or add lines here, and your word counts -->"
 END = "<!-- dreamkeep:end -->"
 
