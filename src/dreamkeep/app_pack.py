@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
+    from dreamkeep.recall.found import Found
     from dreamkeep.recall.pack import Line, Match, Pack, Past
     from dreamkeep.recall.rendered import Shelf, Wanted
+    from dreamkeep.recall.search import Meaning
     from dreamkeep.session.summary import Summary
 
 T = TypeVar("T")
@@ -28,7 +30,8 @@ _PROJECTS = 50
 #: Sessions that are told of beside the last one.
 _BEFORE = 2
 _LAST_MESSAGES = 400
-_NOTES, _LEARNED, _SAID = 20, 8, 6
+#: What matches a query, at most.
+_MATCHES = {"note": 20, "insight": 8, "message": 6}
 _LARGEST = 1_000_000
 #: What was rendered by other rules is rendered again.
 _VERSION = "1"
@@ -52,6 +55,8 @@ class Packing:
 
         def exists(self) -> bool: ...
 
+        def _meaning(self, store: Store) -> Meaning | None: ...
+
     # -- asked for
 
     def pack(
@@ -70,9 +75,7 @@ class Packing:
         where = self._project_of(project if project is not None else ".")
 
         def lines(store: Store) -> list[Line]:
-            from dreamkeep.memory.memory import Memory
-
-            memory = Memory.load(store.memory())
+            memory = _remembered(store)
             return [*self._matching(store, memory, where, query or "", task or ""), *self._standing(store, memory, where)]
 
         made = fit(where, self._ask(lines), limit, self._clean)
@@ -164,20 +167,20 @@ class Packing:
         return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
 
     def _found(self, store: Store, words: str, project: str) -> list[Match]:
-        """Of this project only: what another one says is no news here."""
-        from dreamkeep.recall.pack import Match
-        from dreamkeep.session.packs import holds_pack
+        """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
+        newest record and not by the clock, so that the same keep gives the same pack."""
+        from dreamkeep.index.searching import Within
+        from dreamkeep.recall.query import understood
+        from dreamkeep.recall.search import Search
 
-        hits = [
-            *store.remembered(words, kinds=("note",), project=project or None, limit=_NOTES),
-            *store.remembered(words, kinds=("insight",), project=project or None, limit=_LEARNED),
-            *(store.search(words, project=project, limit=2 * _SAID) if project else ()),
-        ]
-        return [
-            Match(hit.kind, hit.text, hit.session, f"{hit.seq}.{hit.n}" if hit.n else str(hit.seq), hit.at, hit.id)
-            for hit in hits
-            if not holds_pack(hit.text)
-        ]
+        newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
+        asked = understood(words, rfc3339(self._host.now()))
+        search = Search(store, asked, Within(project), newest or rfc3339(0), self._meaning(store))
+        found: list[Found] = []
+        for kind, limit in _MATCHES.items():
+            found += [one for one in search.run((kind,), limit) if not one.superseded_by]
+        texts = store.texts([one.no for one in found if one.kind == "message"])
+        return [_match(one, texts.get(one.no, one.text)) for one in found]
 
     # -- beforehand
 
@@ -206,11 +209,10 @@ class Packing:
         self.render_packs()
 
     def _render(self, store: Store, shelf: Shelf, squeezed: Sequence[str]) -> None:
-        from dreamkeep.memory.memory import Memory
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
-        memory = Memory.load(store.memory())
+        memory = _remembered(store)
         budget = self.config["recall.budget"]
         sessions = store.sessions(limit=_SESSIONS)
         shelf.update(
@@ -274,6 +276,20 @@ class Packing:
             except (OSError, ValueError):
                 continue  # no folder of this machine, or none that we may look at: no session begins there
         return tuple(sorted(found.items()))
+
+
+def _match(one: Found, text: str) -> Match:
+    from dreamkeep.recall.pack import Match
+    from dreamkeep.session.packs import without_packs
+
+    return Match(one.kind, without_packs(text), one.session, one.place[1], one.at or "", one.id)
+
+
+def _remembered(store: Store) -> Memory:
+    """Only what is asked of it is read."""
+    from dreamkeep.memory.memory import Memory
+
+    return Memory.on_demand(store.memory_row, store.memory_table)
 
 
 def _talked(sessions: Iterable[Summary]) -> list[Summary]:
