@@ -123,8 +123,10 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         turn = keep.session("works").submit("more")
         turn.start()
         later = keep._host.now() + 3600 * 10**9
+        said_at = keep.summary("python:quiet").last_at
         monkeypatch.setattr(type(keep._host), "now", lambda host: later)
         done = keep.hygiene()
+        assert keep.summary("python:quiet").last_at == said_at, "that it was quiet does not make it the last one"
         assert (done["closed"], done["failed"], done["reconverged"]) == (["python:quiet"], [], 0)
         assert [one["id"] for one in keep.dream_status()["sessions"]] == ["python:quiet"]
         assert keep.hygiene()["closed"] == []

@@ -17,6 +17,8 @@ STATE_AFTER = {
     Kind.SESSION_SUSPENDED: SUSPENDED,
     Kind.SESSION_ENDED: ENDED,
 }
+#: Why `hygiene` ends one: nothing came for long.
+STALE = "stale"
 _TITLE_LENGTH = 80
 _ABOUT_SOURCES = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED, Kind.LINEAGE_FOUND))
 
@@ -52,8 +54,9 @@ def step(summary: Summary, event: Event) -> Summary:
     if kind in RAW or kind in _ABOUT_SOURCES:
         return summary  # what they say is told by their facts
     change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
-    if kind != Kind.SESSION_PLACED and not body.get("captured") and not body.get("recovered"):
-        # What was captured tells its own times; ours may be much later.
+    quiet = kind == Kind.SESSION_ENDED and body.get("reason") == STALE
+    if kind != Kind.SESSION_PLACED and not body.get("captured") and not body.get("recovered") and not quiet:
+        # What was captured tells its own times; ours may be much later. That nothing more came is no news of the session, either.
         change["last_at"] = max(summary.last_at or "", event.at)  # what is told late does not make it older
         change["started_at"] = summary.started_at or event.at
     if kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
