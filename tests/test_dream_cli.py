@@ -147,7 +147,7 @@ def test_a_note_of_the_user_is_kept_changed_and_taken_back(root: str, cli: Cli) 
     assert cli("note", "edit", note["id"][:6], "Spaces.", "--json").json["text"] == "Spaces."
     assert cli("note", "retract", note["id"], "--json").json["state"] == "retracted"
     assert cli("notes", "--json").json["notes"] == [] and len(cli("notes", "--state", "all", "--json").json["notes"]) == 1
-    for bad, code in ((("note", "add", " "), 2), (("note", "add", "x", "--kind", "nonsense"), 2), (("note", "pin", "n-0"), 1)):
+    for bad, code in ((("note", "add", " "), 2), (("note", "add", "x", "--kind", "nonsense"), 2), (("note", "pin", "n-nobody"), 1)):
         assert cli(*bad).code == code, bad
 
 
@@ -158,7 +158,7 @@ def test_tasks_are_opened_renamed_and_closed(told: str, cli: Cli) -> None:
     task = cli("task", "open", "Ship it", "--json").json
     assert cli("task", "rename", task["id"], "Ship it now", "--json").json["title"] == "Ship it now"
     assert cli("task", "close", task["id"], "--state", "abandoned", "--json").json["state"] == "abandoned"
-    assert cli("task", "close", task["id"], "--state", "open").code == 2 and cli("task", "show", "t-0").code == 1
+    assert cli("task", "close", task["id"], "--state", "open").code == 2 and cli("task", "show", "t-nobody").code == 1
 
 
 def test_ones_own_backend_and_only_some_sessions(told: str) -> None:

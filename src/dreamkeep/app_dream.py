@@ -115,8 +115,8 @@ class Remembering:
         words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "dream", "--if-due"]
         try:
             dreaming = self._dreaming()
-            dreaming.complete()
-            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=True).sessions:
+            recorded = dreaming.complete()
+            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life).sessions:
                 return False
             self._host.start(words, f"{self.root}/state/dream.log", gentle=True)
         except (DreamkeepError, OSError) as problem:
@@ -155,6 +155,8 @@ class Remembering:
 
     def _glance(self, act: Callable[[Store], T]) -> T:
         """Ask the index as it is, without following the journal: for who knows that what he asks for is there."""
+        if not self.exists():
+            return self._ask(act)
         try:
             return self._with_index(act, follow=False)
         except (NotDurable, OSError):
@@ -162,7 +164,8 @@ class Remembering:
 
     def _dry(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""
-        from dreamkeep.dream.run import estimate, report
+        from dreamkeep.dream.each import estimate
+        from dreamkeep.dream.run import report
 
         found = self._look(lambda store: estimate(store, scope))
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
@@ -352,7 +355,7 @@ class Remembering:
             return hygiene.stale(store.sessions(), busy, now=now, hours=hours)
 
         done = hygiene.close(self._ask(quiet), self._end_stale)
-        reconverged = len(set(self._dreaming().complete()) - set(done.closed))
+        reconverged = len(set(self._dreaming().complete().sessions) - set(done.closed))
         failed = [{"session": session, "reason": why} for session, why in done.failed]
         return {"closed": list(done.closed), "failed": failed, "reconverged": reconverged, "compressed": self.compress()}
 
@@ -366,19 +369,23 @@ class Remembering:
 
     def _memory(self, *tables: str) -> Memory:
         """What is remembered; only these tables of it, if some are named."""
+        from dreamkeep.index import build
         from dreamkeep.memory.memory import Memory
 
         def rows(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+            build.follow_keep(self._host, self.root, store)
             return [(table, *row) for table in tables for row in store.memory_table(table)] if tables else store.memory()
 
-        return Memory.load(self._ask(rows))
+        return Memory.load(self._glance(rows))
 
     def _remembering(self, act: Callable[[Memory], T]) -> T:
         """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
+        from dreamkeep.index import build
         from dreamkeep.index.sqlite import Unusable
         from dreamkeep.memory.memory import Memory
 
         def asked(store: Store) -> tuple[list[T], Exception | None]:
+            build.follow_keep(self._host, self.root, store)
             with store.reading():
                 try:
                     return [act(Memory.on_demand(store.memory_row, store.memory_table))], None
@@ -387,7 +394,7 @@ class Remembering:
                 except (DreamkeepError, OSError) as problem:
                     return [], problem
 
-        done, problem = self._ask(asked)
+        done, problem = self._glance(asked)
         if problem:
             raise problem
         return done[0]

@@ -10,32 +10,22 @@ waits here: a lock that somebody else holds is an answer.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from heapq import nlargest
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.dream import when
-from dreamkeep.dream.backfill import Known, checked, turns_given
-from dreamkeep.dream.given import Answer, Backend, Given, TaskGiven, TurnGiven, Usage
-from dreamkeep.errors import DreamkeepError, OverBudget
+from dreamkeep.dream.given import Backend, TurnGiven, Usage
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
-from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.tombs import Tombstones
-from dreamkeep.memory.insight import Insight, task_id
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
-from dreamkeep.memory.memory import DREAMED, RUNS, Memory
-from dreamkeep.memory.task import OPEN
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.life import Dreamed
+from dreamkeep.memory.memory import DREAMED, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dreamkeep.index.store import Store
-    from dreamkeep.session.summary import Summary
 
 LOCK = "state/dream.lock"
 T = TypeVar("T")
@@ -44,10 +34,6 @@ Ask = Callable[[Callable[["Store"], T]], T]
 #: Of new insights and what is remembered: what becomes of it, as (kind, body).
 Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str, Mapping[str, Any]]]]
 _NO_END = 1 << 62
-#: The last word of a text that was cut, where it could be a part of a key.
-_CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
-_TASKS_GIVEN = 8
-_INSIGHTS_GIVEN = 20
 
 
 class Settings(NamedTuple):
@@ -86,15 +72,11 @@ class Scope(NamedTuple):
     waiting: int
 
 
-class Result(NamedTuple):
-    """What one session gave. `events`: to be appended together, `dream.read` last."""
+class Recorded(NamedTuple):
+    """`sessions`: whose completion was recorded just now. `life`: how far all were dreamed, with that."""
 
-    session: str
-    status: str
-    reason: str
-    events: list[Event]
-    usage: Usage
-    dropped: Counter[str]
+    sessions: tuple[str, ...]
+    life: Memory
 
 
 class Dreaming:
@@ -122,15 +104,20 @@ class Dreaming:
 
     # -- what waits
 
-    def scope(self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None, recorded: bool = False) -> Scope:
+    def scope(
+        self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None, recorded: Memory | None = None
+    ) -> Scope:
         """`sessions`: only these, also such as failed too often. A manual run takes all that waits, also what failed just now.
 
-        `recorded`: what ended has just been recorded; who only looks counts in what would be.
+        `recorded`: what `complete` has just recorded; who only looks counts in what would be.
         """
-        memory = self._ask(_life)
+        if recorded is None:
+            life, ended = self._ask(_life_and_ended)
+            recorded = _with_ended(life, ended, rfc3339(self._host.now()))
+        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit)
+
+    def _chosen(self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None) -> Scope:
         now = rfc3339(self._host.now())
-        for session, seq in () if recorded else self._ask(_ended):
-            memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
         dreamed = memory.dreamed
         attempts = self._settings.max_attempts
         if sessions:
@@ -153,14 +140,14 @@ class Dreaming:
         chosen = tuple(found[:limit] if limit else found)
         return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
 
-    def complete(self) -> list[str]:
+    def complete(self) -> Recorded:
         """Sessions that ended and have no record of it, or ended again with more: their completion is journaled."""
         now = rfc3339(self._host.now())
-        ended: list[tuple[str, int]] = self._ask(_ended)
+        life, ended = self._ask(_life_and_ended)
         if ended:
             bodies = [{"session": session, "seq": seq, "reason": "ended"} for session, seq in ended]
             self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, body) for body in bodies])
-        return [session for session, _ in ended]
+        return Recorded(tuple(session for session, _ in ended), _with_ended(life, ended, now))
 
     # -- a run
 
@@ -193,13 +180,14 @@ class Dreaming:
         with self.lock() as mine:
             if not mine:
                 return report(Scope((), "", "", self._waiting()), lock="busy", status="skipped", why="another dream runs")
-            self.complete()
             # Decided here and not before: whoever had the lock until now may have done it all.
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=True)
+            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life)
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
+            from dreamkeep.dream.each import Deletions, Run
+
             made = parts if isinstance(parts, Parts) else parts()
-            run = _Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
+            run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
             return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance)
 
     def preview(
@@ -212,9 +200,11 @@ class Dreaming:
         name: str = "",
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
+        from dreamkeep.dream.each import Run
+
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
         before = Memory.load(self._ask(lambda store: store.memory()))
-        run = _Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
+        run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
 
     def _waiting(self) -> int:
@@ -222,250 +212,33 @@ class Dreaming:
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
 
 
-class Deletions:
-    """Which sessions are deleted while we read. After a look at the index, only what is new in the keep's own journal is read."""
-
-    def __init__(self, host: Host, root: str, ask: Ask[Any], forget: Callable[[str], object]) -> None:
-        at, dead = ask(lambda store: (store.place(KEEP), set(store.tombstones())))
-        self._tombs = Tombstones(host, root, at.position if at else None, dead)
-        self.forget = forget
-
-    def has(self, session: str) -> bool:
-        return self._tombs.has(session)
-
-
-class _Run:
-    """Under the lock."""
-
-    def __init__(
-        self,
-        host: Host,
-        append: Callable[[Sequence[Event]], object],
-        ids: Ids,
-        ask: Ask[Any],
-        settings: Settings,
-        parts: Parts,
-        name: str,
-    ) -> None:
-        self._host = host
-        self._deletions: Deletions | None = None
-        self._glance = ask
-        self._append = append
-        self._ids = ids
-        self._ask = ask
-        self._settings = settings
-        self._parts = parts
-        self._name = name
-        self._id = ids.new()
-        self._started_at = rfc3339(host.now())
-        self.memory = Memory()
-        self._used = Usage()
-        self._changes: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
-        self._seen: list[dict[str, Any]] = []
-        #: Why nothing more may be asked in this run.
-        self._spent = ""
-
-    def all(self, scope: Scope, deletions: Deletions | None = None, glance: Ask[Any] | None = None) -> dict[str, Any]:
-        """`deletions`: for who writes."""
-        self._deletions, self._glance = deletions, glance or self._ask
-        self.memory = Memory.load(self._ask(lambda store: store.memory()))
-        listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
-        self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
-        for one, after in zip_longest(scope.sessions, scope.sessions[1:]):
-            self._spent = self._spent or self._parts.spent(self._used)
-            done = self._put_off(one, self._spent) if self._spent else self._one(one)
-            self._journal(_then(done.events, after))
-            self._unsay_if_deleted(one.session)
-            self._used = self._used.plus(done.usage)
-            self._dropped.update(done.dropped)
-            self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
-        made = self._report(scope, self._spent)
-        self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
-        return made
-
-    def _journal(self, events: Sequence[Event]) -> None:
-        """Durable, then known: the fold is the same as whoever reads the journal has."""
-        self._append(events)
-        for event in events:
-            self.memory.apply(event)
-            self._changes[event.kind] += 1
-
-    def _unsay_if_deleted(self, session: str) -> None:
-        """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
-        Asked after it was said: a deletion that begins later than this finds it there."""
-        if self._deletions and self._deletions.has(session):
-            self._deletions.forget(session)
-            self.memory = Memory.load(self._ask(lambda store: store.memory()))
-
-    def _event(self, _kind: str, /, **body: Any) -> Event:
-        return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
-
-    def _put_off(self, one: Dreamed, why: str) -> Result:
-        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
-        return Result(one.session, PENDING, why, [read], Usage(), Counter())
-
-    # -- one session
-
-    def _one(self, one: Dreamed) -> Result:
-        try:
-            return self._dreamed(one)
-        except (DreamkeepError, OSError) as problem:
-            return self._failed(one, str(problem))
-        except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
-            return self._failed(one, f"{type(problem).__name__}: {problem}")
-
-    def _failed(self, one: Dreamed, why: str) -> Result:
-        why = self._told(why)
-        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
-        return Result(one.session, FAILED, why, [read], Usage(), Counter())
-
-    def _told(self, why: str) -> str:
-        """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
-        return self._parts.redact(why[:20_000])[:1000]
-
-    def _dreamed(self, one: Dreamed) -> Result:
-        # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
-        gone = self._deletions is not None and self._deletions.has(one.session)
-        found = None if gone else self._glance(lambda store: _session(store, one) if _is_whole(store, one) else None)
-        found = found or self._ask(lambda store: _session(store, one))
-        if found is None:
-            return self._failed(one, "the session is not there any more")
-        summary, turns = found
-        opened, task = self._task(summary, turns)
-        known = Known(self.memory.said_in(one.session))
-        insights: list[Insight] = []
-        usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
-        pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
-        for n, piece in enumerate(pieces, 1):
-            given = self._given(summary, piece, (n, len(pieces)), task)
-            try:
-                answer = self._parts.backend.backfill(given)
-            except OverBudget as problem:
-                self._spent = failure = self._told(str(problem))
-                break
-            except Exception as problem:  # this chunk is tried again later; the others go on
-                failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
-                continue
-            if isinstance(answer, Answer):
-                usage = usage.plus(answer.usage)
-                dropped.update(answer.dropped)
-            trusted = self._parts.trusted
-            made = checked(answer, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
-            insights += made.insights
-            dropped += made.dropped
-            # Only what lies before the first failure is read for good.
-            upto = upto if failure else max(upto, _last_seq(piece))
-        return self._concluded(one, opened, insights, usage, dropped, failure, upto)
-
-    def _concluded(
-        self,
-        one: Dreamed,
-        opened: list[Event],
-        insights: list[Insight],
-        usage: Usage,
-        dropped: Counter[str],
-        failure: str,
-        upto: int,
-    ) -> Result:
-        added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
-        decisions = self._parts.consolidate(self.memory, insights, rfc3339(self._host.now()), self._id)
-        loss = self._parts.loss(self.memory, decisions)
-        if loss > self._settings.loss_guard:
-            why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
-            return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
-        notes = [self._event(kind, **body) for kind, body in decisions]
-        status = PENDING if self._spent else FAILED if failure else COMPLETED
-        artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
-        read = self._event(
-            Kind.DREAM_READ,
-            session=one.session,
-            upto=upto if failure else one.finished,
-            status=status,
-            reason=failure,
-            artifacts=artifacts,
-        )
-        return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
-
-    def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
-        """The session's own task: what it is for, by its title or first prompt."""
-        id = task_id(summary.project, summary.id)
-        known = self.memory.tasks.get(id)
-        title = known.title if known else self._title(summary)
-        opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]
-        return opened, TaskGiven(id, title, self._insights_of(id))
-
-    def _title(self, summary: Summary) -> str:
-        """Half a secret looks like none: what is cut is cut after it was redacted, and a word that was cut before is left out."""
-        whole = _CUT.sub("…", " ".join(summary.title.split()))
-        return self._parts.redact(whole)[:120] or summary.id
-
-    def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
-        open_ones = (one for one in self.memory.tasks_of(summary.project) if one.state == OPEN and one.id != task.id)
-        others = nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
-        tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
-        return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
-
-    def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
-        return tuple((one.type, one.text) for one in self.memory.of_task(task)[-_INSIGHTS_GIVEN:])
-
-    def _report(self, scope: Scope, why: str) -> dict[str, Any]:
-        statuses = Counter(one["status"] for one in self._seen)
-        good = statuses[COMPLETED]
-        status = "completed" if good == len(self._seen) else "partial" if good or not statuses[FAILED] else "failed"
-        return report(
-            scope,
-            status=status,
-            why=why,
-            run=self._id,
-            started_at=self._started_at,
-            finished_at=rfc3339(self._host.now()),
-            processed=good,
-            failed=statuses[FAILED],
-            insights_added=self._changes[Kind.INSIGHT_ADDED],
-            notes={
-                "added": self._changes[Kind.NOTE_ADDED],
-                "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
-                "superseded": self._changes[Kind.NOTE_SUPERSEDED],
-                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
-            },
-            dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
-            usage=self._used._asdict(),
-            sessions=self._seen,
-        )
-
-
 # -- asked of the index
 
 
-def estimate(store: Store, scope: Scope) -> dict[str, int]:
-    """How much there is to read. Tokens as they are likely counted."""
-    from dreamkeep.dream.chunks import turn_tokens
-
-    turns = messages = tokens = 0
-    for one in scope.sessions:
-        found = _session(store, one)
-        for turn in found[1] if found else ():
-            turns += not turn.known
-            messages += 0 if turn.known else len(turn.messages)
-            tokens += turn_tokens(turn)
-    return {"sessions": len(scope.sessions), "turns": turns, "messages": messages, "tokens": tokens}
+def _life_and_ended(store: Store) -> tuple[Memory, list[tuple[str, int]]]:
+    life = _life(store)
+    return life, _ended(store, life)
 
 
-def _ended(store: Store) -> list[tuple[str, int]]:
+def _ended(store: Store, life: Memory) -> list[tuple[str, int]]:
     """(session, seq of its last message) of sessions that ended with more than what is recorded as complete."""
-    dreamed = _life(store).dreamed
     found = []
     for session, seq in store.ended():
-        was = dreamed.get(session)
+        was = life.dreamed.get(session)
         if seq > (was.finished if was else 0) and not _is_ours(store, session):
             found.append((session, seq))
     return found
 
 
+def _with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> Memory:
+    for session, seq in ended:
+        memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
+    return memory
+
+
 def _life(store: Store) -> Memory:
-    """What dreams did, without what they found: that may be much, and most questions are not about it."""
-    return Memory.load((table, id, body) for table in (DREAMED, RUNS) for id, body in store.memory_table(table))
+    """How far sessions were dreamed, without what was found: that may be much, and most questions are not about it."""
+    return Memory.load((DREAMED, id, body) for id, body in store.memory_table(DREAMED))
 
 
 def _is_ours(store: Store, session: str) -> bool:
@@ -474,31 +247,6 @@ def _is_ours(store: Store, session: str) -> bool:
 
     summary = store.session(session)
     return summary is not None and summary.title.startswith(OURS)
-
-
-def _is_whole(store: Store, one: Dreamed) -> bool:
-    """Whether it is indexed as far as it is to be read: somebody may be building the index anew."""
-    place = store.place(folder_of(one.session))
-    return place is not None and place.session == one.session and place.position.seq >= one.finished
-
-
-def _session(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:
-    summary = store.session(one.session)
-    if summary is None:
-        return None
-    if any(kind == "subagent" for kind, _ in summary.lineage):
-        return summary, []  # its user is an agent: what matters of it, its parent was told
-    return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
-
-
-def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
-    """With whose turn comes next, in the same append: whoever dies now has tried that one."""
-    *others, read = events
-    return events if after is None else [*others, read._replace(body={**read.body, "next": after.session})]
-
-
-def _last_seq(turns: Iterable[TurnGiven]) -> int:
-    return max((int(said.seq.partition(".")[0]) for turn in turns if not turn.known for said in turn.messages), default=0)
 
 
 def last_success(memory: Memory) -> str | None:

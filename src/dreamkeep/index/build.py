@@ -46,7 +46,7 @@ class Built(NamedTuple):
 
 
 def follow(host: Host, root: str, store: Store, progress: Progress | None = None) -> Built:
-    _follow_keep(host, root, store)
+    follow_keep(host, root, store)
     known = store.places()  # after that: a tombstone makes the store forget places
     changed = list(_changed(host, root, known))
     buried = store.tombstones()
@@ -124,8 +124,9 @@ def _new_bytes(host: Host, root: str, name: str, place: Place | None) -> int:
     return max(size, 0)
 
 
-def _follow_keep(host: Host, root: str, store: Store) -> None:
-    """Tombstones and their lifting, and what was learned; read before the sessions that they are about."""
+def follow_keep(host: Host, root: str, store: Store) -> None:
+    """Tombstones and their lifting, and what was learned; read before the sessions that they are about. Who asks only what is
+    remembered needs no more than this."""
     while not _followed_keep(host, root, store):
         pass  # another process follows it, too: go on from where it is
 

@@ -23,7 +23,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
-from dreamkeep.memory import alike
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.score import newest_of, score
@@ -139,6 +138,8 @@ class _Page:
             self._left.append(Left(one.id, why))
 
     def _why_not(self, one: Note) -> str:
+        from dreamkeep.memory import alike  # not for who only asks where a page lies
+
         line = item(one)
         added = Size.of("\n" + line)
         lines = 1

@@ -1,0 +1,311 @@
+"""One run over sessions that were chosen (run.py), under the lock: what each gave, as one append.
+
+Sessions were finished and indexed when they were chosen: for each only its own rows are asked for, and what is remembered is kept
+up with what is appended. So a session costs the same however many were dreamed before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from heapq import nlargest
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dreamkeep.dream.backfill import Known, checked, turns_given
+from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage
+from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
+from dreamkeep.errors import DreamkeepError, OverBudget
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.memory.insight import Insight, task_id
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
+from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
+from dreamkeep.memory.task import OPEN
+
+if TYPE_CHECKING:
+    from dreamkeep.index.store import Store
+    from dreamkeep.session.summary import Summary
+
+#: The last word of a text that was cut, where it could be a part of a key.
+_CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
+_TASKS_GIVEN = 8
+_INSIGHTS_GIVEN = 20
+#: After so many sessions the index follows: then neither it nor who asks it has much to catch up with.
+_FOLLOW = 50
+
+
+class Result(NamedTuple):
+    """What one session gave. `events`: to be appended together, `dream.read` last."""
+
+    session: str
+    status: str
+    reason: str
+    events: list[Event]
+    usage: Usage
+    dropped: Counter[str]
+
+
+class Deletions:
+    """Which sessions are deleted while we read. After a look at the index, only what is new in the keep's own journal is read."""
+
+    def __init__(self, host: Host, root: str, ask: Ask[Any], forget: Callable[[str], object]) -> None:
+        at, dead = ask(lambda store: (store.place(KEEP), set(store.tombstones())))
+        self._tombs = Tombstones(host, root, at.position if at else None, dead)
+        self.forget = forget
+
+    def has(self, session: str) -> bool:
+        return self._tombs.has(session)
+
+
+class Run:
+    """Under the lock."""
+
+    def __init__(
+        self,
+        host: Host,
+        append: Callable[[Sequence[Event]], object],
+        ids: Ids,
+        ask: Ask[Any],
+        settings: Settings,
+        parts: Parts,
+        name: str,
+    ) -> None:
+        self._host = host
+        self._deletions: Deletions | None = None
+        self._glance = ask
+        self._append = append
+        self._ids = ids
+        self._ask = ask
+        self._settings = settings
+        self._parts = parts
+        self._name = name
+        self._id = ids.new()
+        self._started_at = rfc3339(host.now())
+        self.memory = Memory()
+        self._used = Usage()
+        self._changes: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._seen: list[dict[str, Any]] = []
+        #: Why nothing more may be asked in this run.
+        self._spent = ""
+
+    def all(self, scope: Scope, deletions: Deletions | None = None, glance: Ask[Any] | None = None) -> dict[str, Any]:
+        """`deletions`: for who writes."""
+        self._deletions, self._glance = deletions, glance or self._ask
+        self.memory = self._ask(_remembered)
+        listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
+        self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
+        for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
+            self._spent = self._spent or self._parts.spent(self._used)
+            done = self._put_off(one, self._spent) if self._spent else self._one(one)
+            self._journal(_then(done.events, after))
+            self._unsay_if_deleted(one.session)
+            self._used = self._used.plus(done.usage)
+            self._dropped.update(done.dropped)
+            self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
+            if deletions and n % _FOLLOW == 0:
+                self._ask(lambda store: None)
+        made = self._report(scope, self._spent)
+        self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
+        return made
+
+    def _journal(self, events: Sequence[Event]) -> None:
+        """Durable, then known: the fold is the same as whoever reads the journal has."""
+        self._append(events)
+        for event in events:
+            self.memory.apply(event)
+            self._changes[event.kind] += 1
+
+    def _unsay_if_deleted(self, session: str) -> None:
+        """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
+        Asked after it was said: a deletion that begins later than this finds it there."""
+        if self._deletions and self._deletions.has(session):
+            self._deletions.forget(session)
+            self.memory = self._ask(_remembered)
+
+    def _event(self, _kind: str, /, **body: Any) -> Event:
+        return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
+
+    def _put_off(self, one: Dreamed, why: str) -> Result:
+        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
+        return Result(one.session, PENDING, why, [read], Usage(), Counter())
+
+    # -- one session
+
+    def _one(self, one: Dreamed) -> Result:
+        try:
+            return self._dreamed(one)
+        except (DreamkeepError, OSError) as problem:
+            return self._failed(one, str(problem))
+        except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
+            return self._failed(one, f"{type(problem).__name__}: {problem}")
+
+    def _failed(self, one: Dreamed, why: str) -> Result:
+        why = self._told(why)
+        read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
+        return Result(one.session, FAILED, why, [read], Usage(), Counter())
+
+    def _told(self, why: str) -> str:
+        """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
+        return self._parts.redact(why[:20_000])[:1000]
+
+    def _dreamed(self, one: Dreamed) -> Result:
+        # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
+        gone = self._deletions is not None and self._deletions.has(one.session)
+        found = None if gone else self._glance(lambda store: session_given(store, one) if _is_whole(store, one) else None)
+        found = found or self._ask(lambda store: session_given(store, one))
+        if found is None:
+            return self._failed(one, "the session is not there any more")
+        summary, turns = found
+        opened, task = self._task(summary, turns)
+        known = Known(self.memory.said_in(one.session))
+        insights: list[Insight] = []
+        usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
+        pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
+        for n, piece in enumerate(pieces, 1):
+            given = self._given(summary, piece, (n, len(pieces)), task)
+            try:
+                answer = self._parts.backend.backfill(given)
+            except OverBudget as problem:
+                self._spent = failure = self._told(str(problem))
+                break
+            except Exception as problem:  # this chunk is tried again later; the others go on
+                failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
+                continue
+            if isinstance(answer, Answer):
+                usage = usage.plus(answer.usage)
+                dropped.update(answer.dropped)
+            trusted = self._parts.trusted
+            made = checked(answer, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
+            insights += made.insights
+            dropped += made.dropped
+            # Only what lies before the first failure is read for good.
+            upto = upto if failure else max(upto, _last_seq(piece))
+        return self._concluded(one, opened, insights, usage, dropped, failure, upto)
+
+    def _concluded(
+        self,
+        one: Dreamed,
+        opened: list[Event],
+        insights: list[Insight],
+        usage: Usage,
+        dropped: Counter[str],
+        failure: str,
+        upto: int,
+    ) -> Result:
+        added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
+        decisions = self._parts.consolidate(self.memory, insights, rfc3339(self._host.now()), self._id)
+        loss = self._parts.loss(self.memory, decisions)
+        if loss > self._settings.loss_guard:
+            why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
+            return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
+        notes = [self._event(kind, **body) for kind, body in decisions]
+        status = PENDING if self._spent else FAILED if failure else COMPLETED
+        artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
+        read = self._event(
+            Kind.DREAM_READ,
+            session=one.session,
+            upto=upto if failure else one.finished,
+            status=status,
+            reason=failure,
+            artifacts=artifacts,
+        )
+        return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
+
+    def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
+        """The session's own task: what it is for, by its title or first prompt."""
+        id = task_id(summary.project, summary.id)
+        known = self.memory.tasks.get(id)
+        title = known.title if known else self._title(summary)
+        opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]
+        return opened, TaskGiven(id, title, self._insights_of(id))
+
+    def _title(self, summary: Summary) -> str:
+        """Half a secret looks like none: what is cut is cut after it was redacted, and a word that was cut before is left out."""
+        whole = _CUT.sub("…", " ".join(summary.title.split()))
+        return self._parts.redact(whole)[:120] or summary.id
+
+    def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
+        open_ones = (one for one in self.memory.tasks_of(summary.project) if one.state == OPEN and one.id != task.id)
+        others = nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
+        tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
+        return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
+
+    def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
+        return tuple((one.type, one.text) for one in self.memory.of_task(task)[-_INSIGHTS_GIVEN:])
+
+    def _report(self, scope: Scope, why: str) -> dict[str, Any]:
+        statuses = Counter(one["status"] for one in self._seen)
+        good = statuses[COMPLETED]
+        status = "completed" if good == len(self._seen) else "partial" if good or not statuses[FAILED] else "failed"
+        return report(
+            scope,
+            status=status,
+            why=why,
+            run=self._id,
+            started_at=self._started_at,
+            finished_at=rfc3339(self._host.now()),
+            processed=good,
+            failed=statuses[FAILED],
+            insights_added=self._changes[Kind.INSIGHT_ADDED],
+            notes={
+                "added": self._changes[Kind.NOTE_ADDED],
+                "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
+                "superseded": self._changes[Kind.NOTE_SUPERSEDED],
+                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
+            },
+            dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
+            usage=self._used._asdict(),
+            sessions=self._seen,
+        )
+
+
+# -- asked of the index
+
+
+def estimate(store: Store, scope: Scope) -> dict[str, int]:
+    """How much there is to read. Tokens as they are likely counted."""
+    from dreamkeep.dream.chunks import turn_tokens
+
+    turns = messages = tokens = 0
+    for one in scope.sessions:
+        found = session_given(store, one)
+        for turn in found[1] if found else ():
+            turns += not turn.known
+            messages += 0 if turn.known else len(turn.messages)
+            tokens += turn_tokens(turn)
+    return {"sessions": len(scope.sessions), "turns": turns, "messages": messages, "tokens": tokens}
+
+
+def _remembered(store: Store) -> Memory:
+    """All that a run asks for."""
+    return Memory.load((table, *row) for table in (INSIGHTS, NOTES, TASKS, RESTS) for row in store.memory_table(table))
+
+
+def _is_whole(store: Store, one: Dreamed) -> bool:
+    """Whether it is indexed as far as it is to be read: somebody may be building the index anew."""
+    place = store.place(folder_of(one.session))
+    return place is not None and place.session == one.session and place.position.seq >= one.finished
+
+
+def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]] | None:
+    summary = store.session(one.session)
+    if summary is None:
+        return None
+    if any(kind == "subagent" for kind, _ in summary.lineage):
+        return summary, []  # its user is an agent: what matters of it, its parent was told
+    return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
+
+
+def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
+    """With whose turn comes next, in the same append: whoever dies now has tried that one."""
+    *others, read = events
+    return events if after is None else [*others, read._replace(body={**read.body, "next": after.session})]
+
+
+def _last_seq(turns: Iterable[TurnGiven]) -> int:
+    return max((int(said.seq.partition(".")[0]) for turn in turns if not turn.known for said in turn.messages), default=0)
