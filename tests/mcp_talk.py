@@ -43,7 +43,8 @@ def found(answer: dict[str, Any]) -> dict[str, Any]:
     assert not result["isError"], result["content"][0]["text"]
     assert result["content"][0]["type"] == "text"
     got: dict[str, Any] = result["structuredContent"]
-    assert json.loads(result["content"][0]["text"]) == got or result["content"][0]["text"] == got["text"]
+    text = result["content"][0]["text"]
+    assert text == got.get("text") or json.loads(text) == got
     return got
 
 

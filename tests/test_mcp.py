@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import inspect
 import json
 import os
 import subprocess
@@ -24,10 +23,6 @@ from dreamkeep.surfaces.mcp.calls import Tools
 from tests import secrets
 from tests.mcp_talk import META, TOOLS, Wire, ask, call, found, greet, named, refused, slow_keep, talked, wire, words
 
-whole_search = pytest.mark.skipif(
-    "kinds" not in inspect.signature(Keep.search).parameters, reason="notes and insights are not searched yet"
-)
-
 
 @pytest.fixture
 def chat(tmp_path: Path) -> Iterator[Wire]:
@@ -35,6 +30,12 @@ def chat(tmp_path: Path) -> Iterator[Wire]:
     talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."), ("and now?", "Now it is new."))
     with wire(tmp_path / "keep") as made:
         yield made
+
+
+def hook_words(agent: str, event: str, keep: Path) -> list[str]:
+    from dreamkeep.capture import hook
+
+    return [sys.executable, "-I", "-S", str(hook.__file__), agent, event, str(keep)]
 
 
 # -- greeting
@@ -314,7 +315,6 @@ def test_notes_are_added_pinned_explained_and_taken_back(tmp_path: Path) -> None
         assert "now daily" in json.dumps(found(server.ask(call(7, "why", note=note["id"])))["history"])
 
 
-@whole_search
 def test_an_insight_added_by_an_agent_is_found_by_the_next_search(chat: Wire) -> None:
     made = found(
         chat.ask(
@@ -333,7 +333,6 @@ def test_an_insight_added_by_an_agent_is_found_by_the_next_search(chat: Wire) ->
     assert any("trailing commas" in hit["text"] for hit in hits)
 
 
-@whole_search
 def test_a_dream_is_run_and_its_note_found_by_the_next_search(tmp_path: Path) -> None:
     root = tmp_path / "keep"
     talked(root, ("Always run the linter before a commit, never after.", "Understood."), end=True)
@@ -347,6 +346,28 @@ def test_a_dream_is_run_and_its_note_found_by_the_next_search(tmp_path: Path) ->
         hits = found(server.ask(call(4, "search", query="linter commit", kinds=["note"])))["hits"]
         assert hits and hits[0]["kind"] == "note"
         assert found(server.ask(call(5, "why", note=hits[0]["id"])))["note"]["evidence"][0]["session"] == "python:chat"
+
+
+def test_a_message_captured_by_a_hook_is_found_by_the_next_search(chat: Wire, tmp_path: Path) -> None:
+    """The hook as `init` installs it; nobody has drained its spool yet."""
+    told_by = {"session_id": "live", "cwd": str(tmp_path), "hook_event_name": "UserPromptSubmit", "prompt": "paint the zebra"}
+    subprocess.run(hook_words("claude", "UserPromptSubmit", tmp_path / "keep"), input=json.dumps(told_by).encode(), check=True)
+    hits = found(chat.ask(call(1, "search", query="zebra")))["hits"]
+    assert [(hit["session"], hit["text"]) for hit in hits] == [("claude:live", "paint the zebra")]
+    told = found(chat.ask(call(2, "insight_add", type="decision", text="The zebra gets painted.", session="claude:live")))
+    assert told["insight"]["evidence"][0]["session"] == "claude:live"
+
+
+def test_a_pack_is_its_text_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    root = tmp_path / "keep"
+    with Keep.open(root) as keep:
+        keep.note_add("Deploys go out on Tuesdays only.", kind="constraint")
+    with wire(root) as server:
+        got = server.ask(call(1, "pack", query="deploy", budget=500))
+        made = found(got)
+        assert "Tuesdays" in made["text"] and made["tokens"] <= 500 and made["sources"]
+        assert got["result"]["content"][0]["text"] == made["text"], "a model that reads only text gets the pack itself"
+        assert "`budget` must be from 100 to 50000" in refused(server.ask(call(2, "pack", budget=1)))
 
 
 def test_a_project_is_named_by_a_folder_in_it(tmp_path: Path) -> None:
@@ -433,7 +454,6 @@ sys.exit(run(Tools(opened)))
 # -- a keep that can't be used
 
 
-@whole_search
 def test_a_keep_that_is_not_there_is_told_and_made_by_what_writes(tmp_path: Path) -> None:
     with wire(tmp_path / "keep") as server:
         for n, (name, arguments) in enumerate(

@@ -262,6 +262,20 @@ class Keep(Recalling, Remembering, Packing):
         if problems:
             raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
 
+    def take_in(self) -> None:
+        """Journal what hooks left, if something waits, so that the next answer knows it. Where that fails: only a warning."""
+        if self._host.stat(f"{self.root}/spool") is None or self.is_off():
+            return
+
+        from dreamkeep.capture import spool
+
+        try:
+            problems = self.drain()["problems"] if spool.waiting(self._host, self.root) else ()
+        except (DreamkeepError, OSError) as problem:
+            problems = [f"What hooks left can't be journaled now: {problem}"]
+        for one in problems:
+            self.warn(one)
+
     def start_drainer(self) -> None:
         """In a process of its own, if something waits for it."""
         if self._host.stat(f"{self.root}/spool") is None:
@@ -470,11 +484,7 @@ class Keep(Recalling, Remembering, Packing):
 
     def project_named(self, text: str) -> str:
         """A project's name, from itself or from the path of a folder in it."""
-        if not text.startswith(("/", "~", ".")):
-            return text
-        from dreamkeep.capture.project import project_of
-
-        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
+        return self._project_of(text)
 
     # -- snapshots
 

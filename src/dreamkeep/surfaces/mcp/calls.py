@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, Unsupported, cannot_read
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, cannot_read
 from dreamkeep.surfaces.mcp.arguments import checked
 from dreamkeep.surfaces.mcp.protocol import Call, Outcome, settled, written
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 _READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
+#: What is asked of sessions must know what hooks told a moment ago, perhaps of the very session that asks.
+_FRESH = frozenset(("search", "timeline", "pack", "insight_add"))
 #: In characters: what a timeline gives at once, whatever was asked for.
 _PAGE = 100_000
 _MANY = 50
@@ -75,6 +77,8 @@ class Tools:
                 where=keep.root,
                 next="Tell the user to run `dreamkeep init` (captures from now on) or `dreamkeep ingest` (what is there).",
             )
+        if tool in _FRESH:
+            keep.take_in()
         return keep
 
 
@@ -111,18 +115,14 @@ def _search(keep: Keep, given: dict[str, Any]) -> Outcome:
 
 
 def _hit(hit: Any) -> dict[str, Any]:
-    shown = dict(hit._asdict())
-    n = shown.pop("n", 0)
-    return {**shown, "seq": f"{hit.seq}.{n}" if n else hit.seq}
+    """As `search --json` has it. What is empty is left out, but for what the contract names."""
+    shown = {**hit._asdict(), "seq": f"{hit.seq}.{hit.n}" if hit.n else hit.seq}
+    del shown["n"]
+    return {key: value for key, value in shown.items() if value != "" or key in ("session", "text", "project")}
 
 
 def _pack(keep: Keep, given: dict[str, Any]) -> Outcome:
-    chosen = _some(given, "query", "task")
-    if "project" in given:
-        chosen["project"] = keep.project_named(given["project"])
-    if not hasattr(keep, "pack"):
-        raise Unsupported("packs are not built yet", where="pack", next='Use `search` with kinds=["note"] instead.')
-    made = keep.outward(keep.pack(budget=given["budget"], **chosen), longest=_LONGEST_PACK)
+    made = keep.outward(keep.pack(**_some(given, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
     return Outcome(made, made["text"])
 
 

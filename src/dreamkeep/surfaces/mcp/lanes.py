@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from dreamkeep.surfaces.mcp.protocol import Call, Id
 from dreamkeep.surfaces.mcp.tools import SLOW
@@ -25,10 +24,12 @@ _QUICK, _SLOW = 8, 2
 Key = tuple[str, Id]
 
 
-class _Waiting(NamedTuple):
-    key: Key
-    call: Call
-    tell: Tell
+class _Asked:
+    """One call, from when it was put until it is answered."""
+
+    def __init__(self, key: Key, call: Call, tell: Tell) -> None:
+        self.key, self.call, self.tell = key, call, tell
+        self.cancelled = False
 
 
 class Lanes:
@@ -38,27 +39,25 @@ class Lanes:
         self._answer = answer
         self._changed = threading.Condition()
         self._quick, self._slow = _Lane(_QUICK), _Lane(_SLOW)
-        #: How many of that id: a client that uses one twice gets two answers.
-        self._under_way: dict[Key, int] = {}
-        self._cancelled: set[Key] = set()
+        self._under_way: set[_Asked] = set()
 
     def put(self, call: Call, tell: Tell, whose: str = "") -> None:
         """`tell` is called in another thread."""
-        key = (whose, call.id)
+        asked = _Asked((whose, call.id), call, tell)
         with self._changed:
+            self._under_way.add(asked)
             lane = self._slow if call.tool in SLOW else self._quick
-            lane.waiting.append(_Waiting(key, call, tell))
-            self._under_way[key] = self._under_way.get(key, 0) + 1
+            lane.waiting.append(asked)
             if len(lane.waiting) > lane.idle and lane.threads < lane.most:
                 lane.threads += 1
                 threading.Thread(target=self._work, args=(lane,), daemon=True).start()
             self._changed.notify_all()
 
     def cancel(self, id: Id, whose: str = "") -> None:
-        """Of a call that is not under way nothing is remembered: it was answered, or never came."""
+        """What is under way by that id now; a later call may bear it again."""
         with self._changed:
-            if (whose, id) in self._under_way:
-                self._cancelled.add((whose, id))
+            for asked in self._under_way:
+                asked.cancelled |= asked.key == (whose, id)
 
     def done(self, wait_s: float) -> bool:
         """Whether all that was put is done; waits so long for it."""
@@ -67,12 +66,14 @@ class Lanes:
 
     def _work(self, lane: _Lane) -> None:
         while True:
-            one = self._next(lane)
-            answer = self._answer(one.call) if self._wanted(one.key) else None
-            one.tell(answer if self._wanted(one.key) else None)
-            self._forget(one.key)
+            asked = self._next(lane)
+            answer = None if asked.cancelled else self._answer(asked.call)
+            asked.tell(None if asked.cancelled else answer)
+            with self._changed:
+                self._under_way.discard(asked)
+                self._changed.notify_all()
 
-    def _next(self, lane: _Lane) -> _Waiting:
+    def _next(self, lane: _Lane) -> _Asked:
         with self._changed:
             lane.idle += 1
             while not lane.waiting:
@@ -80,21 +81,9 @@ class Lanes:
             lane.idle -= 1
             return lane.waiting.popleft()
 
-    def _wanted(self, key: Key) -> bool:
-        with self._changed:
-            return key not in self._cancelled
-
-    def _forget(self, key: Key) -> None:
-        with self._changed:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
-                self._cancelled.discard(key)
-            self._changed.notify_all()
-
 
 class _Lane:
     def __init__(self, most: int) -> None:
         self.most = most
         self.threads = self.idle = 0
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_Asked] = deque()

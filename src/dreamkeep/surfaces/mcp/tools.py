@@ -116,9 +116,17 @@ TOOLS: list[dict[str, Any]] = [
         " compacted. It fits into the token budget.",
         {
             "query": _text("What you are about to do, in a sentence: what matches it comes along.", 10_000),
-            "project": _text("The project you work in: the absolute path of its folder, or its name as answers give it."),
-            "task": _text("The id of a task (t-…) whose sessions and insights matter most.", 100),
-            "budget": _number("At most about so many tokens.", 2_000, 50_000, 100),
+            "project": _text(
+                "The project you work in: the absolute path of its folder, or its name as answers give it. Left out: that of the"
+                " folder in which this server was started."
+            ),
+            "task": _text("What you work on: a task's id (t-…), or words that say what it is.", 1_000),
+            "budget": {
+                "type": "integer",
+                "minimum": 100,
+                "maximum": 50_000,
+                "description": "At most so many tokens; left out: as the settings say (2000).",
+            },
         },
         (),
         {"text": "string", "tokens": "integer", "sources": "array"},
