@@ -30,7 +30,7 @@ TOOLS = (
     *("why", "insight_add", "dream_status", "dream_run"),
 )
 _ANY = "|".join(TOOLS)
-_NAME = re.compile(rf"(?:.*[^a-z0-9])?dreamkeep(?:__|[-_./:])(?:{_ANY})(?![a-z0-9_])", re.IGNORECASE | re.DOTALL)
+_NAME = re.compile(rf"(?:.*[^a-z0-9])?dreamkeep(?:__|[-_./:])(?:{_ANY})(?=$|[\s:(])", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(rf"(?:{_ANY}) \(dreamkeep mcp server\)", re.IGNORECASE)
 
 
