@@ -347,6 +347,7 @@ FORMS = {
     ("qwen", "SessionStart"): {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": TEXT}},
     ("copilot", "sessionStart"): {"additionalContext": TEXT},
     ("hermes", "pre_llm_call"): {"context": TEXT},
+    ("opencode", "experimental.chat.system.transform"): {"context": TEXT},
 }
 
 

@@ -880,7 +880,7 @@ def test_doctor_tells_what_keeps_hooks_from_working(home: Home, tmp_path: Path) 
         "codex: 7 hooks",
         "gemini: 5 hooks",
         "qwen: 8 hooks",
-        "opencode: 7 hooks",
+        "opencode: 8 hooks",
         "hermes: 6 hooks",
     ]
     assert sum("another keep" in what for what, _ in checks(home, keep="/elsewhere")) == 6
@@ -999,6 +999,11 @@ for (const name of ["./broken.mjs", "./plugin.mjs"]) {
   const round = {}; round.round = round
   await on["experimental.session.compacting"](round, {})
   await on["experimental.session.compacting"]({ sessionID: "s1" }, {})
+  await on["experimental.chat.system.transform"]()
+  await on["experimental.chat.system.transform"]({ sessionID: "s1" }, {})
+  const given = { system: ["own"] }
+  await on["experimental.chat.system.transform"]({ sessionID: "s1" }, given)
+  if (given.system.length !== 1) throw new Error("nothing was said, so nothing is added")
 }
 """
     )
@@ -1007,6 +1012,7 @@ for (const name of ["./broken.mjs", "./plugin.mjs"]) {
     done = subprocess.run([node, str(tmp_path / "main.mjs")], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     names = {"session.created", "session.idle", "chat.message", "tool.execute.after", "experimental.session.compacting"}
+    names.add("experimental.chat.system.transform")
     host = RealHost()
     for _ in range(200):
         payloads = {n: (told / n).read_text() for n in os.listdir(told)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.capture import hook
+from dreamkeep.capture.setup import plugin, wanted
 from dreamkeep.errors import BadConfig, BadUsage
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
@@ -589,3 +591,46 @@ def test_what_a_dead_process_left_is_swept_and_a_damaged_memory_of_it_is_made_ag
     (folder / "index").unlink()
     keep.render_packs()
     assert packs(root) == good
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs a JavaScript engine")
+def test_opencode_gets_the_pack_with_its_system_words_and_another_one_after_a_compaction(
+    keep: Keep, root: str, project: Path, tmp_path: Path
+) -> None:
+    """Once in a session, so that what the model is told stays the same from request to request."""
+    opencode = Agent(root, project, "ses1", "opencode")
+    Agent(root, project, "before").says("Rename the price column.")
+    keep.drain()
+    program = wanted.Program(sys.executable, hook.__file__, root)
+    (tmp_path / "plugin.mjs").write_text(plugin.text(program))
+    (tmp_path / "main.mjs").write_text(
+        """
+import { createInterface } from "node:readline"
+const on = await Object.values(await import("./plugin.mjs"))[0]({ directory: process.argv[2] })
+for await (const line of createInterface({ input: process.stdin })) {
+  if (line === "compacted") await on.event({ event: { type: "session.compacted", properties: { sessionID: "ses1" } } })
+  const output = { system: [] }
+  await on["experimental.chat.system.transform"]({ sessionID: "ses1" }, output)
+  console.log(JSON.stringify(output.system))
+}
+"""
+    )
+    words = ["node", str(tmp_path / "main.mjs"), str(project)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+        assert node.stdin and node.stdout
+
+        def asks(line: str) -> list[str]:
+            print(line, file=node.stdin, flush=True)
+            assert node.stdout
+            found: list[str] = json.loads(node.stdout.readline())
+            return found
+
+        [first] = asks("")
+        assert first == keep.pack(project=str(project))["text"] and "Rename the price column." in first
+        opencode.fires("chat.message", parts=[{"type": "text", "text": "We never use floats for prices.", "messageID": "m1"}])
+        opencode.fires("experimental.session.compacting")
+        keep.drain()
+        assert asks("") == [first]
+        [after] = asks("compacted")
+        assert "never use floats" in after.partition("### Said in this session")[2].partition("###")[0]
+        node.stdin.close()

@@ -258,9 +258,11 @@ class Packing:
         from dreamkeep.memory.insight import digest
         from dreamkeep.session.turns import seen
 
+        shown = memory.shown(project)
         turns = [seen(turn, self._alive).state for one in latest for turn in store.last_turns(one.id, 1)]
-        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, turns)
-        return digest(memory.mark(project), repr(of))[:24]
+        notes = sorted((one.id, one.text, one.pinned, one.last_at, one.sessions, one.author, one.confidence) for one in shown)
+        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, turns, notes)
+        return digest(repr(of))[:24]
 
     def _folders(self, project: str, folders: Iterable[str]) -> tuple[tuple[str, bool], ...]:
         """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they

@@ -45,7 +45,7 @@ _ENDS = (
 #: What is squeezed out is to be found again: the drainer reads what was said, and renders it while the agent waits for its model.
 _SQUEEZES = ("PreCompact", "preCompact", "experimental.session.compacting")
 #: Where an agent takes a pack.
-_ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call")
+_ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call", "experimental.chat.system.transform")
 #: As `python -m dreamkeep`, but the one that this file belongs to. (`-E -P`: nothing of the agent's project is ever imported.)
 _DRAIN = (
     "import sys; here = sys.argv.pop(1); sys.path.insert(0, here); import dreamkeep; sys.path.append(sys.path.pop(0));"
@@ -251,7 +251,7 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
             return b""
         if agent == "kimi":
             return text.encode()  # takes whatever is printed as it is
-        if event == "pre_llm_call":
+        if event in ("pre_llm_call", "experimental.chat.system.transform"):
             answer: dict[str, object] = {"context": text}
         elif event == "sessionStart":
             answer = {"additionalContext": text}

@@ -1,4 +1,5 @@
-"""OpenCode's plugin: a file of our own that hands events to the hook, never waits for it and never throws."""
+"""OpenCode's plugin: a file of our own that hands events to the hook and never throws. It waits for the hook only where that has
+something to say: once in a session, and once after a compaction, for the pack that goes into the system's words."""
 
 from __future__ import annotations
 
@@ -18,6 +19,35 @@ const BEFORE = %(before)s
 const AFTER = %(after)s
 const EVENTS = new Set(%(events)s)
 
+const SYSTEM = "experimental.chat.system.transform"
+const packs = new Map()
+const squeezed = new Set()
+
+const pack = (session, cwd) =>
+  new Promise((done) => {
+    try {
+      let said = ""
+      const child = spawn(BEFORE[0], [...BEFORE.slice(1), SYSTEM, ...AFTER], { stdio: ["pipe", "pipe", "ignore"] })
+      const late = setTimeout(() => done(""), 1000)
+      const end = () => {
+        clearTimeout(late)
+        try {
+          done(String(JSON.parse(said).context ?? ""))
+        } catch {
+          done("")
+        }
+      }
+      child.on("error", end)
+      child.on("close", end)
+      child.stdin.on("error", () => {})
+      child.stdout.setEncoding("utf8").on("data", (piece) => (said += piece))
+      const source = squeezed.delete(session) ? "compact" : "startup"
+      child.stdin.end(JSON.stringify({ hook_event_name: SYSTEM, session_id: session, cwd, source }))
+    } catch {
+      done("")
+    }
+  })
+
 const tell = (name, session, cwd, more) => {
   try {
     const payload = JSON.stringify({ hook_event_name: name, session_id: session, cwd, ...more })
@@ -34,14 +64,24 @@ export const Dreamkeep = async (context) => {
   return {
     event: async (call) => {
       const event = call?.event
+      const session = event?.properties?.sessionID ?? event?.properties?.info?.id
+      if (event?.type === "session.compacted") squeezed.add(session)
+      if (event?.type === "session.compacted" || event?.type === "session.deleted") packs.delete(session)
       if (EVENTS.has(event?.type))
-        tell(event.type, event.properties?.sessionID ?? event.properties?.info?.id, cwd, { info: event.properties?.info, event })
+        tell(event.type, session, cwd, { info: event.properties?.info, event })
     },
     "chat.message": async (input, output) =>
       tell("chat.message", input?.sessionID, cwd, { input, message: output?.message, parts: output?.parts }),
     "tool.execute.after": async (input, output) => tell("tool.execute.after", input?.sessionID, cwd, { input, output }),
     "experimental.session.compacting": async (input) =>
       tell("experimental.session.compacting", input?.sessionID, cwd, { input }),
+    [SYSTEM]: async (input, output) => {
+      const session = input?.sessionID
+      if (!session || !Array.isArray(output?.system)) return
+      if (!packs.has(session)) packs.set(session, pack(session, cwd))
+      const text = await packs.get(session)
+      if (text) output.system.push(text)
+    },
   }
 }
 """

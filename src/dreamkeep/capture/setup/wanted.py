@@ -50,6 +50,7 @@ EVENTS: Mapping[str, Sequence[str]] = {
         "chat.message",
         "tool.execute.after",
         "experimental.session.compacting",
+        "experimental.chat.system.transform",
     ),
     "hermes": (
         "on_session_start",
