@@ -376,3 +376,47 @@ def test_no_half_of_a_secret_is_left_where_something_is_cut(tmp_path: Path, n: i
         found = memory(keep)
         told = [one.title for one in found.tasks.values()] + [q.quote for one in found.insights.values() for q in one.evidence]
         assert len(told) == 3 and all(len(text) <= 2000 and "ghp_" not in text for text in told)
+
+
+def test_an_index_that_is_thrown_away_in_the_middle_of_a_run_costs_no_session(tmp_path: Path) -> None:
+    """D21: sessions are read from the index as it is; where it is not whole, everything is followed first."""
+    filled(tmp_path / "k", sessions=3)
+
+    class Discarding(Prompts):
+        def backfill(self, given: Given) -> Answer:
+            for file in (tmp_path / "k").glob("index.sqlite*"):
+                file.unlink()
+            return super().backfill(given)
+
+    with Keep.open(tmp_path / "k") as keep:
+        made = keep.dream(backend=Discarding())
+        assert (made["processed"], made["failed"]) == (3, 0)
+        assert texts(keep) == [*WHOLE, "rule 2.0", "rule 2.1"]
+
+
+def test_a_dream_that_finds_nothing_new_reads_no_note_and_no_insight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M8: what it costs does not depend on what is remembered; the journals of sessions are looked at once."""
+    from dreamkeep.index import build
+    from dreamkeep.index.sqlite import SqliteStore
+
+    filled(tmp_path / "k")
+    with Keep.open(tmp_path / "k") as keep:
+        keep.dream(backend=Prompts())
+        asked: list[str] = []
+        for name, what in (("memory", lambda *given: "all"), ("memory_table", lambda store, table: table)):
+            monkeypatch.setattr(SqliteStore, name, _told(getattr(SqliteStore, name), asked, what))
+        row = _told(SqliteStore.memory_row, asked, lambda store, table, id: table)
+        monkeypatch.setattr(SqliteStore, "memory_row", row)
+        monkeypatch.setattr(build, "current", _told(build.current, asked, lambda *given: "journals"))
+        assert keep.dream(backend=Prompts())["considered"] == 0
+        assert set(asked) == {"marks", "pages", "dreamed", "journals"} and asked.count("journals") == 1
+        filled(tmp_path / "k", sessions=3)
+        assert keep.dream(backend=Prompts())["considered"] == 3 and {"notes", "insights"} <= set(asked)
+
+
+def _told(act: Callable[..., Any], asked: list[str], what: Callable[..., str]) -> Callable[..., Any]:
+    def telling(*given: Any) -> Any:
+        asked.append(what(*given))
+        return act(*given)
+
+    return telling

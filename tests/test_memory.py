@@ -268,6 +268,18 @@ def test_a_fold_that_stops_and_goes_on_from_its_rows_is_the_fold_from_zero(told:
     }
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_EVENTS, max_size=40))
+def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(told: list[Event]) -> None:
+    memory = fold(told)
+    for project in ("", *{one.project for one in memory.notes.values()}):
+        active = [one.id for one in memory.notes.values() if one.state == "active" and one.project in ("", project)]
+        assert sorted(one.id for one in memory.shown(project)) == sorted(active)
+    for id in memory.insights:
+        resting = {one.id for one in memory.notes.values() if id in one.insights}
+        assert resting <= set(memory.rests.get(id, {}).get("notes", ()))
+
+
 def test_every_kind_of_memory_is_heard() -> None:
     named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
     assert named <= KINDS

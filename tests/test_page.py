@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dreamkeep import Keep
 from dreamkeep.dream.consolidate import Consolidating, plan
 from dreamkeep.errors import Refused
 from dreamkeep.event import Event, Kind
@@ -436,3 +438,43 @@ def test_five_hundred_sessions_later_the_pinned_and_the_strongest_are_on_the_pag
     worst = min(score(memory.notes[id], newest) for id in made.notes)
     assert all(score(memory.notes[left.note], newest) <= worst for left in made.left_out if left.why == "no room")
     assert plan(memory, list(memory.insights.values()), now="2027-01-01T00:00:00Z", run="r") == []
+
+
+@pytest.mark.slow
+def test_five_hundred_sessions_later_the_page_on_the_disk_is_as_good(tmp_path: Path) -> None:
+    """D17 D1 D37: the same from the sessions on, by the rules as people use them, dreamed bit by bit."""
+    strongest = [
+        "We never force-push to main.",
+        "All money amounts must be integer cents.",
+        "Always run `make lint` before you commit.",
+    ]
+    again = [
+        "Please never force-push to main!",
+        "Money amounts must be integer cents.",
+        "Before you commit, always run `make lint`.",
+    ]
+    things = ["parser", "cache", "login page", "report", "worker", "menu", "index", "mailer", "importer", "scheduler"]
+    rules = ["We never let the {} call {}.", "Always test the {} against {}.", "The {} must not write to {}.", "Use {} with {}."]
+    chance = random.Random(11)
+    with Keep.open(tmp_path / "k") as keep:
+        for n in range(500):
+            session = keep.session(f"s{n}", cwd="/")
+            session.record(chance.choice(rules).format(chance.choice(things), f"module_{chance.choice('abcdefgh')}{n % 61}"))
+            if n % 50 == 7:
+                for text in chance.choice((strongest, again)):
+                    session.record(text, ("assistant", "Understood."))
+            session.end()
+            if n == 0:
+                pinned = keep.note_add("Ask before you touch the billing tables.", project=keep.summary("python:s0").project)
+                keep.note_change(pinned["id"], "pin")
+            if n % 100 == 99:
+                assert keep.dream()["failed"] == 0
+        known = keep.notes()
+    [file] = (tmp_path / "k" / "pages").rglob("MEMORY.md")
+    text = file.read_text()
+    shown = [line[2:].rsplit(" [n-", 1)[0] for line in text.splitlines() if line.startswith("- ")]
+    assert len(known) > 250 > len(shown) > 100, "there was more to say than there is room"
+    for wanted in (pinned["text"], *strongest):
+        assert sum(alike.same(wanted, one) for one in shown) == 1, wanted
+    assert len(text.splitlines()) <= 200 and len(text.encode()) <= 25_600
+    assert not [(a, b) for n, a in enumerate(shown) for b in shown[:n] if alike.near(a, b)]

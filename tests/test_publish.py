@@ -353,3 +353,21 @@ def test_a_page_that_is_left_alone_is_told(tmp_path: Path) -> None:
         keep.note_add("Use spaces for alignment.", project="p")
         assert file.read_text() == broken
     assert len(warned) == 1 and str(file) in warned[0]
+
+
+def test_a_page_is_made_anew_for_other_settings_and_for_nothing_else(tmp_path: Path) -> None:
+    """M10: only what is not as it should be is rendered; a page of another project stays untouched."""
+    with Keep.open(tmp_path / "k") as keep:
+        for n in range(8):
+            keep.note_add(f"Rule {n} of the walrus says {n * 7}.", project="p")
+        keep.note_add("Never force-push.", project="q")
+        pages = {one.parent.name[0]: one for one in (tmp_path / "k" / "pages").rglob("MEMORY.md")}
+        before = {name: (one.read_text(), one.stat().st_mtime_ns) for name, one in pages.items()}
+        keep.note_add("Use tabs.", project="p")
+        assert (pages["q"].read_text(), pages["q"].stat().st_mtime_ns) == before["q"]
+        assert "Use tabs." in pages["p"].read_text()
+    (tmp_path / "k" / "keep.toml").write_text("[page]\nmax_lines = 8\n")
+    with Keep.open(tmp_path / "k") as keep:
+        assert keep.dream()["considered"] == 0 and keep.dream()["considered"] == 0
+        assert len(pages["p"].read_text().splitlines()) <= 8 and pages["q"].read_text() == before["q"][0]
+        assert len(keep.notes()) == 10, "what has no room is not forgotten"
