@@ -44,6 +44,19 @@ class TestInAFile(StoreSuite):
         assert store.incomplete(rows=True) == (["python:a"] if table != "words" else [""])
         assert bool(store.incomplete(rows=False)) == (table in ("places", "sessions"))
 
+    def test_rows_are_counted_without_reading_their_texts(self, store: Store, tmp_path: Path) -> None:
+        """R1: a deep audit counts them, and texts are nearly all that an index holds."""
+        seen: list[str] = []
+        db = apsw.Connection(str(tmp_path / "index.sqlite"))
+        assert isinstance(store, SqliteStore)
+        store._db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda told: seen.append(told["sql"]))
+        store.incomplete(rows=True)
+        store._db.trace_v2(0, None)
+        [counting] = [sql for sql in seen if "FROM messages" in sql]
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {counting}") if "messages" in row[3]]
+        db.close()
+        assert len(plan) == 2 and all("COVERING INDEX" in step for step in plan), plan
+
     def test_one_sqlite_and_a_current_one(self) -> None:
         """X2: older ones have a bug by which a WAL reset corrupts the file."""
         assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)

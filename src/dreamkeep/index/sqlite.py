@@ -24,15 +24,17 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 14
+VERSION = 15
 
-_SCHEMA = """
+#: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
+_UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
+_SCHEMA = f"""
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
     mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT, looks TEXT,
     sums TEXT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
     title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT,
-    segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{}', busy INT NOT NULL DEFAULT 0,
+    segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{{}}', busy INT NOT NULL DEFAULT 0,
     held INT NOT NULL DEFAULT 0);
 CREATE INDEX sessions_busy ON sessions(id) WHERE busy;
 CREATE INDEX sessions_by_native_id ON sessions(native_id);
@@ -45,6 +47,7 @@ CREATE TABLE messages(no INTEGER PRIMARY KEY, session INT NOT NULL, seq INT NOT 
     at TEXT, turn TEXT, tool TEXT, mark TEXT, heard INT, twin TEXT, base_seq INT, base_n INT,
     UNIQUE(session, seq, n));
 CREATE INDEX messages_by_twin ON messages(session, twin) WHERE twin IS NOT NULL;
+CREATE INDEX messages_unsearched ON messages(mark) WHERE {_UNSEARCHED};
 CREATE TABLE keys(session INT NOT NULL, key TEXT NOT NULL, seq INT, n INT, PRIMARY KEY(session, key)) WITHOUT ROWID;
 CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size INT, missing TEXT, recorded INT, times INT,
     mended INT);
@@ -527,10 +530,9 @@ class SqliteStore(Searching):
             " UNION SELECT session FROM places WHERE session != '' AND session NOT IN (SELECT id FROM sessions)"
         )
         if rows:
-            marks = ",".join(map(repr, NOT_SEARCHED))
             [(messages, held, words)] = self._rows(
                 "SELECT (SELECT count(*) FROM messages), (SELECT coalesce(sum(held), 0) FROM sessions),"
-                f" (SELECT count(*) FROM messages WHERE mark IN ({marks})) + (SELECT count(*) FROM words_docsize)"
+                f" (SELECT count(*) FROM messages WHERE {_UNSEARCHED}) + (SELECT count(*) FROM words_docsize)"
             )
             if messages != held:
                 found += self._rows(
