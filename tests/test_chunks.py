@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,20 @@ def test_what_fits_is_one_chunk() -> None:
     assert chunks(turns, 1000) == [tuple(turns)]
     assert chunks([], 1000) == []
     assert chunks([turn(1, ("user", "old"), known=True)], 1000) == []
+
+
+def test_each_turn_is_measured_a_few_times_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of a session is not the square of its turns."""
+    measured = 0
+
+    def counting(one: TurnGiven) -> int:
+        nonlocal measured
+        measured += 1
+        return turn_tokens(one)
+
+    monkeypatch.setattr("dreamkeep.dream.chunks.turn_tokens", counting)
+    assert len(chunks([turn(n, ("user", "hi"), ("assistant", "hello")) for n in range(500)], 400_000)) == 1
+    assert 500 <= measured <= 2500
 
 
 def test_each_chunk_begins_with_the_last_turn_of_the_one_before_as_known() -> None:

@@ -335,6 +335,7 @@ def test_a_pack_inside_a_prompt_is_not_the_users_word_and_what_is_around_it_is(s
     learned = _learned(keep)
     assert "squash" in learned and "Friday" not in learned
     assert "Fridays" not in keep.pack(project="/")["text"], "nor is it told as what the user asked"
+    assert keep.search("Fridays", kinds=("message",)) == [] and keep.search("squash", kinds=("message",))
 
 
 def test_the_words_themselves_are_learned_when_a_user_says_them(keep: Keep) -> None:

@@ -35,17 +35,19 @@ def chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[TurnGiven,
     done: list[tuple[TurnGiven, ...]] = []
     current: list[TurnGiven] = []
     waiting: list[TurnGiven] = []
+    size = 0  # of `current`: counted along, or a session of many turns would cost their square
     for turn in _fitting(turns, max_tokens):
         if turn.known:
             waiting.append(_context(turn, int(max_tokens * _CONTEXT / 2)))
             continue
         coming = [one for one in waiting if all(one.id != before.id for before in current)] + [turn]
-        if current and sum(map(turn_tokens, (*current, *coming))) > max_tokens:
+        if current and size + sum(map(turn_tokens, coming)) > max_tokens:
             done.append(tuple(current))
             # What waits is the context that this turn needs; else it is the turn before it.
             coming = [*(waiting or [_context(current[-1], int(max_tokens * _CONTEXT))]), turn]
-            current = []
+            current, size = [], 0
         current += coming
+        size += sum(map(turn_tokens, coming))
         waiting = []
     return [*done, tuple(current)] if current else done
 

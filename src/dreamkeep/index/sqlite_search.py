@@ -12,6 +12,7 @@ from typing import Any
 
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
 from dreamkeep.index.words import Term, indexed
+from dreamkeep.session.packs import without_packs
 
 #: Tables that a rebuilt index makes, too.
 SCHEMA = """
@@ -55,7 +56,8 @@ class Searching:
     def _put_words(self, no: int, role: str, mark: str, text: str) -> None:
         if mark in NOT_SEARCHED:
             return
-        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (no, indexed(text)))
+        # A pack that stands in a prompt is nobody's word (D33); what is around it is.
+        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (no, indexed(without_packs(text))))
         if role in EMBEDDED and text.strip():
             self._db.execute("INSERT OR REPLACE INTO unembedded VALUES (?)", (no,))
 
