@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dreamkeep import Keep
 from dreamkeep.capture import hook
 from dreamkeep.capture.setup import plugin, wanted
 from dreamkeep.errors import BadConfig, BadUsage
+from dreamkeep.host import read_file
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
 from dreamkeep.recall import pack, rendered
@@ -28,6 +30,7 @@ from dreamkeep.recall.pack import MARK, Line, fit
 from dreamkeep.session.packs import holds_pack, without_packs
 from tests.agents import claude, codex, copilot, gemini, kimi, qwen
 
+from .faults import LOSSES, FragileHost, PowerCut
 from .test_cli import Cli
 
 # -- what goes in; pure
@@ -580,6 +583,41 @@ def test_packs_that_can_not_be_written_stop_nothing(keep: Keep, root: str, agent
     agent.says("Rename the price column.")
     assert keep.drain()["calls"] == 2 and "packs" in warned[0]
     assert keep.note_add("Answer in plain words.")["text"] == "Answer in plain words."
+
+
+def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_the_rest() -> None:
+    def wanted_now(version: str) -> list[rendered.Wanted]:
+        return [rendered.Wanted(name, ((f"/{name}", True),), version) for name in ("one", "two")]
+
+    def render(host: FragileHost, version: str) -> None:
+        with rendered.alone(host, "/keep"):
+            rendered.Shelf(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
+
+    def found(host: FragileHost) -> dict[str, str]:
+        folder = f"/keep/{rendered.FOLDER}"
+        names = host.names(folder) if host.stat(folder) else []
+        return {name: read_file(host, f"{folder}/{name}").decode() for name in names}
+
+    for fail_at in count(1):
+        for loss in LOSSES:
+            host = FragileHost()
+            render(host, "old")
+            host.plan(fail_at, "cut")
+            try:
+                render(host, "new")
+            except PowerCut:
+                pass
+            steps = host.calls
+            host = host.reboot(loss)
+            left = found(host)
+            for line in left.get("index", "").splitlines():
+                folder, name = line.split("\t")
+                assert left[name] in (f"{folder[1:]} {version} " * 200 for version in ("old", "new")), (fail_at, loss)
+            render(host, "new")
+            good = found(host)
+            assert {text[:7] for name, text in good.items() if name.endswith(".md")} == {"one new", "two new"} and len(good) == 4
+        if steps < fail_at:
+            break
 
 
 def test_what_a_dead_process_left_is_swept_and_a_damaged_memory_of_it_is_made_again(keep: Keep, root: str, agent: Agent) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
+    from dreamkeep.memory.note import Note
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.pack import Line, Match, Pack, Past
     from dreamkeep.recall.rendered import Shelf, Wanted
@@ -193,8 +194,10 @@ class Packing:
         try:
             if not self.exists() or not rendered.wanted_at_all(self._host, self.root):
                 return
+            # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
+            said = {session: self._said_in(session) for session in squeezed}
             with rendered.alone(self._host, self.root):
-                self._ask(lambda store: self._render(store, rendered.Shelf(self._host, self.root), squeezed))
+                self._ask(lambda store: self._render(store, rendered.Shelf(self._host, self.root), said))
         except (DreamkeepError, OSError) as problem:
             self.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
 
@@ -208,7 +211,23 @@ class Packing:
             rendered.Shelf(self._host, self.root).clear()
         self.render_packs()
 
-    def _render(self, store: Store, shelf: Shelf, squeezed: Sequence[str]) -> None:
+    def _said_in(self, session: str) -> list[Note]:
+        """What a session said so far, as a dream would note it; and nothing is written."""
+        from dreamkeep.dream import so_far
+        from dreamkeep.dream.parts import RULES, assemble
+
+        def own(store: Store) -> list[Note]:
+            summary = store.session(session)
+            if summary is None:
+                return []
+            parts = assemble(RULES, self.config, self._host, self._environment, self.root)
+            now = summary.last_at or rfc3339(self._host.now())
+            said = (store.turns(session), store.messages(session))
+            return so_far.notes_of(summary, *said, _remembered(store), parts, now)
+
+        return self._ask(own)
+
+    def _render(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
@@ -219,23 +238,26 @@ class Packing:
             self._wanted(store, memory, sessions),
             lambda project: fit(project, self._standing(store, memory, project), budget, self._clean).text,
         )
-        for session in squeezed:
-            shelf.put_after(session, self._after(store, memory, session).text)
+        for session, said in squeezed.items():
+            shelf.put_after(session, self._after(store, memory, session, said).text)
         states = {one.id: one.state for one in sessions}
         shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
 
-    def _after(self, store: Store, memory: Memory, session: str) -> Pack:
-        """For a session whose context is compacted: what it said itself comes first; then what every session here is told."""
-        from dreamkeep.dream import so_far
-        from dreamkeep.dream.parts import RULES, assemble
+    def _after(self, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
+        """For a session whose context is compacted: what it said itself comes first; then what every session here is told.
+
+        What others said, too, may have been deleted since `said` was found: it is taken as it is now, under the lock that a
+        deletion takes."""
+        from dreamkeep.memory.note import ACTIVE
         from dreamkeep.recall import pack
 
         summary = store.session(session)
         if summary is None:
             return pack.Pack("", 0, (), 0)
-        parts = assemble(RULES, self.config, self._host, self._environment, self.root)
-        now = summary.last_at or rfc3339(self._host.now())
-        own = so_far.notes_of(summary, store.turns(session), store.messages(session), memory, parts, now)
+        now = [
+            one if one.evidence and {q.session for q in one.evidence} == {session} else memory.notes.get(one.id) for one in said
+        ]
+        own = [one for one in now if one is not None and one.state == ACTIVE]
         lines = [*pack.of_squeezed(own), *pack.of_notes(memory.shown(summary.project)), *self._past_lines(store, [summary])]
         return pack.fit(summary.project, lines, self.config["recall.budget"], self._clean)
 

@@ -25,7 +25,7 @@ LOCK = "state/packs.lock"
 EVERYWHERE = "/"
 _INDEX, _MADE, _AFTER = "index", "made", "after~"
 _ONLY = "\tonly"
-_WAIT_S = 10.0
+_WAIT_S = 30.0
 #: The hook's: longer names, and others, it does not ask for.
 _LONGEST_ID = 64
 
