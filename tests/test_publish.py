@@ -371,3 +371,59 @@ def test_a_page_is_made_anew_for_other_settings_and_for_nothing_else(tmp_path: P
         assert keep.dream()["considered"] == 0 and keep.dream()["considered"] == 0
         assert len(pages["p"].read_text().splitlines()) <= 8 and pages["q"].read_text() == before["q"][0]
         assert len(keep.notes()) == 10, "what has no room is not forgotten"
+
+
+def test_two_keeps_that_write_one_file_take_nothing_for_a_hands_work(tmp_path: Path) -> None:
+    """M10: colleagues share a repository. Neither learns from the other's lines, nor forgets what the other has not."""
+    file = tmp_path / "AGENTS.md"
+    warned: list[str] = []
+    with Keep.open(tmp_path / "one") as one, Keep.open(tmp_path / "two") as two:
+        two.warn = warned.append
+        for keep, name in ((one, "walrus"), (two, "pear")):
+            keep.note_add(f"Ask about the {name}.", project="p")
+        two.page(project="p", write=file)
+        one.page(project="p", write=file)
+        theirs = file.read_text()
+        assert "walrus" in theirs and "pear" not in theirs
+        two.note_add("Pears are green.", project="p")
+        two.dream()
+        assert texts(two) == {"Ask about the pear.", "Pears are green."} and file.read_text() == theirs
+        assert warned and all(str(file) in text and "another keep" in text for text in warned)
+        two.page(project="p", write=file)
+        assert "Pears are green." in file.read_text() and texts(two) == {"Ask about the pear.", "Pears are green."}
+        one.dream()
+        assert texts(one) == {"Ask about the walrus."} and "walrus" not in file.read_text()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_another_branchs_older_file_is_no_hands_work_and_a_deleted_line_is(tmp_path: Path, packed: bool) -> None:
+    """M10: what we wrote there once, after a checkout; without a checkout the same bytes are a line that somebody deleted."""
+    git, file = tmp_path / "repo" / ".git", tmp_path / "repo" / "AGENTS.md"
+    git.mkdir(parents=True)
+
+    def check_out(branch: str, commit: str) -> None:
+        (git / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+        if packed:
+            (git / "packed-refs").write_text(f"# pack-refs with: peeled\n{commit} refs/heads/{branch}\n")
+        else:
+            (git / "refs" / "heads").mkdir(parents=True, exist_ok=True)
+            (git / "refs" / "heads" / branch).write_text(f"{commit}\n")
+
+    check_out("main", "1" * 40)
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add("Ask about the walrus.", project="p")
+        keep.page(project="p", write=file)
+        old = file.read_text()
+        keep.note_add("Pears are green.", project="p")
+        new = file.read_text()
+        assert "Pears" in new
+        check_out("older", "2" * 40)
+        file.write_text(old)
+        keep.dream()
+        assert file.read_text() == new and texts(keep) == {"Ask about the walrus.", "Pears are green."}
+        check_out("older", "3" * 40)
+        file.write_text(old)
+        assert keep.page(project="p", write=file)["edits"] == 0 and len(texts(keep)) == 2, "a pull on the same branch"
+        file.write_text(old)
+        assert keep.page(project="p", write=file)["edits"] == 1
+        assert file.read_text() == old and texts(keep) == {"Ask about the walrus."}

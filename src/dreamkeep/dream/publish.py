@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from dreamkeep.dream.checkout import head_of
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders, publish_file, read_file
@@ -125,6 +126,8 @@ class Publishing:
             return Published(project, path, problem=found.problem)
         if found.region is None and not asked and not in_keep(self._root, path):
             return Published(project, path)
+        if found.region is not None and not asked and self._is_foreign(project, path, found.region):
+            return Published(project, path, problem="another keep writes into it, too; `dreamkeep page --write` takes it over")
         edits = self._take_edits(project, path, found.region)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
@@ -133,9 +136,12 @@ class Publishing:
         after = page.put(text, made.text).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
-        if last is None or (last.get("region"), last.get("of"), last.get("digest")) != (made.text, of, digest):
-            body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), **({"run": run} if run else {})}
-            self._journal([self._event(Kind.PAGE_PUBLISHED, {"project": project, "path": self._named(path), **body})])
+        head = "" if in_keep(self._root, path) else head_of(self._host, path)
+        same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (made.text, of, digest)
+        if not same or (after != before and last is not None and last.get("head", "") != head):
+            body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), "head": head}
+            where = {"project": project, "path": self._named(path)}
+            self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **({"run": run} if run else {})})])
         if after != before or not self._memory.pages[self._key(project, path)].get("written"):
             self._sweep(path)
         if after != before and not self._write(path, before, after):
@@ -195,13 +201,30 @@ class Publishing:
 
     def _take_edits(self, project: str, path: str, region: str | None) -> int:
         last = self._memory.pages.get(self._key(project, path))
-        if last is None or region is None or "erased" in last:
+        if last is None or region is None or "erased" in last or self._is_foreign(project, path, region):
             return 0  # what was ours in it, nobody knows any more
+        if self._is_old_copy(last, path, region):
+            return 0
         # A line with the id of a note that is not on the page any more is an older version's, not a new word.
         found = [edit for edit in hand_edits(last, region) if edit.what != page.ADDED or edit.note not in self._memory.notes]
         for edit in found:
             self._journal(self._statement(edit, project))
         return len(found)
+
+    def _is_foreign(self, project: str, path: str, region: str) -> bool:
+        """It has notes that we never had: another keep, of a colleague perhaps, has written it. Then what is missing in it was
+        not deleted, and what is new is nobody's word to us."""
+        last = self._memory.pages.get(self._key(project, path))
+        if last is None or not last.get("region"):
+            return False
+        ours = page.refs(str(last["region"])) | page.refs(str(last.get("before", "")))
+        return any(one not in self._memory.notes for one in page.refs(region) - ours)
+
+    def _is_old_copy(self, last: Mapping[str, Any], path: str, region: str) -> bool:
+        """Another branch was checked out, and the file has what we wrote there once. Without that, who took out the lines that we
+        wrote last has deleted them."""
+        known = page_digest(region.replace("\r\n", "\n"))[:16] in last.get("regions", ())
+        return known and bool(last.get("head")) and head_of(self._host, path) != last["head"]
 
     def _statement(self, edit: Edit, project: str) -> list[Event]:
         """What the user did to a line, as the user's word. It comes before everything that a run concludes."""

@@ -27,6 +27,9 @@ INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dr
 RESTS, MARKS = "rests", "marks"
 TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS)
 
+#: So many of its earlier versions a page is known by.
+_REGIONS = 1000
+
 #: (table, id) → that row, None when there is none; (table) → all of its rows with their ids.
 FetchOne = Callable[[str, str], "Mapping[str, Any] | None"]
 FetchAll = Callable[[str], Iterable["tuple[str, Mapping[str, Any]]"]]
@@ -377,7 +380,10 @@ class Memory:
             raise TypeError("a page's place and words are texts")
         key = f"{body['project']}\0{body['path']}"
         was = self.pages.get(key, {})
-        self._put(PAGES, key, {**body, "at": event.at, "before": was.get("region", "")})
+        # By their digests all that we ever wrote there can be told from a hand's work.
+        regions = [*was.get("regions", ()), *([i.digest(str(body["region"]))[:16]] if body.get("region") else [])]
+        now = {**body, "at": event.at, "before": was.get("region", ""), "regions": list(dict.fromkeys(regions))[-_REGIONS:]}
+        self._put(PAGES, key, now)
 
 
 def _longer(was: Note, now: Note) -> bool:

@@ -353,6 +353,11 @@ def edits(published: str | Mapping[str, str], current: str) -> list[Edit]:
     return found + _unmarked(missing, loose, set(was.values()))
 
 
+def refs(region: str) -> set[str]:
+    """The ids of notes that its lines name."""
+    return {line.ref for line in _lines(region) if line.ref}
+
+
 def _published(published: str | Mapping[str, str]) -> dict[str, str]:
     if isinstance(published, str):
         return {line.ref: line.text for line in _lines(published) if line.ref}

@@ -1,0 +1,54 @@
+"""At which commit the working copy is that holds a file, by git's files: to tell another branch's older file from a user's hand.
+
+.git/HEAD      `ref: refs/heads/main`, or a commit
+.git/refs/…    the branch's commit; packed away, it is a line of `packed-refs`
+"""
+
+from __future__ import annotations
+
+import os
+
+from dreamkeep.host import Host, read_file
+from dreamkeep.memory.insight import digest
+
+_LARGEST = 4 << 20
+
+
+def head_of(host: Host, path: str) -> str:
+    """A short text that is another one after a checkout, a pull or a commit; "" where there is no repository that we may read."""
+    try:
+        folder = _git_folder(host, os.path.dirname(host.real_path(path)))
+        head = _text(host, f"{folder}/HEAD") if folder else ""
+        if not head.startswith("ref:"):
+            return digest(head)[:16] if head else ""
+        ref = os.path.normpath(head.partition(":")[2].strip())
+        common = os.path.normpath(os.path.join(folder, _text(host, f"{folder}/commondir").strip() or "."))
+        return digest(head, _text(host, f"{common}/{ref}") or _packed(host, common, ref))[:16]
+    except OSError:
+        return ""
+
+
+def _git_folder(host: Host, at: str) -> str:
+    while True:
+        git = f"{at.rstrip('/')}/.git"
+        found = host.stat(git)
+        if found is not None and found.is_folder:
+            return git
+        if found is not None:
+            return os.path.normpath(os.path.join(at, _text(host, git).partition("gitdir:")[2].strip()))
+        above = os.path.dirname(at)
+        if above == at:
+            return ""
+        at = above
+
+
+def _packed(host: Host, common: str, ref: str) -> str:
+    lines = _text(host, f"{common}/packed-refs").splitlines()
+    return next((line for line in lines if line.endswith(f" {ref}")), "")
+
+
+def _text(host: Host, path: str) -> str:
+    found = host.stat(path)
+    if found is None or not found.is_file or found.size > _LARGEST:
+        return ""
+    return read_file(host, path).decode("utf-8", "replace")
