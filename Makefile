@@ -8,7 +8,7 @@ JOBS ?= 2
 .PHONY: run test test-all test-agents lint bench quality format clean
 
 run: $(VENV)/ready
-	@$(BIN)/python examples/first_run.py
+	@$(BIN)/dreamkeep tour
 
 test: lint
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"

@@ -66,7 +66,7 @@ def test_the_python_page_and_the_readme_run_as_they_stand(tmp_path: Path) -> Non
 
 def test_every_verb_setting_and_error_is_in_the_docs() -> None:
     cli, page = (ROOT / "docs" / "cli.md").read_text(), (ROOT / "docs" / "settings.md").read_text()
-    for verb in (*_VERBS, "completion"):
+    for verb in (*_VERBS, "completion", "tour"):
         assert re.search(rf"`{verb}[ `]", cli), verb
     for key in SETTINGS:
         assert f"`{key}`" in page, key
@@ -88,10 +88,10 @@ def test_links_and_files_named_in_the_docs_exist() -> None:
             assert file.name in tree, f"{file.name} is not in the picture"
 
 
-def test_the_readmes_first_command_does_what_it_says(tmp_path: Path) -> None:
-    """What `make run` starts: a writer killed half-way loses nothing."""
+def test_the_example_does_what_it_says(tmp_path: Path) -> None:
+    """A writer killed half-way loses nothing."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "first_run.py")],
+        [sys.executable, str(ROOT / "examples" / "killed_writer.py")],
         capture_output=True,
         text=True,
         env={**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)},

@@ -24,6 +24,13 @@ class Trouble(NamedTuple):
 Found = Source | Trouble
 
 
+class Newest(NamedTuple):
+    """Transcripts and databases, the one written last first, and how many more there are."""
+
+    sources: tuple[Source, ...]
+    left: int
+
+
 class Glance:
     """A host that remembers how files looked when folders were looked through: they need not be asked again."""
 
@@ -73,6 +80,17 @@ def _fresh(found: Iterable[Found], seen: set[str]) -> Iterator[Found]:
         if one.path not in seen:
             seen.add(one.path)
             yield one
+
+
+def newest(found: Iterable[Found], looks: Mapping[str, Stat], *, most: int, size: int) -> Newest:
+    """At most so many, as long as they take no more than `size` bytes together; what is larger is passed over."""
+    files = [one for one in found if isinstance(one, Source) and one.role == "main" and one.path in looks]
+    chosen: list[Source] = []
+    for one in sorted(files, key=lambda one: (-looks[one.path].mtime_ns, one.path)):
+        if len(chosen) < most and 0 < looks[one.path].size <= size:
+            chosen.append(one)
+            size -= looks[one.path].size
+    return Newest(tuple(chosen), len(files) - len(chosen))
 
 
 def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:

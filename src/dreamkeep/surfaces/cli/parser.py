@@ -50,6 +50,14 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=_Help,
         )
 
+    _tour(
+        verb(
+            "tour",
+            "a first look in half a minute: capture, audit, repair, dream, search and pack",
+            "In a keep of its own in a temporary\n"
+            "folder, with the newest sessions of your agents, which are only read, or with a bundled sample.",
+        )
+    )
     verb("status", "what is in the keep, and what is going on")
     _sessions(verb("sessions", "list the sessions, newest first"))
     _show(verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such."))
@@ -153,6 +161,11 @@ def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:
     task.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
     task.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
     task.add_argument("--project", default="", metavar="P", help="for `open`")
+
+
+def _tour(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--sample", action="store_true", help="the sample, also where sessions of agents are found")
+    verb.add_argument("--at", metavar="DIR", help="a new folder to do it in, instead of a temporary one")
 
 
 def _pack(verb: argparse.ArgumentParser) -> None:

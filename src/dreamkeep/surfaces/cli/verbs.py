@@ -21,15 +21,21 @@ def run(arguments: Namespace) -> int:
         return _completion(arguments)
     if arguments.verb == "hook":
         return _hook(arguments)
+    if arguments.verb == "tour":
+        return _tour(arguments)
     with _opened(arguments) as keep:
         if keep is None:
             return untapped(_command(arguments))
         keep.warn = lambda line: print(f"dreamkeep: {line}", file=sys.stderr)
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
-        code = _VERBS[arguments.verb](keep, arguments)
+        code = act(keep, arguments)
         if arguments.verb not in _NO_DRAINER:
             keep.start_drainer()
         return code
+
+
+def act(keep: Keep, arguments: Namespace) -> int:
+    return _VERBS[arguments.verb](keep, arguments)
 
 
 def _print(arguments: Namespace, data: Any, human: Callable[[Any], str]) -> None:
@@ -73,10 +79,14 @@ def _ingest(keep: Keep, arguments: Namespace) -> int:
     found = list(
         keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
     )
-    totals = _totals(found)
-    _print(arguments, {"sources": [_outcome(one) for one in found], "totals": totals}, text.ingested)
+    data = ingested(found)
+    _print(arguments, data, text.ingested)
     keep.catch_up()
-    return 1 if totals["failed"] or totals["paused"] else 0
+    return 1 if data["totals"]["failed"] or data["totals"]["paused"] else 0
+
+
+def ingested(found: list[Any]) -> dict[str, Any]:
+    return {"sources": [_outcome(one) for one in found], "totals": _totals(found)}
 
 
 def _outcome(one: Any) -> dict[str, Any]:
@@ -140,6 +150,13 @@ def _hook(arguments: Namespace) -> int:
 
     hook([arguments.agent, arguments.event], arguments.keep or "")
     return 0
+
+
+def _tour(arguments: Namespace) -> int:
+    """In a keep of its own: what is wrong with the user's is no reason not to look."""
+    from dreamkeep.surfaces.cli import tour
+
+    return tour.run(arguments)
 
 
 def _init(keep: Keep, arguments: Namespace) -> int:

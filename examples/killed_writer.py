@@ -1,4 +1,4 @@
-"""What `make run` shows: a session is recorded, its writer is killed half-way, and nothing that was acknowledged is lost."""
+"""A session is recorded, its writer is killed half-way, and nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 

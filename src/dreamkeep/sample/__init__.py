@@ -1,0 +1,88 @@
+"""The bundled sample: a week of a small project, as Claude Code, Codex and Gemini CLI would have kept it. Nothing in it happened.
+
+    claude/ codex/ gemini/   what goes into ~/.claude, ~/.codex, ~/.gemini, byte for byte but for the home folder's name
+
+Written in tests/planted/week/, made by `python -m tests.planted.sample`. The names of folders lack their dot here, so that an
+agent at work on this repository does not take them for its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+from dreamkeep.host import Host, RealHost, make_folders, publish_file, read_file, replace_file
+
+AGENTS = ("claude", "codex", "gemini")
+#: As the transcripts have it; in a home elsewhere it is called as that is.
+HOME = "/home/you"
+PROJECT = "toolshed"
+REMOTE = "https://example.org/you/toolshed.git"
+#: Sunday after that week, in the morning: everything has been quiet for a day.
+NOW_NS = 1_794_132_000 * 10**9
+#: Whose transcripts something happens to: half of Monday's becomes NULs, Wednesday's is removed by its agent.
+BLANKED = "5b1e0c7a-2f6d-4c1b-8e21-9d4a71c3f001"
+GONE = "c1f2a9d4-6be0-4f57-a3d8-70b9e2d5c003"
+
+_GIT = f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {REMOTE}\n'
+
+
+class SundayHost(RealHost):
+    """This machine, but for its clock, which stands, and its chance, which is none: so everybody sees the same."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(PROJECT)
+
+    def now(self) -> int:
+        return NOW_NS
+
+    def random(self, count: int) -> bytes:
+        return self._chance.randbytes(count)
+
+
+def lay(host: Host, home: str) -> None:
+    """The week's transcripts, and a folder for the project, into an empty home."""
+    git = f"{home}/{PROJECT}/.git"
+    make_folders(host, git)
+    publish_file(host, f"{git}/config", _GIT.encode())
+    for name in _names(host, _here(), AGENTS):
+        agent, _, rest = name.partition("/")
+        to = f"{home}/.{agent}/{rest.replace(slug(HOME), slug(home))}"
+        make_folders(host, os.path.dirname(to))
+        publish_file(host, to, read_file(host, f"{_here()}/{name}").replace(HOME.encode(), home.encode()))
+
+
+def slug(folder: str) -> str:
+    """As Claude Code calls the folder of a folder."""
+    return re.sub(r"[^A-Za-z0-9]", "-", folder)
+
+
+def mishap(host: Host, home: str) -> None:
+    """What happens to agents' files: a power cut leaves NULs, and old chats are cleaned away."""
+    for name in _names(host, home, tuple(f".{agent}" for agent in AGENTS)):
+        path = f"{home}/{name}"
+        if BLANKED in name:
+            whole = read_file(host, path)
+            lines = whole.splitlines(keepends=True)
+            at = len(b"".join(lines[: len(lines) // 2]))
+            replace_file(host, path, whole[:at] + bytes(len(whole) - at))
+        elif GONE[:8] in name:
+            host.remove(path)
+
+
+def _here() -> str:
+    return os.path.dirname(os.path.abspath(__file__))
+
+
+def _names(host: Host, root: str, folders: tuple[str, ...]) -> list[str]:
+    """Every file below these folders of `root`."""
+    found: list[str] = []
+    for folder in folders:
+        for entry in host.entries(f"{root}/{folder}"):
+            name = f"{folder}/{entry.name}"
+            if entry.at and entry.at.is_folder:
+                found += _names(host, root, (name,))
+            else:
+                found.append(name)
+    return found

@@ -1,0 +1,184 @@
+"""`tour`: a first look, in half a minute. Runs the verbs that a user would run, in a keep of its own, and shows what they say.
+
+The sample's clock stands on a Sunday and its chance is fixed, so what is shown is the same everywhere but for the folder's name
+(which is written TOUR) and sizes that depend on it. tests/test_tour.py compares the README with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TextIO, cast
+
+from dreamkeep.app_tour import Tour, begin, mishap, slug, take_in
+from dreamkeep.errors import BadUsage
+from dreamkeep.surfaces.cli import text
+
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_NAME = "TOUR"
+#: Of a user's own sessions a dream reads no more than so many: each takes a moment.
+_DREAMED = "20"
+_TAKES_HOME = frozenset(("audit", "repair", "restore"))
+
+
+def run(arguments: Namespace) -> int:
+    if arguments.json:
+        raise BadUsage("a tour is for people", where="--json", next="Each verb that it runs has --json of its own.")
+    if arguments.keep is not None:
+        raise BadUsage("a tour has a keep of its own", where="--keep", next="Say with --at DIR in which new folder.")
+    tour = begin(arguments.at, os.environ, sample=arguments.sample)
+    with tour.keep, _named(tour.folder):
+        if tour.home is None:
+            _own(tour)
+        else:
+            _sample(tour, asked_for=arguments.sample)
+    _next(tour)
+    return 0
+
+
+class _Stream:
+    """Standard output, on which the tour's folder is called TOUR."""
+
+    def __init__(self, out: TextIO, folder: str) -> None:
+        self._out = out
+        self._folder = folder
+
+    def write(self, said: str) -> int:
+        return self._out.write(said.replace(self._folder, _NAME).replace(slug(self._folder), f"-{_NAME}"))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._out, name)
+
+
+@contextmanager
+def _named(folder: str) -> Iterator[None]:
+    print(f"Everything here happens in {folder}, called {_NAME} below. Nothing else is written.", flush=True)
+    with redirect_stdout(cast(TextIO, _Stream(sys.stdout, folder))):
+        yield
+
+
+def _say(head: str, more: str = "") -> None:
+    print(f"\n{_BOLD}{head}{_PLAIN}" if sys.stdout.isatty() else f"\n{head}")
+    if more:
+        print(more)
+    sys.stdout.flush()
+
+
+def _do(tour: Tour, *words: str) -> int:
+    """One verb of the command line, as it would be typed."""
+    from dreamkeep.surfaces.cli import verbs
+    from dreamkeep.surfaces.cli.parser import parser
+
+    print(f"$ dreamkeep {shlex.join(words)}", flush=True)
+    home = ("--home", tour.home) if tour.home is not None and words[0] in _TAKES_HOME else ()
+    return verbs.act(tour.keep, parser().parse_args([*words, *home]))
+
+
+# -- the sample
+
+
+def _sample(tour: Tour, *, asked_for: bool) -> None:
+    if not asked_for:
+        print("No agent's sessions were found on this machine, so this is the sample that comes with dreamkeep:")
+    print("a week of a small project, in which neighbours lend each other tools, with three agents.")
+    _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
+    _take_in(tour)
+    _do(tour, "sessions")
+    _say(
+        "2. Recovery: the power fails. Half of Monday's transcript is NULs now; and Wednesday's was cleaned away by its agent.",
+    )
+    mishap(tour)
+    _do(tour, "audit")
+    _do(tour, "restore", "gemini:c1f2a9d4", "--to", "gemini")
+    _do(tour, "repair", "--apply")
+    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.")
+    _do(tour, "hygiene")
+    _do(tour, "dream")
+    _do(tour, "page", "--project", _PROJECT)
+    _say("4. Search: across agents, also what a compaction has squeezed out, with the place where it was said.")
+    for words in _QUERIES:
+        _do(tour, "search", *words)
+    for note in tour.keep.notes(state="superseded"):
+        _do(tour, "dream", "why", note["id"])
+    _say("5. Pack: what the next session is given to read first, by a hook.")
+    _do(tour, "pack", "--project", _PROJECT, "--query", "deploy to the Pi", "--budget", "300")
+
+
+_PROJECT = "example.org/you/toolshed"
+_QUERIES = (
+    ("when do reminders go out?", "--limit", "3"),
+    ("database is locked", "--kind", "note,message", "--limit", "2"),
+    ("which time zone does the Pi use?", "--limit", "1"),
+)
+
+
+# -- a user's own sessions
+
+
+def _own(tour: Tour) -> None:
+    assert tour.found is not None
+    more = f" ({tour.found.left} older or larger ones are left out)" if tour.found.left else ""
+    print(f"The {len(tour.found.sources)} newest files of your own agents' sessions are looked at{more}; they are only read.")
+    _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
+    _take_in(tour)
+    _do(tour, "sessions", "--limit", "10")
+    _say("2. Recovery: is anything lost or damaged? A plan only: nothing of yours is changed.")
+    _do(tour, "audit")
+    _do(tour, "repair")
+    _say("3. Dream: what was learned becomes notes, each with its evidence, and a page.")
+    _do(tour, "hygiene")
+    _do(tour, "dream", "--limit", _DREAMED)
+    notes = tour.keep.notes()
+    if not notes:
+        print("Nothing was learned in sessions that are quiet for a day. The sample shows more: dreamkeep tour --sample")
+        return
+    projects = [note["project"] for note in notes]
+    project = max(dict.fromkeys(projects), key=projects.count)
+    _do(tour, "page", "--project", project)
+    _say("4. Search: what was said and learned, with the place where it was.")
+    for query in _asked(notes, project):
+        _do(tour, "search", query, "--limit", "2")
+    _say("5. Pack: what the next session is given to read first, by a hook.")
+    _do(tour, "pack", "--project", project)
+
+
+def _asked(notes: Sequence[dict[str, object]], project: str) -> list[str]:
+    """Of three of the notes a few words: nobody knows here what the user would ask."""
+    texts = [str(note["text"]) for note in notes if note["project"] == project]
+    return [" ".join(words.split()[:5]) for words in texts[:3]]
+
+
+# -- both
+
+
+def _take_in(tour: Tour) -> None:
+    from dreamkeep.surfaces.cli import verbs
+
+    print("$ dreamkeep ingest", flush=True)
+    text.out(text.ingested(verbs.ingested(list(take_in(tour)))))
+    tour.keep.catch_up()
+
+
+def _next(tour: Tour) -> None:
+    program = _program()
+    _say("Next")
+    print(f"  {program} init       hooks and memory for the agents on this machine; --uninstall takes exactly that back")
+    print(f"  {program} ingest     the sessions that they have already")
+    print("To look around in what you have just seen:")
+    print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {_SHOWN if tour.home else 'ID'}")
+    print(f"  rm -r {shlex.quote(tour.folder)}      when you have seen enough")
+
+
+_SHOWN = "claude:e07d3b52"
+
+
+def _program() -> str:
+    """As it was called, if not found by its name alone."""
+    called = sys.argv[0]
+    if os.path.basename(called) != "dreamkeep" or os.path.dirname(called) in os.environ.get("PATH", "").split(os.pathsep):
+        return "dreamkeep"
+    return shlex.quote(called)

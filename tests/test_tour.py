@@ -1,0 +1,173 @@
+"""The first look: what `make run` shows, on a machine without agents and on one that has some."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dreamkeep import Keep, sample
+from dreamkeep.capture import find
+from dreamkeep.capture.sources import Source
+from dreamkeep.host import RealHost, Stat
+
+from .planted.sample import INTO, made
+from .planted.written import WEEK, load, wrong_together, wrong_with
+from .test_cli import Cli
+from .tour_shown import FOLDER, in_readme, masked, tour
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (one for one in sorted(folder.rglob("*")) if one.is_file())
+    return {str(one.relative_to(folder)): hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+
+
+# -- the sample
+
+
+def test_the_bundled_transcripts_are_what_the_written_week_makes() -> None:
+    bundled = {str(one.relative_to(INTO)): one.read_bytes() for agent in sample.AGENTS for one in (INTO / agent).rglob("*.json*")}
+    assert bundled == made(), "run `python -m tests.planted.sample`"
+
+
+def test_the_written_week_is_well_formed() -> None:
+    week = load(WEEK)
+    assert [wrong for one in week for wrong in wrong_with(one)] == [] and wrong_together(week) == []
+
+
+def test_the_week_holds_what_it_is_there_to_show(tmp_path: Path) -> None:
+    """Three agents, a crash, a session that is taken up again, two compactions."""
+    sample.lay(RealHost(), str(tmp_path / "home"))
+    with Keep.open(tmp_path / "keep") as keep:
+        assert not any(one.problem for one in keep.ingest(home=tmp_path / "home"))
+        shown = [keep.show(one.id) for one in keep.sessions()]
+        assert {one["session"]["agent"] for one in shown} == {"claude", "codex", "gemini"}
+        assert {one["session"]["project"] for one in shown} == {"example.org/you/toolshed"}
+        assert sum(len(one["compactions"]) for one in shown) == 2
+        cut = [
+            (one["session"]["id"], n) for one in shown for n, turn in enumerate(one["turns"]) if turn["state"] == "interrupted"
+        ]
+        [(session, n)] = cut
+        turns = keep.show(session)["turns"]
+        assert turns[n]["submitted_at"][:10] < turns[n + 1]["submitted_at"][:10], "the next morning"
+        assert not any(one["faults"] or one.get("odd") or one.get("unknown") for one in shown)
+
+
+def test_a_dream_finds_in_the_week_what_a_newcomer_must_see(tmp_path: Path) -> None:
+    """Every fact that the written week expects is a note; Tuesday's rule is superseded by Friday's."""
+    host = sample.SundayHost()
+    sample.lay(host, str(tmp_path / "home"))
+    with Keep.open(tmp_path / "keep", host=host, environment={}) as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        keep.hygiene()
+        assert keep.dream()["failed"] == 0
+        notes = keep.notes(state=None)
+    missed = [one.quote for session in load(WEEK) for one in session.expect if not _met(one, notes)]
+    assert missed == []
+    [old] = [note for note in notes if note["state"] == "superseded"]
+    assert "8:00" in old["text"] and any("18:00" in note["text"] and note["state"] == "active" for note in notes)
+
+
+def _met(wanted: object, notes: list[dict[str, object]]) -> bool:
+    from .planted.written import Wanted
+
+    assert isinstance(wanted, Wanted)
+    return any(wanted.is_met_by(str(note["kind"]), str(note["text"])) for note in notes)
+
+
+# -- what is shown
+
+
+def test_the_readme_shows_exactly_what_a_first_run_shows(tmp_path: Path) -> None:
+    folder = str(tmp_path / "tour")
+    done = tour(tmp_path / "nobody", "--at", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert masked(done.stdout, folder) == masked(in_readme(), FOLDER), (
+        "run `python -m tests.tour_shown`, and look at what changed"
+    )
+    assert os.listdir(tmp_path) == ["tour"], "nothing else is written"
+
+
+def test_two_runs_show_the_same(tmp_path: Path) -> None:
+    """Also where ids are made: the sample's clock stands and its chance is fixed."""
+    first, again = (tour(tmp_path / "nobody", "--at", str(tmp_path / name)).stdout for name in ("a", "b"))
+    assert masked(first, str(tmp_path / "a")) == masked(again, str(tmp_path / "b"))
+    assert "dreamkeep dream undo 0" in first
+
+
+def test_without_a_folder_named_it_happens_among_the_temporary_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    done = tour(tmp_path / "nobody")
+    [place] = (tmp_path / "tmp").iterdir()
+    assert place.name.startswith("dreamkeep-") and place.stat().st_mode & 0o077 == 0
+    assert f"Everything here happens in {place}," in done.stdout
+    with Keep.open(place / "keep") as keep:
+        assert len(keep.sessions()) == 6, "it stays there to be looked at"
+
+
+def test_a_users_own_files_are_read_and_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing of the user's keep, nor of his settings for it, has a say."""
+    home = tmp_path / "home"
+    sample.lay(RealHost(), str(home))
+    mine = tmp_path / "mine"
+    before = tree(home)
+    monkeypatch.setenv("DREAMKEEP_KEEP", str(mine))
+    monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "openai")
+    done = tour(home, "--at", str(tmp_path / "tour"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 newest files of your own agents' sessions" in done.stdout and "sample" not in done.stdout
+    assert "Tests must never send real mail." in done.stdout and "dreamkeep:pack" in done.stdout
+    assert "$ dreamkeep repair\n" in done.stdout and "--apply" not in done.stdout
+    assert tree(home) == before and not mine.exists()
+
+
+def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:
+    sources = [Source("claude", f"/{n}") for n in range(5)] + [Source("claude", "/x", role="subagent")]
+    looks = {one.path: Stat(10 if one.path != "/3" else 1000, n, n, 1, False, 0o600) for n, one in enumerate(sources)}
+    chosen = find.newest([*sources, find.Trouble("codex", "/y", "no")], looks, most=2, size=100)
+    assert ([one.path for one in chosen.sources], chosen.left) == (["/4", "/2"], 3), "what is too large is passed over"
+    assert [one.path for one in find.newest(sources, looks, most=9, size=25).sources] == ["/4", "/2"]
+
+
+def test_a_folder_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    done = tour(tmp_path, "--at", str(tmp_path / "full"))
+    assert done.returncode == 2 and "Name one that is not there yet" in done.stderr
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+def test_a_tour_takes_no_keep_of_the_user(root: str, cli: Cli) -> None:
+    assert cli("tour").code == 2 and not Path(root).exists()
+    assert tour(Path(root), "--json").returncode == 2
+
+
+def test_what_a_mishap_breaks_is_what_is_told_and_mended(tmp_path: Path) -> None:
+    """Byte for byte: the blanked file by `repair`, the vanished one by `restore`."""
+    host, home = sample.SundayHost(), tmp_path / "home"
+    sample.lay(host, str(home))
+    before = tree(home)
+    with Keep.open(tmp_path / "keep", host=host, environment={}) as keep:
+        list(keep.ingest(home=home))
+        sample.mishap(host, str(home))
+        assert tree(home) != before
+        assert sorted(one["class"] for one in keep.audit(home=home)["faults"]) == ["source_blanked", "source_vanished"]
+        keep.repair(apply=True, home=home)
+        keep.restore(f"gemini:{sample.GONE}", "gemini", home=home)
+        assert keep.audit(home=home)["clean"]
+    after = tree(home)
+    assert {name: after.get(name) for name in before} == before
+
+
+def test_the_sample_is_in_the_package(tmp_path: Path) -> None:
+    """It needs neither the tests nor a checkout: only what lies in the package's folder."""
+    copy = tmp_path / "site" / "dreamkeep"
+    shutil.copytree(Path(sample.__file__).parent.parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    import subprocess
+    import sys
+
+    words = [sys.executable, "-m", "dreamkeep", "tour", "--sample", "--at", str(tmp_path / "tour")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(copy.parent)})
+    assert done.returncode == 0 and "Nothing is wrong." in done.stdout
