@@ -6,13 +6,13 @@ cd "$(dirname "$0")/.."
 venv=.bench-venv
 
 case "${1:-}" in
-append | readback | reindex | startup | ingest | watch | hook | tap | audit | dream)
+append | readback | reindex | startup | ingest | watch | hook | tap | audit | dream | mcp)
     benches=$1
     shift
     ;;
--* | "") benches="append readback reindex startup ingest watch hook tap audit dream" ;;
+-* | "") benches="append readback reindex startup ingest watch hook tap audit dream mcp" ;;
 *)
-    echo "bench: '$1' is none of append, readback, reindex, startup, ingest, watch, hook, tap, audit, dream" >&2
+    echo "bench: '$1' is none of append, readback, reindex, startup, ingest, watch, hook, tap, audit, dream, mcp" >&2
     exit 2
     ;;
 esac

@@ -271,6 +271,9 @@ def test_what_is_cut_off_or_garbled_ends_only_its_own_connection(server: Address
     assert _raw(server, HEAD + b"Content-Length: 1000\r\n\r\n{").startswith(b"HTTP/1.1 400")
     assert b"400" in _raw(server, b"\x16\x03\x01\x00\r\n\r\n")
     assert _raw(server, HEAD + b"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}").startswith(b"HTTP/1.1 421")
+    lengths = (b"Content-Length: 2\r\nContent-Length: 3", b"Content-Length: 2\r\nTransfer-Encoding: chunked")
+    for twice in (*lengths, b"Transfer-Encoding: gzip"):
+        assert _raw(server, HEAD + twice + b"\r\n\r\n{}").startswith(b"HTTP/1.1 400")
     _raw(server, HEAD)
     assert server.post(greet()).status == 200
 

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 from dreamkeep.surfaces.mcp import protocol
 from dreamkeep.surfaces.mcp.calls import Tools
@@ -26,10 +27,15 @@ def run(tools: Tools) -> int:
     with os.fdopen(wire_in, "rb") as lines:
         done = serve(tools, lines.readline, lambda data: _write(wire_out, data))
     if not done:
-        sys.stderr.flush()
-        os._exit(0)  # a thread that is at work would keep the process, or be torn out of the middle of the database's code
+        leave()
     tools.close()
     return 0
+
+
+def leave() -> NoReturn:
+    """At once: a thread that is still at work would be torn out of the middle of the database's code by an orderly end."""
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _private(number: int, way: int) -> int:

@@ -33,6 +33,7 @@ from dreamkeep.surfaces.mcp import protocol
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.lanes import Lanes
 from dreamkeep.surfaces.mcp.protocol import NAMED, VERSION_KEY, VERSIONS, Call, Cancel, Reply, Talk
+from dreamkeep.surfaces.mcp.stdio import leave
 
 PATH = "/mcp"
 LARGEST = 4 << 20
@@ -60,8 +61,9 @@ def run(tools: Tools, arguments: Namespace) -> int:
     _tell(server, arguments)
     over.wait()
     server.shutdown()
-    if service.quiet(_LAST_WORDS_S):
-        tools.close()
+    if not service.quiet(_LAST_WORDS_S):
+        leave()
+    tools.close()
     return 0
 
 
@@ -397,7 +399,10 @@ class _Handler(BaseHTTPRequestHandler):
         raise _No(405, "only POST and DELETE: there is no stream to listen to", Allow="POST, DELETE")
 
     def _body(self) -> bytes:
-        if "chunked" in (self.headers.get("Transfer-Encoding") or "").lower():
+        coded, lengths = self.headers.get_all("Transfer-Encoding") or [], self.headers.get_all("Content-Length") or []
+        if len(coded) + len(lengths) > 1 or (coded and coded[0].strip().lower() != "chunked"):
+            raise _No(400, "where the message ends is told twice, or in a way we do not know")
+        if coded:
             return self._chunks()
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
