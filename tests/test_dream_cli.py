@@ -111,6 +111,37 @@ def test_undo_takes_a_run_back_and_why_tells_where_a_note_comes_from(told: str, 
     assert cli("dream", "undo", "nobody").code == 1 and cli("dream", "why").code == 2
 
 
+def test_what_an_undone_run_had_superseded_is_superseded_by_a_later_run_that_said_the_same(root: str) -> None:
+    """M11: and with that run undone, too, it holds again."""
+    from .test_publish import Prompts
+
+    old, new = "The port of the server is always 8080.", "The port of the server is always 8443."
+    with Keep.open(root) as keep:
+
+        def dream(name: str, *words: str) -> str:
+            session = keep.session(name, cwd="/")
+            for one in words:
+                session.record(one)
+            session.end()
+            return str(keep.dream(backend=Prompts())["run"])
+
+        def active() -> set[str]:
+            return {one["text"] for one in keep.notes()}
+
+        dream("a", old, "We never use floats for prices.")
+        first, second = dream("b", new), dream("c", new)
+        keep.dream_undo(first)
+        assert active() == {new, "We never use floats for prices."}
+        [was] = [one for one in keep.notes(state="superseded") if one["text"] == old]
+        [now] = [one for one in keep.notes() if one["text"] == new]
+        assert was["by"] == now["id"] and keep.dream_why(was["id"])["history"][-1]["run"] == second
+        before = keep.notes(state=None)
+        keep.reindex(from_zero=True)
+        assert keep.notes(state=None) == before and keep.dream()["considered"] == 0
+        keep.dream_undo(second)
+        assert active() == {old, "We never use floats for prices."}
+
+
 def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
     root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +178,11 @@ def test_a_note_of_the_user_is_kept_changed_and_taken_back(root: str, cli: Cli) 
     assert cli("note", "edit", note["id"][:6], "Spaces.", "--json").json["text"] == "Spaces."
     assert cli("note", "retract", note["id"], "--json").json["state"] == "retracted"
     assert cli("notes", "--json").json["notes"] == [] and len(cli("notes", "--state", "all", "--json").json["notes"]) == 1
-    for bad, code in ((("note", "add", " "), 2), (("note", "add", "x", "--kind", "nonsense"), 2), (("note", "pin", "n-nobody"), 1)):
+    for bad, code in (
+        (("note", "add", " "), 2),
+        (("note", "add", "x", "--kind", "nonsense"), 2),
+        (("note", "pin", "n-nobody"), 1),
+    ):
         assert cli(*bad).code == code, bad
 
 

@@ -328,16 +328,21 @@ class Remembering:
         }
 
     def dream_undo(self, run: str) -> dict[str, Any]:
-        """Nothing of that run counts any more; later ones stay where they do not rest on it."""
-        from dreamkeep.event import Kind
+        """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
+        from dreamkeep.dream.undo import rethought
+        from dreamkeep.event import Event, Kind
 
-        runs = self._memory().runs
-        found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
+        before = self._memory()
+        found = [one for one in before.runs if one == run] or [one for one in before.runs if run and one.startswith(run)]
         if len(found) != 1:
             what = "there is no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
-        if not runs[found[0]].undone:
+        if not before.runs[found[0]].undone:
             self._journals().say("", Kind.DREAM_UNDONE, {"run": found[0]})
+            now = rfc3339(self._host.now())
+            decisions = rethought(before, self._memory(), found[0], now)
+            if decisions:
+                self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in decisions])
             self._publish("")
         return {"run": found[0], "undone": True}
 

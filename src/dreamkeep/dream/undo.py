@@ -1,0 +1,42 @@
+"""After a run was undone: what it had settled is thought over again, by what is left. Pure.
+
+A later run that said the same had nothing to settle any more: X was superseded by Y already. Without the first run both would
+stand there. What follows now follows from what that later run heard, so it is that run's: should it be undone, too, so is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dreamkeep.dream import shelf
+from dreamkeep.dream.consolidate import Decision, plan
+from dreamkeep.event import Kind
+from dreamkeep.memory.insight import Insight
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import Note
+
+
+def rethought(before: Memory, after: Memory, run: str, now: str) -> list[Decision]:
+    """`before`, `after`: what was remembered with that run, and without it."""
+    touched = [one for one in before.notes.values() if _has_part_in(before, one, run)]
+    left = {id: after.insights[id] for one in touched for id in one.insights if id in after.insights}
+    decisions = plan(after, list(left.values()), now=now, run="")
+    made = {str(one.body["id"]): one.body["insights"] for one in decisions if one.kind == Kind.NOTE_ADDED}
+
+    def whose(decision: Decision) -> str:
+        about = str(decision.body.get("by") or decision.body["id"])
+        rests = made.get(about) or (after.notes[about].insights if about in after.notes else [about])
+        return _whose(after.insights[id] for id in (*rests, *decision.body.get("insights", ())) if id in after.insights)
+
+    return [Decision(one.kind, {**one.body, "run": whose(one)}) for one in decisions]
+
+
+def _has_part_in(memory: Memory, one: Note, run: str) -> bool:
+    rests: Sequence[Insight] = [memory.insights[id] for id in one.insights if id in memory.insights]
+    return any(step.run == run for step in one.history) or any(found.run == run for found in rests)
+
+
+def _whose(insights: Iterable[Insight]) -> str:
+    """The run that heard the last word; of what was told outright, that word itself."""
+    last = max(insights, key=lambda one: (shelf.when(one), one.id), default=None)
+    return "" if last is None else last.run or last.id
