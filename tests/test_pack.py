@@ -164,6 +164,20 @@ def test_secrets_stay_where_the_user_wants_them_to(told: Keep, root: str, projec
         assert "ghp_a1B2" in other.pack(project=str(project))["text"]
 
 
+def test_the_last_session_is_where_somebody_talked_last_and_thanks_is_not_what_it_was_about(keep: Keep, project: Path) -> None:
+    """Ending an old session, by hand or because it was quiet for long, does not make it the last one."""
+    old = keep.session("old", cwd=project)
+    old.record("Paint the shed in the colours of the fence.", ("assistant", "Painted, two coats, and the brushes are clean."))
+    new = keep.session("new", cwd=project)
+    new.record("Count the apples in the cellar.", ("assistant", "There are 41 apples; seven of them are bad."))
+    new.record("thanks!", ("assistant", "You are welcome."))
+    old.end()
+    text = keep.pack(project=str(project))["text"]
+    assert "answered: “Count the apples in the cellar. … thanks!” [python:new]" in text
+    assert "What the agent said last: “There are 41 apples; seven of them are bad.”" in text
+    assert "- Before that: python, " in text and text.index("the shed") > text.index("python:new")
+
+
 def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Path) -> None:
     plain = told.pack(project=str(project), budget=140)
     asked = told.pack("which storage do we use?", project=str(project), budget=220)

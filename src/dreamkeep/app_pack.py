@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from dreamkeep.recall.rendered import Shelf, Wanted
     from dreamkeep.recall.search import Meaning
     from dreamkeep.session.summary import Summary
+    from dreamkeep.session.turns import Turn
+
+    #: A session and its last turns, as they look now.
+    Stood = tuple[Summary, tuple[Turn, ...]]
 
 T = TypeVar("T")
 
 #: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
 _SESSIONS = 2_000
 _PROJECTS = 50
-#: Sessions that are told of beside the last one.
-_BEFORE = 2
+#: Sessions that are told of beside the last one; of how many it is asked when somebody talked in them; and their last turns.
+_BEFORE, _LOOKED_AT, _TURNS = 2, 12, 6
 _LAST_MESSAGES = 400
 #: What matches a query, at most.
 _MATCHES = {"note": 20, "insight": 8, "message": 6}
@@ -109,28 +113,25 @@ class Packing:
 
         lines = pack.of_notes(memory.shown(project))
         if project:
-            lines += self._past_lines(store, self._sessions_of(store, project))
+            lines += self._past_lines(store, self._latest(store, store.sessions(project=project, limit=_SESSIONS)))
         return lines
 
-    def _sessions_of(self, store: Store, project: str) -> list[Summary]:
-        return _talked(store.sessions(project=project, limit=_SESSIONS))[: 1 + _BEFORE]
-
-    def _past_lines(self, store: Store, sessions: Sequence[Summary]) -> list[Line]:
-        from dreamkeep.recall import pack
-
-        last = self._past(store, sessions[0], whole=True) if sessions else None
-        return pack.of_past(last, [self._past(store, one, whole=False) for one in sessions[1:]], self._clean)
-
-    def _past(self, store: Store, summary: Summary, *, whole: bool) -> Past:
-        from dreamkeep.recall.pack import Past
-        from dreamkeep.session.packs import holds_pack, without_packs
+    def _latest(self, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
+        """The last ones that somebody talked in, by when that was: one that was only ended or renamed since is no newer."""
         from dreamkeep.session.turns import seen
 
-        last = [seen(turn, self._alive) for turn in store.last_turns(summary.id, 1)]
-        past = Past(summary.id, summary.agent, "" if holds_pack(summary.title) else summary.title, summary.last_at)
-        if last:
-            past = past._replace(prompt=without_packs(last[0].prompt), turn=last[0].state)
-        return self._with_work(store, summary, past) if whole else past
+        found: list[Stood] = [
+            (one, tuple(seen(turn, self._alive) for turn in store.last_turns(one.id, _TURNS)))
+            for one in _talked(sessions)[:_LOOKED_AT]
+        ]
+        return sorted(found, key=lambda stood: (_at(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
+
+    def _past_lines(self, store: Store, latest: Sequence[Stood]) -> list[Line]:
+        from dreamkeep.recall import pack
+
+        pasts = [_past(*stood) for stood in latest]
+        last = self._with_work(store, latest[0][0], pasts[0]) if pasts else None
+        return pack.of_past(last, pasts[1:], self._clean)
 
     def _with_work(self, store: Store, summary: Summary, past: Past) -> Past:
         """What the agent said last, and the files it changed."""
@@ -141,10 +142,10 @@ class Packing:
         messages = store.messages(summary.id)[-_LAST_MESSAGES:]
         given = turns_given((), messages, 0, 1 << 62)
         done = steps(Given(summary.id, summary.agent, summary.project, summary.cwd, "", (), tuple(given)))
-        answers = [one.said.text for one in done if isinstance(one, Reply)]
+        answers = tuple(one.said.text for one in done if isinstance(one, Reply))
         home = f"{summary.cwd.rstrip('/')}/"
         files = dict.fromkeys(one.path.removeprefix(home) for one in done if isinstance(one, Edited))
-        return past._replace(answer=answers[-1] if answers else "", files=tuple(files))
+        return past._replace(answers=answers[-_TURNS:], files=tuple(files))
 
     # -- what matches
 
@@ -258,7 +259,11 @@ class Packing:
             one if one.evidence and {q.session for q in one.evidence} == {session} else memory.notes.get(one.id) for one in said
         ]
         own = [one for one in now if one is not None and one.state == ACTIVE]
-        lines = [*pack.of_squeezed(own), *pack.of_notes(memory.shown(summary.project)), *self._past_lines(store, [summary])]
+        lines = [
+            *pack.of_squeezed(own),
+            *pack.of_notes(memory.shown(summary.project)),
+            *self._past_lines(store, self._latest(store, [summary])),
+        ]
         return pack.fit(summary.project, lines, self.config["recall.budget"], self._clean)
 
     def _wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
@@ -268,22 +273,20 @@ class Packing:
         for one in sessions:
             by_project.setdefault(one.project, []).append(one)
         by_project.pop("", None)
-        wanted = [Wanted("", ((EVERYWHERE, True),), self._mark(store, memory, "", ()))]
+        wanted = [Wanted("", ((EVERYWHERE, True),), self._mark(memory, "", ()))]
         for project in list(by_project)[:_PROJECTS]:
-            latest = _talked(by_project[project])[: 1 + _BEFORE]
+            latest = self._latest(store, by_project[project])
             folders = self._folders(project, (one.cwd for one in by_project[project]))
-            wanted.append(Wanted(project, folders, self._mark(store, memory, project, latest)))
+            wanted.append(Wanted(project, folders, self._mark(memory, project, latest)))
         return wanted
 
-    def _mark(self, store: Store, memory: Memory, project: str, latest: Sequence[Summary]) -> str:
+    def _mark(self, memory: Memory, project: str, latest: Sequence[Stood]) -> str:
         """Of what a pack is made: as long as it is the same, the pack is."""
         from dreamkeep.memory.insight import digest
-        from dreamkeep.session.turns import seen
 
         shown = memory.shown(project)
-        turns = [seen(turn, self._alive).state for one in latest for turn in store.last_turns(one.id, 1)]
         notes = sorted((one.id, one.text, one.pinned, one.last_at, one.sessions, one.author, one.confidence) for one in shown)
-        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, turns, notes)
+        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, notes)
         return digest(repr(of))[:24]
 
     def _folders(self, project: str, folders: Iterable[str]) -> tuple[tuple[str, bool], ...]:
@@ -300,6 +303,22 @@ class Packing:
             except (OSError, ValueError):
                 continue  # no folder of this machine, or none that we may look at: no session begins there
         return tuple(sorted(found.items()))
+
+
+def _at(summary: Summary, turns: tuple[Turn, ...]) -> str:
+    times = [turns[-1].submitted_at or "", turns[-1].settled_at or ""] if turns else []
+    return max(times, default="") or summary.last_at or ""
+
+
+def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
+    from dreamkeep.recall.pack import Past
+    from dreamkeep.session.packs import holds_pack, without_packs
+
+    title = "" if holds_pack(summary.title) else summary.title
+    past = Past(summary.id, summary.agent, title, _at(summary, turns) or None)
+    if not turns:
+        return past
+    return past._replace(prompts=tuple(without_packs(turn.prompt) for turn in turns), turn=turns[-1].state)
 
 
 def _match(one: Found, text: str) -> Match:

@@ -68,6 +68,9 @@ _QUOTE = 280
 #: What is looked at of a long text before it is cut.
 _LOOK = 20_000
 _FILES = 8
+#: In tokens: what is not longer says nothing by itself.
+_BRIEF = 6
+_PROMPTS = 3
 _WORD = re.compile(r"\w{3,}")
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
@@ -97,14 +100,15 @@ class Pack(NamedTuple):
 
 
 class Past(NamedTuple):
-    """How a session stood; all texts as they were said. `prompt`, `turn`: what was asked last, and what became of it."""
+    """How a session stood; all texts as they were said. `prompts`: the last ones, in their order; `turn`: what became of the last
+    one. `answers`: what the agent said to them."""
 
     id: str
     agent: str
     title: str
     at: str | None
-    prompt: str = ""
-    answer: str = ""
+    prompts: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
     turn: str = ""
     files: tuple[str, ...] = ()
 
@@ -169,11 +173,11 @@ def of_past(last: Past | None, before: Sequence[Past], clean: Clean) -> list[Lin
     if last is not None:
         source = {"kind": "session", "session": last.id}
         lines.append(Line(LAST, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
-        if answer := shortened(clean(last.answer[:_LOOK])):
-            lines.append(Line(LAST, f"What the agent said last: “{answer}”", last.id, source))
+        if answer := shortened(clean(_telling(last.answers)[:_LOOK])):
+            lines.append(Line(LAST, f"What the agent said last: “{answer}”", "", source))
         if last.files:
             names = ", ".join(dict.fromkeys(clean(one) for one in last.files[-_FILES:]))
-            lines.append(Line(LAST, f"Files changed last: {names}", last.id, source))
+            lines.append(Line(LAST, f"Files changed last: {names}", "", source))
     for one in before:
         ending = _ending(one, clean) if one.turn == "interrupted" else ""
         told = f"Before that: {_about(one, clean, told_prompt=bool(ending))}{ending}"
@@ -188,12 +192,12 @@ def _noted(one: Note, section: int) -> Line:
 def _about(past: Past, clean: Clean, *, told_prompt: bool = False) -> str:
     """`told_prompt`: the prompt follows; a title that only repeats how it begins is none."""
     title = clean(_CUT.sub("…", flat(past.title)))
-    told = bool(title) and not (told_prompt and flat(clean(past.prompt)).startswith(title.removesuffix("…").rstrip()))
+    told = bool(title) and not (told_prompt and _asked(past, clean).startswith(title.removesuffix("…").rstrip()))
     return f"{past.agent}, {_day(past.at)}" + (f", “{title}”" if told else "")
 
 
 def _ending(past: Past, clean: Clean) -> str:
-    prompt = shortened(clean(past.prompt[:_LOOK]))
+    prompt = _asked(past, clean)
     if not prompt:
         return ""
     match past.turn:
@@ -206,6 +210,21 @@ def _ending(past: Past, clean: Clean) -> str:
         case "completed":
             return f"; asked last, and answered: “{prompt}”"
     return f"; asked last, no end was seen: “{prompt}”"
+
+
+def _asked(past: Past, clean: Clean) -> str:
+    """The last prompt; before a mere "thanks" or "go on" the one that it is said to."""
+    said: list[str] = []
+    for prompt in reversed(past.prompts):
+        said.insert(0, shortened(clean(prompt[:_LOOK])))
+        if Size.of(said[0]).tokens > _BRIEF or len(said) == _PROMPTS:
+            break
+    return " … ".join(filter(None, said))
+
+
+def _telling(answers: Sequence[str]) -> str:
+    """The last that says something; else the last."""
+    return next((one for one in reversed(answers) if Size.of(flat(one[:_LOOK])).tokens > _BRIEF), answers[-1] if answers else "")
 
 
 def _day(at: str | None) -> str:
