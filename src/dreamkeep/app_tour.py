@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Outcome
 
 _MOST = 25
-_BYTES = 24 << 20
+_BYTES = 16 << 20
+#: Nobody waits a day to see what a dream makes of today's sessions; in this keep they may count as ended.
+_QUIET_HOURS = "0.02"
 
 
 class Tour(NamedTuple):
@@ -37,6 +39,7 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
     found = None if sample else _newest(host, environment)
     # What the user has set for his own keep (another backend, a switch) is not for this one: it stays offline and free.
     free = {key: value for key, value in environment.items() if not key.startswith("DREAMKEEP_")}
+    free["DREAMKEEP_HYGIENE_STALE_HOURS"] = _QUIET_HOURS
     place = _made(host, folder, environment)
     if found and found.sources:
         return Tour(place, Keep.open(f"{place}/keep", environment=free), None, found)

@@ -31,12 +31,13 @@ def run(arguments: Namespace) -> int:
     if arguments.keep is not None:
         raise BadUsage("a tour has a keep of its own", where="--keep", next="Say with --at DIR in which new folder.")
     tour = begin(arguments.at, os.environ, sample=arguments.sample)
-    with tour.keep, _named(tour.folder):
-        if tour.home is None:
-            _own(tour)
-        else:
-            _sample(tour, asked_for=arguments.sample)
-    _next(tour)
+    with tour.keep:
+        with _named(tour.folder):
+            if tour.home is None:
+                _own(tour)
+            else:
+                _sample(tour, asked_for=arguments.sample)
+        _next(tour)
     return 0
 
 
@@ -129,19 +130,22 @@ def _own(tour: Tour) -> None:
     _say("2. Recovery: is anything lost or damaged? A plan only: nothing of yours is changed.")
     _do(tour, "audit")
     _do(tour, "repair")
-    _say("3. Dream: what was learned becomes notes, each with its evidence, and a page.")
+    _say(
+        "3. Dream: what was learned becomes notes, each with its evidence, and a page.",
+        "(Here every session that is quiet counts as ended; elsewhere after a day.)",
+    )
     _do(tour, "hygiene")
     _do(tour, "dream", "--limit", _DREAMED)
     notes = tour.keep.notes()
     if not notes:
-        print("Nothing was learned in sessions that are quiet for a day. The sample shows more: dreamkeep tour --sample")
+        print("Nothing worth a note was found in these sessions. The sample shows more: dreamkeep tour --sample")
         return
     projects = [note["project"] for note in notes]
     project = max(dict.fromkeys(projects), key=projects.count)
     _do(tour, "page", "--project", project)
     _say("4. Search: what was said and learned, with the place where it was.")
     for query in _asked(notes, project):
-        _do(tour, "search", query, "--limit", "2")
+        _do(tour, "search", query, "--kind", "note,message", "--limit", "2")
     _say("5. Pack: what the next session is given to read first, by a hook.")
     _do(tour, "pack", "--project", project)
 
@@ -169,11 +173,13 @@ def _next(tour: Tour) -> None:
     print(f"  {program} init       hooks and memory for the agents on this machine; --uninstall takes exactly that back")
     print(f"  {program} ingest     the sessions that they have already")
     print("To look around in what you have just seen:")
-    print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {_SHOWN if tour.home else 'ID'}")
+    print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {shlex.quote(_one_of(tour))}")
     print(f"  rm -r {shlex.quote(tour.folder)}      when you have seen enough")
 
 
-_SHOWN = "claude:e07d3b52"
+def _one_of(tour: Tour) -> str:
+    """A session to look at."""
+    return "claude:e07d3b52" if tour.home else next((one.id for one in tour.keep.sessions(limit=1)), "ID")
 
 
 def _program() -> str:
