@@ -39,6 +39,13 @@ SAME = [
     ("we’re using pnpm", "we're using pnpm"),
     ("deploy   only\nfrom CI", "Deploy only from CI"),
     ("Wir nehmen immer pnpm", "wir nehmen immer pnpm!"),
+    ("normalise the behaviour of cancelled jobs", "normalize the behavior of canceled jobs"),
+    ("the licence text is in the centre", "the license text is in the center"),
+    ("label modelling artefacts grey", "label modeling artifacts gray"),
+    ("initialisation is synchronised in the analyser", "initialization is synchronized in the analyzer"),
+    ("commit the lock file", "commit the lockfile"),
+    ("the front-end has no time stamps", "the frontend has no timestamps"),
+    ("run the pre-commit hook", "run the precommit hook"),
 ]
 
 OTHER = [
@@ -59,6 +66,11 @@ OTHER = [
     ("logs stay in eu-central-1", "logs stay in eu-central-2"),
     ("write to /data/a", "write to /data/A"),
     ("ask the platform team", "ask the payments team"),
+    # spelling
+    ("scour the list", "score the list"),
+    ("the basis is x1", "the base is x1"),
+    ("analysis is cheap", "analyse is cheap"),
+    ("lock the file", "the lockfile"),
     # polarity
     ("commit the lockfile", "don't commit the lockfile"),
     ("use mocks in tests", "no mocks in tests"),

@@ -141,6 +141,11 @@ def _joined(words: list[str]) -> list[str]:
     at = 0
     folded = [_fold(word) for word in words]
     while at < len(words):
+        if folded[at].replace("-", "") in w.COMPOUNDS or "".join(folded[at : at + 2]) in w.COMPOUNDS:
+            whole = folded[at].replace("-", "") in w.COMPOUNDS
+            made.append(folded[at].replace("-", "") if whole else "".join(folded[at : at + 2]))
+            at += 1 if whole else 2
+            continue
         for length in (3, 2):
             pair = w.PAIRS.get(tuple(folded[at : at + length]))
             if pair and at + length <= len(words):
@@ -380,7 +385,16 @@ def stem(word: str) -> str:
         return w.HEDGES[word]
     plain = w.SAME.get(word, word)
     cut = _cut(plain) if len(plain) >= 4 and plain.isascii() else plain
-    return _cut(w.SAME[cut]) if cut in w.SAME and len(w.SAME[cut]) >= 4 else cut
+    return _spelt(_cut(w.SAME[cut]) if cut in w.SAME and len(w.SAME[cut]) >= 4 else cut)
+
+
+def _spelt(cut: str) -> str:
+    """British and American spelling are one: behaviour, organise, cancelled, centre, defence, catalogue. The result need not be a
+    word, only one for both: no two words of different meaning may come together."""
+    for british, american, least in _SPELLINGS:
+        if len(cut) >= least and cut.endswith(british):
+            return cut[: -len(british)] + american
+    return cut
 
 
 def _cut(word: str) -> str:
@@ -403,5 +417,10 @@ def _whole(cut: str) -> str:
     return cut.removesuffix("e") if len(cut) > 4 else cut
 
 
+#: Endings of stems (their last e is gone), and how long a stem must be: `scour` is no score.
+_SPELLINGS = (
+    *(("iser", "izer", 6), ("isation", "ization", 6), ("is", "iz", 6), ("yser", "yzer", 6), ("ys", "yz", 6), ("our", "or", 6)),
+    *(("ourit", "orit", 6), ("tr", "ter", 5), ("enc", "ens", 6), ("ogu", "og", 6), ("ll", "l", 6), ("mm", "m", 6)),
+)
 _VALUED = frozenset(map(stem, w.VALUED | w.VERSIONED))
 _UNIT_STEMS = {**{stem(name): unit for name, unit in w.UNITS.items()}, **w.UNITS}

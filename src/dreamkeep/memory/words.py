@@ -106,6 +106,14 @@ PAIRS: dict[tuple[str, ...], str] = {
     ("for", "now"): "fornow",
     ("by", "default"): "default",
 }
+#: One word, also where somebody writes two, or a hyphen.
+COMPOUNDS = _set(
+    """
+    lockfile lockfiles changelog changelogs filename filenames username usernames hostname hostnames timestamp timestamps
+    whitespace runtime frontend frontends backend backends typecheck typechecks precommit postcommit subfolder subfolders
+    namespace namespaces codegen webhook webhooks hotfix hotfixes dataset datasets workflow workflows endpoint endpoints
+    """
+)
 #: What stands behind one of these is why, and not what.
 REASONS = _set("because otherwise cos cuz")
 #: … and behind these, when they begin a clause.
@@ -238,6 +246,9 @@ SAME = {
     **dict.fromkeys(("min", "minimum", "minimal"), "min"),
     **dict.fromkeys(("max", "maximum", "maximal"), "max"),
     **dict.fromkeys(("mail", "mails", "email", "emails", "e-mail", "e-mails"), "mail"),
+    **dict.fromkeys(("grey", "gray"), "gray"),
+    **dict.fromkeys(("artefact", "artefacts", "artifact", "artifacts"), "artifact"),
+    **dict.fromkeys(("metre", "metres", "meter", "meters"), "meter"),
     **dict.fromkeys(("large", "larger", "big", "bigger"), "big"),
     **dict.fromkeys(("tiny", "small", "smaller"), "small"),
     **dict.fromkeys(("brief", "briefly", "short", "concise", "terse"), "short"),
