@@ -1,7 +1,8 @@
-"""Dreaming with `rules`: how many sessions a second, whether memory stays flat, and what it costs when nothing is new.
+"""Dreaming with `rules`: how many sessions a second, whether memory and time stay flat, and what it costs when nothing is new.
 
 Sessions of 200 messages: prompts, answers, commands that fail and pass, edits; each with a few statements worth keeping. Memory
-is that of a process of its own, after a tenth of the sessions and after all. A dream that finds nothing new is compared with
+is that of a process of its own, after a tenth of the sessions and after all. Time is the processor's, for a session: of a tenth
+in an empty keep, and of as many more in a keep that has dreamed of all. A dream that finds nothing new is compared with
 `status`, as the commands that people type, in turns.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 from bench.side_by_side import Act, Goal, Ratio, Table, arguments, milliseconds, say, take_turns, workplace
 
@@ -36,13 +38,15 @@ def main() -> None:
         say(f"dream: {sessions:,} sessions of {_TURNS * 8} messages")
         _filled(few, sessions // 10)
         _filled(all_, sessions)
-        _first(few, all_)
+        spent = _first(few, all_)
+        _filled(all_, sessions // 10, after=sessions)
+        _later(all_, spent)
         _again(all_, rounds)
 
 
-def _filled(root: str, sessions: int) -> None:
+def _filled(root: str, sessions: int, after: int = 0) -> None:
     with Keep.open(root, environment={}) as keep:
-        for n in range(sessions):
+        for n in range(after, after + sessions):
             session = keep.session(f"s{n}", cwd=f"/work/project-{n % 7}")
             for turn in range(_TURNS):
                 session.record(_SAID[turn % len(_SAID)].format(n=n % 40), *_worked(turn))
@@ -66,29 +70,56 @@ _CODE = """
 import resource, sys, time
 from dreamkeep import Keep
 with Keep.open(sys.argv[1], environment={}) as keep:
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), time.process_time()
     made = keep.dream()
-    took = time.perf_counter() - started
-print(made["processed"], made["failed"], took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    took, spent = time.perf_counter() - started, time.process_time() - spent
+print(made["processed"], made["failed"], took, spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-def _first(few: str, all_: str) -> None:
+class Dreamt(NamedTuple):
+    sessions: int
+    took_s: float
+    spent_s: float
+    peak_kb: int
+
+    @property
+    def each_s(self) -> float:
+        return self.spent_s / self.sessions
+
+    def __str__(self) -> str:
+        return f"{self.sessions / self.took_s:,.1f} sessions/s, {milliseconds(self.each_s)} each, {self.peak_kb >> 10} MB"
+
+
+def _dreamt(root: str) -> Dreamt:
+    done = subprocess.run([sys.executable, "-c", _CODE, root], capture_output=True, text=True, check=True).stdout.split()
+    if int(done[1]):
+        raise SystemExit(f"{done[1]} sessions failed")
+    return Dreamt(int(done[0]), float(done[2]), float(done[3]), int(done[4]))
+
+
+def _first(few: str, all_: str) -> Dreamt:
     table = Table("A first dream, with rules")
-    peaks = []
-    for what, root in (("a tenth of the sessions", few), ("all of them", all_)):
-        done = subprocess.run([sys.executable, "-c", _CODE, root], capture_output=True, text=True, check=True).stdout.split()
-        processed, failed, took, peak = int(done[0]), int(done[1]), float(done[2]), int(done[3])
-        if failed:
-            raise SystemExit(f"{failed} sessions failed")
-        peaks.append(peak)
-        table.fact(f"{what}: {processed:,}", f"{processed / took:,.1f} sessions/s, {peak >> 10} MB")
-    table.line("peak memory of all, against a tenth", f"{peaks[1] >> 10} MB", f"{peaks[0] >> 10} MB", _plain(peaks), _FLAT)
+    tenth, whole = _dreamt(few), _dreamt(all_)
+    table.fact(f"a tenth of the sessions: {tenth.sessions:,}", str(tenth))
+    table.fact(f"all of them: {whole.sessions:,}", str(whole))
+    ratio = _plain(whole.peak_kb, tenth.peak_kb)
+    table.line("peak memory of all, against a tenth", f"{whole.peak_kb >> 10} MB", f"{tenth.peak_kb >> 10} MB", ratio, _FLAT)
+    table.print()
+    return tenth
+
+
+def _later(root: str, tenth: Dreamt) -> None:
+    table = Table("A dream of new sessions, after all the others")
+    later = _dreamt(root)
+    table.fact(f"{later.sessions:,} more", str(later))
+    ratio = _plain(later.each_s, tenth.each_s)
+    table.line("time a session, against an empty keep", milliseconds(later.each_s), milliseconds(tenth.each_s), ratio, _FLAT)
     table.print()
 
 
-def _plain(peaks: list[int]) -> Ratio:
-    found = peaks[1] / peaks[0]
+def _plain(one: float, other: float) -> Ratio:
+    found = one / other
     return Ratio(found, found, found)
 
 
