@@ -412,6 +412,8 @@ def test_the_next_session_is_told_where_the_last_one_stood(keep: Keep, root: str
     assert said.startswith(MARK) and said.endswith(END) and Size.of(said).tokens <= 2000
     assert "Rename the price column." in said and "the view still has the old name" in said
     assert said == keep.pack(project=str(project))["text"], "what is handed in is what the command says"
+    assert agent.starts("resume") == agent.starts("fork") == "", "it has before it what it read when it began"
+    assert agent.starts("clear") == said
 
 
 def test_a_note_is_in_the_next_pack_at_once_and_leaves_it_at_once(keep: Keep, root: str, agent: Agent, project: Path) -> None:

@@ -6,6 +6,8 @@ Started many times in a turn while the agent waits, so it is a file by itself: i
 anyway (a test pins that), knows nothing of dreamkeep, parses nothing. It always exits 0, and says nothing unless a pack waits for
 the agent.
 
+AGENT may be `auto`, for a plugin that several agents install: their environment tells. `dreamkeep-hook` is this file, installed.
+
 KEEP is the keep that `init` knew; DREAMKEEP_KEEP is stronger, and without both it is the user's data folder. More words are
 ignored. DREAMKEEP_OFF=1, or a file OFF in the keep: it only takes stdin off the agent's hands.
 
@@ -37,6 +39,8 @@ _HELD_UP_S = 8.0
 #: Answers are for small payloads; what is longer is not looked into.
 _HEAD = 1 << 20
 _PROBLEMS_SIZE = 1 << 16
+#: What agents tell a plugin's hooks, and no shell that they start. Others than Claude set Claude's name, too.
+_PLUGIN_OF = (("COPILOT_PLUGIN_ROOT", "copilot"), ("CLAUDE_PLUGIN_ROOT", "claude"), ("QWEN_PROJECT_DIR", "qwen"))
 _NEW = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC | posix.O_NOFOLLOW
 _ENDS = (
     *("Stop", "AfterAgent", "agentStop", "Interrupt", "on_session_end", "session.idle", "event_session.idle"),
@@ -46,6 +50,8 @@ _ENDS = (
 _SQUEEZES = ("PreCompact", "preCompact", "experimental.session.compacting")
 #: Where an agent takes a pack.
 _ANSWERS = ("SessionStart", "sessionStart", "pre_llm_call", "experimental.chat.system.transform")
+#: What such a session read when it began, it still has before it: said at every resume, it would pile up.
+_GOES_ON = ("resume", "fork")
 #: As `python -m dreamkeep`, but the one that this file belongs to. (`-E -P`: nothing of the agent's project is ever imported.)
 _DRAIN = (
     "import sys; here = sys.argv.pop(1); sys.path.insert(0, here); import dreamkeep; sys.path.append(sys.path.pop(0));"
@@ -56,7 +62,7 @@ _DRAIN = (
 def main(words: list[str], flag: str = "") -> None:
     """`words`: AGENT EVENT [KEEP], and whatever else the agent's shell made of the command. `flag`: a keep that a user named."""
     agent, event, given = [*words, "", "", ""][:3]
-    agent, event = _plain(agent), _plain(event)
+    agent, event = _plain(agent if agent != "auto" else _who_calls()), _plain(event)
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         # A few milliseconds from the end anyway; half a payload would be of no use to anybody.
         _signal.signal(number, _signal.SIG_IGN)
@@ -86,6 +92,13 @@ def _take(keep: str, agent: str, event: str) -> None:
 def _plain(word: str) -> str:
     """What may stand in a file's name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word[:64])
+
+
+def _who_calls() -> str:
+    """Of the agents that install a plugin in Claude's form. Where nothing tells, what was said is kept all the same."""
+    agent = next((agent for name, agent in _PLUGIN_OF if _env(name)), "auto")
+    # Codex alone calls the plugin's folder by a second name. (By itself that name is too common to mean something.)
+    return "codex" if agent == "claude" and _env("PLUGIN_ROOT") == _env("CLAUDE_PLUGIN_ROOT") else agent
 
 
 def _env(name: str) -> str:
@@ -266,6 +279,8 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
 
 
 def _text_for(packs: str, agent: str, said: dict[str, object], index: bytes) -> str:
+    if said.get("source") in _GOES_ON:
+        return ""
     cwd, session = said.get("cwd"), said.get("session_id")
     if said.get("source") == "compact" and isinstance(session, str) and session and _plain(session) == session:
         try:
@@ -369,10 +384,15 @@ def _drainer_at_work(path: str) -> bool:
     return False
 
 
-if __name__ == "__main__":
+def script() -> None:
+    """Does not return."""
     try:
         main(sys.argv[1:])
     except BaseException:
         pass  # whatever it is, it is not the agent's problem
     # At once: closing down an interpreter takes as long as all of the above.
     posix._exit(0)
+
+
+if __name__ == "__main__":
+    script()
