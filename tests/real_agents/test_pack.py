@@ -1,6 +1,6 @@
 """A2, D33: real agents with our hooks read the pack when they start, and what they write down of it is never learned again.
 
-Run by `make test-agents`, as test_resume.py says.
+Run by `make test-agents`, as agents.py says.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from tests.real_agents.test_resume import AGENTS, CACHE, Agent, agent_in, stub
+from tests.real_agents.agents import AGENTS, Agent, only_by_make
 
-__all__ = ["agent_in", "stub"]
-
-pytestmark = pytest.mark.skipif(not CACHE, reason="run it by `make test-agents`")
+pytestmark = only_by_make
 
 LEARNED = "We never deploy on Fridays."
 NEW = "We always squash commits before merging."
