@@ -272,7 +272,7 @@ class Remembering:
         from dreamkeep.dream.run import LOCK, last_success
         from dreamkeep.held import is_held
 
-        memory = self._memory()
+        memory = self._memory("dreamed", "runs")
         config = self.config
         now = rfc3339(self._host.now())
         running = is_held(self._host, f"{self.root}/{LOCK}")
@@ -313,12 +313,12 @@ class Remembering:
 
     def dream_history(self) -> list[dict[str, Any]]:
         """All runs, newest first."""
-        runs = sorted(self._memory().runs.values(), key=lambda one: one.number, reverse=True)
+        runs = sorted(self._memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
         return [one.as_json() for one in runs]
 
     def dream_why(self, note: str) -> dict[str, Any]:
         """A note with what it rests on and what happened to it, step by step."""
-        memory = self._memory()
+        memory = self._memory("notes", "insights")
         found = self._note(memory, note)
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
         return {
@@ -411,7 +411,7 @@ class Remembering:
 
         _known(kind, TYPES, "kind")
         _known(state, STATES, "state")
-        memory = self._memory()
+        memory = self._memory("notes")
         newest = _newest(memory)
         found = [
             self._as_note(one, newest)
@@ -445,7 +445,7 @@ class Remembering:
         now = rfc3339(self._host.now())
         said = told.by_user(redacted(" ".join(text.split())), kind, project, now)
         done = self._tell(said, now, keep=True)
-        memory = self._memory()
+        memory = self._memory("notes")
         return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
 
     def add_insight(
@@ -481,7 +481,7 @@ class Remembering:
             where = where._replace(task=self.task_show(task)["id"])
         said = told.by_agent(type, words, where, now=now, author=author)
         done = self._tell(said, now, keep=False)
-        memory = self._memory()
+        memory = self._memory("notes", "insights")
         note = memory.notes.get(done.note)
         return {
             "insight": memory.insights.get(said.id, said).as_json(),
@@ -504,7 +504,7 @@ class Remembering:
         from dreamkeep.dream import told
         from dreamkeep.event import Event, Kind
 
-        memory = self._memory()
+        memory = self._memory("notes", "insights")
         if said.id in memory.insights:
             return told.again(memory, said)
         done = told.concluded(memory, said, now, keep=keep)
@@ -523,7 +523,8 @@ class Remembering:
         from dreamkeep.event import Kind
         from dreamkeep.memory.insight import SUGGESTED
 
-        found = self._note(self._memory(), note)
+        memory = self._memory("notes", "insights")
+        found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
         why = reason or "by the user"
         text = redacted(text)
@@ -533,7 +534,6 @@ class Remembering:
             body = {"id": found.id, "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
             self._journals().say("", kinds[act], body)
         elif act in ("confirm", "reject"):
-            memory = self._memory()
             kind = Kind.INSIGHT_CONFIRMED if act == "confirm" else Kind.INSIGHT_REJECTED
             for one in found.insights:
                 if act == "reject" or memory.insights[one].state == SUGGESTED:
@@ -541,12 +541,12 @@ class Remembering:
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         self._publish("")
-        memory = self._memory()
+        memory = self._memory("notes")
         return self._as_note(memory.notes[found.id], _newest(memory))
 
     def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
         """Pieces of work, newest first, with how many insights belong to each."""
-        memory = self._memory()
+        memory = self._memory("tasks", "insights")
         counts: dict[str, int] = {}
         for one in memory.insights.values():
             counts[one.task] = counts.get(one.task, 0) + 1
@@ -590,7 +590,7 @@ class Remembering:
 
     def task_show(self, task: str) -> dict[str, Any]:
         """One task with its insights."""
-        memory = self._memory()
+        memory = self._memory("tasks", "insights")
         found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
         if len(found) != 1:
             what = "there is no task" if not found else f"{len(found)} tasks begin with"
