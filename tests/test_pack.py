@@ -664,7 +664,7 @@ import { createInterface } from "node:readline"
 const on = await Object.values(await import("./plugin.mjs"))[0]({ directory: process.argv[2] })
 for await (const line of createInterface({ input: process.stdin })) {
   if (line === "compacted") await on.event({ event: { type: "session.compacted", properties: { sessionID: "ses1" } } })
-  const output = { system: [] }
+  const output = { system: line.startsWith("You") ? [line] : [] }
   await on["experimental.chat.system.transform"]({ sessionID: "ses1" }, output)
   console.log(JSON.stringify(output.system))
 }
@@ -681,6 +681,7 @@ for await (const line of createInterface({ input: process.stdin })) {
             return found
 
         [first] = asks("")
+        assert asks("You are a title generator.") == ["You are a title generator."]
         assert first == keep.pack(project=str(project))["text"] and "Rename the price column." in first
         opencode.fires("chat.message", parts=[{"type": "text", "text": "We never use floats for prices.", "messageID": "m1"}])
         opencode.fires("experimental.session.compacting")

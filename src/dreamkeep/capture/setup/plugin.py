@@ -20,6 +20,8 @@ const AFTER = %(after)s
 const EVENTS = new Set(%(events)s)
 
 const SYSTEM = "experimental.chat.system.transform"
+// It asks a model for the session's title, too: that one needs no memory.
+const TITLES = /^You are a title generator/
 const packs = new Map()
 const squeezed = new Set()
 
@@ -77,7 +79,7 @@ export const Dreamkeep = async (context) => {
       tell("experimental.session.compacting", input?.sessionID, cwd, { input }),
     [SYSTEM]: async (input, output) => {
       const session = input?.sessionID
-      if (!session || !Array.isArray(output?.system)) return
+      if (!session || !Array.isArray(output?.system) || TITLES.test(output.system[0])) return
       if (!packs.has(session)) packs.set(session, pack(session, cwd))
       const text = await packs.get(session)
       if (text) output.system.push(text)
