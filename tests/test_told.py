@@ -52,6 +52,23 @@ def test_a_note_that_says_the_same_strengthens(tmp_path: Path) -> None:
         assert len(keep.notes(state=None)) == 1 and len(keep.dream_why(old["id"])["insights"]) == 2
 
 
+@pytest.mark.parametrize("on_the_page", [False, True])
+def test_a_note_that_is_changed_by_hand_supersedes_what_it_contradicts_now(tmp_path: Path, on_the_page: bool) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        old = keep.note_add("The port of the server is always 8080.", project="p")["id"]
+        other = keep.note_add("Ask about the walrus.", project="p")["id"]
+        new = "The port of the server is always 8443."
+        if on_the_page:
+            [file] = (tmp_path / "k" / "pages").rglob("MEMORY.md")
+            file.write_text(file.read_text().replace("Ask about the walrus.", new))
+            keep.dream()
+        else:
+            keep.note_change(other, "edit", text=new)
+        assert {one["id"]: one["text"] for one in keep.notes()} == {other: new}
+        why = keep.dream_why(old)
+        assert (why["note"]["state"], why["note"]["by"]) == ("superseded", other) and "8443" in why["history"][-1]["why"]
+
+
 def test_what_a_user_asks_to_note_is_a_note_whatever_the_rules_think_of_it(tmp_path: Path) -> None:
     """A guess or a mere taking back is none by itself."""
     with Keep.open(tmp_path / "k") as keep:

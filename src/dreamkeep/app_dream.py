@@ -533,6 +533,8 @@ class Remembering:
         if act in kinds:
             body = {"id": found.id, "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
             self._journals().say("", kinds[act], body)
+            if act == "edit":
+                self._conclude_edit(found.id)
         elif act in ("confirm", "reject"):
             kind = Kind.INSIGHT_CONFIRMED if act == "confirm" else Kind.INSIGHT_REJECTED
             for one in found.insights:
@@ -543,6 +545,15 @@ class Remembering:
         self._publish("")
         memory = self._memory("notes")
         return self._as_note(memory.notes[found.id], _newest(memory))
+
+    def _conclude_edit(self, note: str) -> None:
+        from dreamkeep.dream import told
+        from dreamkeep.event import Event
+
+        now = rfc3339(self._host.now())
+        follows = told.edited(self._memory("notes", "insights"), note, now)
+        if follows:
+            self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
 
     def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
         """Pieces of work, newest first, with how many insights belong to each."""

@@ -200,6 +200,8 @@ class Publishing:
     # -- hand edits
 
     def _take_edits(self, project: str, path: str, region: str | None) -> int:
+        from dreamkeep.dream import told  # mostly no hand was there
+
         last = self._memory.pages.get(self._key(project, path))
         if last is None or region is None or "erased" in last or self._is_foreign(project, path, region):
             return 0  # what was ours in it, nobody knows any more
@@ -209,6 +211,9 @@ class Publishing:
         found = [edit for edit in hand_edits(last, region) if edit.what != page.ADDED or edit.note not in self._memory.notes]
         for edit in found:
             self._journal(self._statement(edit, project))
+            if edit.what == page.CHANGED and edit.note:
+                now = rfc3339(self._host.now())
+                self._journal([self._event(one.kind, one.body) for one in told.edited(self._memory, edit.note, now)])
         return len(found)
 
     def _is_foreign(self, project: str, path: str, region: str) -> bool:
@@ -228,6 +233,7 @@ class Publishing:
 
     def _statement(self, edit: Edit, project: str) -> list[Event]:
         """What the user did to a line, as the user's word. It comes before everything that a run concludes."""
+        from dreamkeep.dream import told
         from dreamkeep.memory.redact import redact
 
         edit = edit._replace(text=redact(edit.text)[0] if edit.text else edit.text)
@@ -236,17 +242,16 @@ class Publishing:
         if edit.what == page.CHANGED:
             body = {"id": edit.note, "text": edit.text, "reason": "its line was changed on the page"}
             return [self._event(Kind.NOTE_EDITED, body)]
-        from dreamkeep.dream.consolidate import plan
-
         now = rfc3339(self._host.now())
         # Said anew each time: a line that was deleted and is written again is meant.
         id = insight_id(f"{path_of(project)} {now}", PREFERENCE, edit.text)
         said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
-        decisions = plan(self._memory, [said], now=now, run="")
-        told = [(one.kind, {key: value for key, value in one.body.items() if key != "run"}) for one in decisions]
-        return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(kind, body) for kind, body in told)]
+        follows = told.concluded(self._memory, said, now, keep=True).decisions
+        return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
     def _journal(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
         self._append(events)
         for event in events:
             self._memory.apply(event)

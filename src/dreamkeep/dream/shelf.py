@@ -280,7 +280,7 @@ class _Project:
             for was in {about for about in rests if about.key != own.key}:
                 self._bars[was].append(Bar(moment(edited.at) or 0.0, False, one.id))
             if one.state == note.ACTIVE:
-                self._take(_as_said(one, edited))
+                self._take(as_said(one, edited))
             return own
         said = [about for about in rests if about.key in (own.key, own.key | _day(about.key))]
         return next(iter((*said, *rests)), own)._replace(project=one.project)
@@ -344,7 +344,8 @@ def edit(one: Note) -> note.Step | None:
     return next((step for step in reversed(one.history) if step.what == "edited"), None)
 
 
-def _as_said(one: Note, step: note.Step) -> Insight:
+def as_said(one: Note, step: note.Step) -> Insight:
+    """What a hand made of a note, as if it had been said."""
     return Insight(_EDITED + one.id, one.kind, one.text, one.project, (), step.at, 1.0, i.CONFIRMED, i.USER, "hand")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.dream import shelf
 from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quoted
 from dreamkeep.dream.consolidate import Decision, plan
 from dreamkeep.errors import BadUsage, NotFound
@@ -124,6 +125,16 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool) -> Told:
         decisions.append(Decision(Kind.NOTE_ADDED, {**body, "reason": "said by the user", "run": said.id}))
         standing = id
     return Told(said, decisions, standing)
+
+
+def edited(memory: Memory, id: str, now: str) -> list[Decision]:
+    """What follows from what a hand has just made of a note: it is the user's newest word."""
+    found = memory.notes[id]
+    step = shelf.edit(found)
+    if step is None or found.state != ACTIVE:
+        return []
+    said = shelf.as_said(found, step)
+    return plan(memory, [said], now=now, run=said.id)
 
 
 def again(memory: Memory, said: Insight) -> Told:
