@@ -546,6 +546,16 @@ def test_what_a_user_took_back_is_not_handed_in_again_after_a_compaction(keep: K
     assert "squash" in head and "floats" not in head
 
 
+def test_a_session_that_ended_and_goes_on_is_told_though_its_agent_compacts_before_it_says_so(keep: Keep, agent: Agent) -> None:
+    """Codex compacts a resumed session before it fires SessionStart."""
+    agent.says("We never use floats for prices.")
+    agent.fires("SessionEnd", reason="other")
+    keep.drain()
+    agent.fires("PreCompact", trigger="auto")
+    keep.drain()
+    assert "floats" in agent.starts("compact").partition("### Said in this session")[2].partition("###")[0]
+
+
 def test_an_id_that_is_no_files_name_gets_its_projects_pack(keep: Keep, root: str, project: Path) -> None:
     odd = Agent(root, project, "../../odd")
     assert rendered.after_file(f"claude:{odd.session}") is None

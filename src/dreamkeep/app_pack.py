@@ -239,10 +239,10 @@ class Packing:
             self._wanted(store, memory, sessions),
             lambda project: fit(project, self._standing(store, memory, project), budget, self._clean).text,
         )
-        for session, said in squeezed.items():
-            shelf.put_after(session, self._after(store, memory, session, said).text)
         states = {one.id: one.state for one in sessions}
         shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
+        for session, said in squeezed.items():
+            shelf.put_after(session, self._after(store, memory, session, said).text)
 
     def _after(self, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
         """For a session whose context is compacted: what it said itself comes first; then what every session here is told.

@@ -6,13 +6,16 @@ Run by `make test-agents`, as agents.py says.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.recall import rendered
 from tests.real_agents.agents import AGENTS, Agent, only_by_make
+from tests.real_agents.stub import _Handler
 
 pytestmark = only_by_make
 
@@ -44,3 +47,29 @@ def test_an_agent_that_starts_reads_the_pack_and_nothing_of_it_is_learned(
     assert notes[LEARNED] == {"python:before"}, "no second session says so"
     assert any(text.startswith("We always squash") for text in notes), notes
     assert {hit.session for hit in keep.search("deploy on Fridays")} == {"python:before"}
+
+
+def test_codex_is_told_again_what_its_compaction_squeezed_out(
+    agent_in: Callable[[str, str], Agent], keep: Keep, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the session itself, which no dream has read: while Codex waits for its model, the drainer reads it."""
+    agent = agent_in("codex", "home")._replace(more=ALLOWED["codex"])
+    agent.settings()
+    keep.init(agents=["codex"], home=agent.home)
+    agent.turn("We never use floats for prices.")
+    keep.drain()
+    [session] = [one.native_id for one in keep.sessions()]
+    agent.turn("Rename the price column.", session)
+    answer = _Handler.do_POST
+
+    def takes_its_time(self: _Handler) -> None:
+        for _ in range(300):
+            if Path(root, rendered.FOLDER, rendered.after_file(f"codex:{session}") or "").is_file():
+                break
+            time.sleep(0.1)
+        answer(self)
+
+    monkeypatch.setattr(_Handler, "do_POST", takes_its_time)
+    request = agent._replace(more=(*agent.more, "-c", "model_auto_compact_token_limit=5")).turn("Now add the index.", session)
+    said = json.dumps(request, ensure_ascii=False).partition("### Said in this session before its context was compacted")[2]
+    assert "We never use floats for prices. [n-" in said.partition("###")[0] and "Now add the index." in said
