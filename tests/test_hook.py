@@ -147,6 +147,28 @@ def test_any_words_are_taken_and_none_becomes_a_path(hooks: Calling, words: list
     assert sorted(os.listdir(tmp_path)) == ["keep", "temp"]
 
 
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        # As real ones told a plugin's hook: Claude Code 2.1.197, Codex 0.166, Copilot CLI 1.0.102, Qwen Code 0.15.10.
+        ("claude", {"CLAUDECODE": "1", "CLAUDE_PLUGIN_ROOT": "/p", "CLAUDE_PROJECT_DIR": "/w"}),
+        ("codex", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p", "PLUGIN_DATA": "/d"}),
+        ("copilot", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p", "COPILOT_PLUGIN_ROOT": "/p", "COPILOT_CLI": "1"}),
+        ("qwen", {"CLAUDE_PROJECT_DIR": "/w", "GEMINI_PROJECT_DIR": "/w", "QWEN_PROJECT_DIR": "/w"}),
+        # Codex, started by Claude; Claude, by somebody who has a PLUGIN_ROOT of his own.
+        ("codex", {"CLAUDECODE": "1", "CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p"}),
+        ("claude", {"CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/mine"}),
+        ("auto", {}),
+    ],
+)
+def test_a_plugin_that_several_agents_install_knows_who_calls(hooks: Calling, agent: str, told: dict[str, str]) -> None:
+    environment = hooks.environment(DREAMKEEP_KEEP=hooks.keep, **told)
+    done = subprocess.run([*START, "auto", "PostToolUse"], input=b"x", capture_output=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    found = spool.entry(hooks.names[0])
+    assert hooks.kept == [b"x"] and found and (found.agent, found.event) == (agent, "PostToolUse")
+
+
 ENVIRONMENTS: list[dict[str, str]] = [
     {"HOME": "/h"},
     {"HOME": "/h", "XDG_DATA_HOME": "/x"},
@@ -346,6 +368,7 @@ FORMS = {
     ("gemini", "SessionStart"): {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": TEXT}},
     ("qwen", "SessionStart"): {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": TEXT}},
     ("copilot", "sessionStart"): {"additionalContext": TEXT},
+    ("copilot", "SessionStart"): {"additionalContext": TEXT},
     ("hermes", "pre_llm_call"): {"context": TEXT},
     ("opencode", "experimental.chat.system.transform"): {"context": TEXT},
 }

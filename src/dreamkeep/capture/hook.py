@@ -266,7 +266,7 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
             return text.encode()  # takes whatever is printed as it is
         if event in ("pre_llm_call", "experimental.chat.system.transform"):
             answer: dict[str, object] = {"context": text}
-        elif event == "sessionStart":
+        elif event == "sessionStart" or agent == "copilot":  # which also knows Claude's names for events
             answer = {"additionalContext": text}
         else:
             answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}

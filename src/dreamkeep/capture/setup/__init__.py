@@ -4,6 +4,7 @@
     plan.py     bytes of a file → bytes with or without ours     plugin.py   OpenCode's own file
     jsonedit.py, tomledit.py, yamledit.py, text.py               edits that keep every other byte
     apply.py    backup, all-or-nothing write, the way back       check.py    what `doctor` says about it
+    plugged.py  has the agent our plugin, which does the same?
 
 Nothing is trusted on the user's behalf: Codex and Hermes ask him about new hooks, and the report says so.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dreamkeep.capture.setup import wanted
 from dreamkeep.capture.setup.apply import FOLDER, Change, Hand, Target
 from dreamkeep.capture.setup.check import codex_trust, examine
+from dreamkeep.capture.setup.plugged import plugged
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
 from dreamkeep.errors import BadUsage
@@ -22,6 +25,7 @@ from dreamkeep.host import Host, lock, make_folders
 __all__ = ["AGENTS", "Change", "codex_trust", "examine", "init"]
 
 _WAIT_S = 30.0
+_PLUGGED = "its plugin does that already; both would keep everything twice"
 _NEXT = {
     "codex": "Codex runs no hook that it has not been told to trust: start `codex`, type /hooks and trust them, once",
     "hermes": "Hermes asks once for each new hook: start `hermes` in a terminal and say yes",
@@ -51,6 +55,9 @@ def init(
         )
     program = Program(python, hook, keep)
     chosen = [agent for agent in AGENTS if (agent in agents if agents else found(host, agent, home, environment))]
+    plugins = [agent for agent in chosen if not uninstall and plugged(host, agent, home, environment)]
+    left = [Change(agent, wanted.place(agent, home, environment).hooks, "skipped", _PLUGGED) for agent in plugins]
+    chosen = [agent for agent in chosen if agent not in plugins]
     targets = [t for agent in chosen for t in targets_of(host, agent, home, environment, program, mcp=mcp or uninstall)]
     if uninstall:
         # Where two agents share a file by a link, the original of the one that came first is the older.
@@ -58,12 +65,12 @@ def init(
     changes = _all(Hand(host, keep, dry=True), targets, uninstall)
     idle = all(change.action not in ("install", "update", "remove") for change in changes)
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
-        return changes  # nothing to write, not even a keep
+        return [*left, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
     handle = host.open_lock(f"{keep}/state/init.lock")
     try:
         lock(host, handle, where=f"{keep}/state/init.lock", wait_s=_WAIT_S)
-        return _all(Hand(host, keep, dry=False), targets, uninstall)
+        return [*left, *_all(Hand(host, keep, dry=False), targets, uninstall)]
     finally:
         host.close(handle)
 

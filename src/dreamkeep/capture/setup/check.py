@@ -11,6 +11,7 @@ from typing import Any
 
 from dreamkeep.capture.setup import jsonedit, tomledit, wanted
 from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.plugged import plugged
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.text import Unreadable, text_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
@@ -53,9 +54,15 @@ def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], pr
     data = _read(host, hooks.file)
     there = hooks.edit.commands(data) if data is not None else {}
     again = f"dreamkeep init --agent {agent}"
-    if not there:
+    plugin = plugged(host, agent, home, environment)
+    if plugin and there:
+        step = f"Take one of them away: `dreamkeep init --uninstall --agent {agent}`, or the plugin."
+        yield _entry(agent, False, "has our hooks twice, from `init` and from the plugin: what is said is kept twice", step)
+    elif plugin:
+        yield _entry(agent, True, "hooks come with the plugin")
+    elif not there:
         yield _entry(agent, True, "no hooks; its sessions are taken in by `ingest` and `watch` alone", again)
-    else:
+    if there:
         yield from _installed(host, agent, hooks, there, program, again)
         if agent == "codex":
             yield from _codex(host, hooks.file, data or b"")
