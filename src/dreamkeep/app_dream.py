@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
     from dreamkeep.memory.page import Budget
+    from dreamkeep.recall.embed import Embedder
 
 T = TypeVar("T")
 
@@ -56,6 +57,9 @@ class Remembering:
         def is_off(self) -> bool: ...
 
         def compress(self, *, everything: bool = False) -> int: ...
+
+        @staticmethod
+        def _embedder() -> Embedder | None: ...
 
         def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
 
@@ -94,7 +98,7 @@ class Remembering:
         name = named(asked, self.config)
 
         def parts() -> Parts:
-            return assemble(asked, self.config, self._host, self._environment, self.root)
+            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar)
 
         if preview:
             made, before, after = self._dreaming(look=True).preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
@@ -105,6 +109,14 @@ class Remembering:
         if made["run"]:
             made["pages"] = self._publish(made["run"])
         return made
+
+    def _similar(self, one: str, other: str) -> float:
+        """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
+        embedder = self._embedder()
+        if embedder is None:
+            return 0.0
+        first, second = embedder.embed([one, other])
+        return float(first @ second)
 
     def start_dream(self) -> bool:
         """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
@@ -233,7 +245,8 @@ class Remembering:
         from dreamkeep.dream.publish import Publishing
 
         append = self._journals().append
-        return Publishing(self._host, self.root, memory, lambda events: append("", events), self._ids, self._budget())
+        ours = (self._ids, self._budget(), self._similar)
+        return Publishing(self._host, self.root, memory, lambda events: append("", events), *ours)
 
     def _budget(self) -> Budget:
         from dreamkeep.memory.page import Budget
@@ -340,7 +353,7 @@ class Remembering:
         if not before.runs[found[0]].undone:
             self._journals().say("", Kind.DREAM_UNDONE, {"run": found[0]})
             now = rfc3339(self._host.now())
-            decisions = rethought(before, self._memory(), found[0], now)
+            decisions = rethought(before, self._memory(), found[0], now, self._similar)
             if decisions:
                 self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in decisions])
             self._publish("")
@@ -507,7 +520,7 @@ class Remembering:
         memory = self._memory("notes", "insights")
         if said.id in memory.insights:
             return told.again(memory, said)
-        done = told.concluded(memory, said, now, keep=keep)
+        done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
         events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
         self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
         dead = self._ask(lambda store: store.tombstones())
@@ -551,7 +564,7 @@ class Remembering:
         from dreamkeep.event import Event
 
         now = rfc3339(self._host.now())
-        follows = told.edited(self._memory("notes", "insights"), note, now)
+        follows = told.edited(self._memory("notes", "insights"), note, now, similar=self._similar)
         if follows:
             self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
 

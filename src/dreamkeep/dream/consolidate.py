@@ -8,7 +8,7 @@ look: at these, and at what they touch. With all of them, everything is thought 
 
     active      one note that rests on all who said it; worded by the user who said it first, else by the agent
     superseded  something newer excludes it; a user's word counts more than an agent's. Said at the same time: both are kept
-    absorbed    another fact says all of it, and more
+    absorbed    another fact says all of it, and more; or the same with words that mostly mean the same, if `similar` agrees
     retracted   a user said later that it does not hold;   closed: an open loop that was done
     expired     an agent's suggestion that nobody confirmed in a month of records
     barred      a user's hand is on it;   silent: a guess or a piece of evidence, which is no memory by itself
@@ -16,7 +16,7 @@ look: at these, and at what they touch. With all of them, everything is thought 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream import shelf as s
@@ -44,8 +44,14 @@ _KINDS = (
     *(i.CONSTRAINT, i.PREFERENCE, i.DECISION, i.PROCEDURE, i.CORRECTION, i.REJECTION, i.FINDING),
     *(i.FAILURE_FIX, i.OPEN_LOOP, i.EVIDENCE, i.HYPOTHESIS),
 )
+#: From here on two statements are taken for alike.
+_AGREES = 0.8
 #: Up to so many notes may go at once whatever part of the memory that is: people change their minds.
 FEW = 2
+
+
+#: (one statement, another) → how alike they are, from 0 to 1.
+Similar = Callable[[str, str], float]
 
 
 class Decision(NamedTuple):
@@ -60,15 +66,19 @@ class Fate(NamedTuple):
     by: Fact | None = None
 
 
-def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
+def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str, similar: Similar | None = None) -> list[Decision]:
     """`insights`: those that are new; whether `memory` has them already makes no difference."""
-    return Consolidating().plan(memory, insights, now=now, run=run)
+    return Consolidating(similar).plan(memory, insights, now=now, run=run)
 
 
 class Consolidating:
     """Plans again and again, as `plan` does, and does not work out anew what has not changed: for a run over many sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, similar: Similar | None = None) -> None:
+        """`similar`: how alike two statements are, from 0 to 1, by somebody who knows what words mean; None: nobody is there. It
+        is asked only of two that the rules take for one already, but for words of which they are not sure: so however little it
+        knows, it never makes one fact of two."""
+        self._similar = similar
         self._shelf: Shelf | None = None
 
     def plan(self, memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
@@ -76,7 +86,7 @@ class Consolidating:
             self._shelf = Shelf(memory, insights)
         else:
             self._shelf.follow(memory, insights)
-        return _Planning(self._shelf, now, run).all(insights)
+        return _Planning(self._shelf, now, run, self._similar).all(insights)
 
 
 def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:
@@ -90,7 +100,8 @@ def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:
             continue
         by = str(body.get("by", ""))
         by = texts.get(by) or (memory.notes[by].text if by in memory.notes else "")
-        if not (alike.same(by, was.text) or alike.fuller(by, was.text)):
+        nearly = alike.nearly(alike.key(by)) == alike.nearly(alike.key(was.text))
+        if not (nearly or alike.fuller(by, was.text)):
             gone.append(was.id)
     return gone
 
@@ -105,8 +116,9 @@ def loss(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> float:
 class _Planning:
     """One plan. Fates are found when they are asked for, and then known."""
 
-    def __init__(self, shelf: Shelf, now: str, run: str) -> None:
+    def __init__(self, shelf: Shelf, now: str, run: str, similar: Similar | None = None) -> None:
         self._shelf = shelf
+        self._similar = similar
         self._run = run
         self._newest = shelf.waiting.newest(now)
         self._fates: dict[Fact, Fate] = {}
@@ -144,7 +156,7 @@ class _Planning:
             near.update(other for other, _ in self._opposed(about))
             near.update(self._shaken(about))
         for _ in range(2):
-            near.update([other for about in near for other in (*self._wider(about), *self._narrower(about))])
+            near.update([other for about in near for other in (*self._wider(about), *self._narrower(about), *self._twins(about))])
         return near
 
     def _shaken(self, about: Fact) -> Iterable[Fact]:
@@ -183,8 +195,10 @@ class _Planning:
     def fate(self, about: Fact) -> Fate:
         if about not in self._fates:
             bare = self._bare_fate(about)
-            by = self._absorber(about) if bare.what == ACTIVE and not self._pinned(about) else None
-            self._fates[about] = Fate(ABSORBED, "another note says this, and more", by) if by else bare
+            free = bare.what == ACTIVE and not self._pinned(about)
+            by, twin = (self._absorber(about), self._first_twin(about)) if free else (None, None)
+            why = "another note says this, and more" if by else "another note says this in other words"
+            self._fates[about] = Fate(ABSORBED, why, by or twin) if by or twin else bare
         return self._fates[about]
 
     def _bare_fate(self, about: Fact) -> Fate:
@@ -269,6 +283,29 @@ class _Planning:
         fit = [other for other in self._wider(about) if self._bare_fate(other).what == ACTIVE and self._may_absorb(other, about)]
         return min(fit, key=lambda other: (-len(other.key), self._sort_key(other)), default=None)
 
+    def _first_twin(self, about: Fact) -> Fact | None:
+        """Of several that say the same one stays: the user's, then what was said first."""
+        fit = [other for other in self._twins(about) if self._bare_fate(other).what == ACTIVE and not self._absorber(other)]
+        first = min((about, *fit), key=self._twin_order)
+        return None if first == about else first
+
+    def _twin_order(self, about: Fact) -> tuple[bool, bool, tuple[str, str, str]]:
+        return not self._pinned(about), not _said_by_user(self._members(about)), self._sort_key(about)
+
+    def _twins(self, about: Fact) -> list[Fact]:
+        """Facts that differ only in words that mostly mean the same, if somebody who knows says that here, too."""
+        project = self._shelf.of(about.project)
+        mine = project.members.get(about)
+        if self._similar is None or not mine:
+            return []
+        others = [other for other in project.nearly.get(alike.nearly(about.key), ()) if other.drawer == about.drawer]
+        return [other for other in others if other != about and self._agrees(mine[0].text, project.members[other][0].text)]
+
+    def _agrees(self, one: str, other: str) -> bool:
+        assert self._similar is not None
+        first, second = sorted((one, other))
+        return self._similar(first, second) >= _AGREES
+
     def _may_absorb(self, wide: Fact, narrow: Fact) -> bool:
         """An agent does not speak for a user."""
         return _said_by_user(self._members(wide)) or not _said_by_user(self._members(narrow))
@@ -332,7 +369,8 @@ class _Planning:
     def _borne_out(self, about: Fact, members: list[Insight]) -> list[Insight]:
         """Who says a part of it bears it out, also where that part alone was overruled; no user for what only an agent said."""
         mine = _said_by_user(members)
-        return [one for other in self._narrower(about) for one in self._members(other) if mine or one.author != i.USER]
+        twins = [other for other in self._twins(about) if self.fate(other).by == about]
+        return [one for other in (*self._narrower(about), *twins) for one in self._members(other) if mine or one.author != i.USER]
 
     def _add(self, about: Fact, members: list[Insight], rests: list[Insight]) -> str:
         worded, kind = _wording(members), _kind(members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.dream.run import Parts
@@ -33,12 +33,19 @@ def named(backend: Any, config: Config) -> str:
     return str(name)
 
 
-def assemble(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Parts:
-    """`folder`: where a command works, if the backend is one."""
+def assemble(
+    backend: Any,
+    config: Config,
+    host: Host,
+    environment: Mapping[str, str],
+    folder: str,
+    similar: Callable[[str, str], float] | None = None,
+) -> Parts:
+    """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows."""
     from dreamkeep.dream.chunks import chunks, clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss
 
-    planning = Consolidating()
+    planning = Consolidating(similar)
 
     def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
         return [(one.kind, one.body) for one in planning.plan(memory, insights, now=now, run=run)]

@@ -100,8 +100,16 @@ class Publishing:
     """`append` makes events durable in the keep's own journal; `memory` is what is remembered, and is kept up with them."""
 
     def __init__(
-        self, host: Host, root: str, memory: Memory, append: Callable[[Sequence[Event]], object], ids: Ids, budget: Budget
+        self,
+        host: Host,
+        root: str,
+        memory: Memory,
+        append: Callable[[Sequence[Event]], object],
+        ids: Ids,
+        budget: Budget,
+        similar: Callable[[str, str], float] | None = None,
     ) -> None:
+        self._similar = similar
         self._root = root
         self._host = host
         self._memory = memory
@@ -213,7 +221,8 @@ class Publishing:
             self._journal(self._statement(edit, project))
             if edit.what == page.CHANGED and edit.note:
                 now = rfc3339(self._host.now())
-                self._journal([self._event(one.kind, one.body) for one in told.edited(self._memory, edit.note, now)])
+                follows = told.edited(self._memory, edit.note, now, similar=self._similar)
+                self._journal([self._event(one.kind, one.body) for one in follows])
         return len(found)
 
     def _is_foreign(self, project: str, path: str, region: str) -> bool:
@@ -246,7 +255,7 @@ class Publishing:
         # Said anew each time: a line that was deleted and is written again is meant.
         id = insight_id(f"{path_of(project)} {now}", PREFERENCE, edit.text)
         said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
-        follows = told.concluded(self._memory, said, now, keep=True).decisions
+        follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
     def _journal(self, events: Sequence[Event]) -> None:

@@ -213,6 +213,7 @@ class _Project:
         self._changing: dict[str, set[Fact]] = defaultdict(set)
         self._marks: dict[object, set[Fact]] = defaultdict(set)
         self.clauses: dict[frozenset[Term], set[Fact]] = defaultdict(set)
+        self.nearly: dict[frozenset[Term], set[Fact]] = defaultdict(set)
         self.takers: list[Insight] = []
         self._homes: dict[str, Fact] = {}
         for one in insights:
@@ -250,6 +251,7 @@ class _Project:
         if about not in self.members:
             for stem in alike.telling(one.text):
                 self.stems[stem].add(about)
+            self.nearly[alike.nearly(about.key)].add(about)
             for clause in found.clauses:
                 self.clauses[clause].add(about)
             for mark in alike.marks(one.text):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.dream import shelf
 from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quoted
-from dreamkeep.dream.consolidate import Decision, plan
+from dreamkeep.dream.consolidate import Decision, Similar, plan
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import Kind
 from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
@@ -115,9 +115,9 @@ def _check_type(type: str, where: str) -> None:
         raise BadUsage(f"there is no kind {type!r}", where=where, next=f"Use one of {', '.join(TYPES)}.")
 
 
-def concluded(memory: Memory, said: Insight, now: str, *, keep: bool) -> Told:
+def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> Told:
     """What follows from it. `keep`: it is to be a note whatever the rules think of it: a user asked for one."""
-    decisions = plan(memory, [said], now=now, run=said.id)
+    decisions = plan(memory, [said], now=now, run=said.id, similar=similar)
     standing = _standing(memory, said, decisions)
     if not standing and keep:
         id = _free_id(memory, said, {str(one.body["id"]) for one in decisions})
@@ -127,14 +127,14 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool) -> Told:
     return Told(said, decisions, standing)
 
 
-def edited(memory: Memory, id: str, now: str) -> list[Decision]:
+def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
     """What follows from what a hand has just made of a note: it is the user's newest word."""
     found = memory.notes[id]
     step = shelf.edit(found)
     if step is None or found.state != ACTIVE:
         return []
     said = shelf.as_said(found, step)
-    return plan(memory, [said], now=now, run=said.id)
+    return plan(memory, [said], now=now, run=said.id, similar=similar)
 
 
 def again(memory: Memory, said: Insight) -> Told:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dreamkeep.dream import shelf
-from dreamkeep.dream.consolidate import Decision, plan
+from dreamkeep.dream.consolidate import Decision, Similar, plan
 from dreamkeep.event import Kind
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 
 
-def rethought(before: Memory, after: Memory, run: str, now: str) -> list[Decision]:
+def rethought(before: Memory, after: Memory, run: str, now: str, similar: Similar | None = None) -> list[Decision]:
     """`before`, `after`: what was remembered with that run, and without it."""
     touched = [one for one in before.notes.values() if _has_part_in(before, one, run)]
     left = {id: after.insights[id] for one in touched for id in one.insights if id in after.insights}
-    decisions = plan(after, list(left.values()), now=now, run="")
+    decisions = plan(after, list(left.values()), now=now, run="", similar=similar)
     made = {str(one.body["id"]): one.body["insights"] for one in decisions if one.kind == Kind.NOTE_ADDED}
 
     def whose(decision: Decision) -> str:

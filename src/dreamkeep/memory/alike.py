@@ -20,6 +20,7 @@ from dreamkeep.memory.form import Form, Term, Value, form, stem, words_of
 _GENERIC = frozenset(map(stem, w.GENERIC))
 _TAKING = frozenset(map(stem, w.TAKING))
 _CHANGING = frozenset(map(stem, w.STRONG | w.SOFT))
+_NEARLY = {stem(word): stem(group) for word, group in w.NEARLY.items()}
 _LOOPING = frozenset(map(stem, w.LOOPING))
 
 
@@ -34,6 +35,16 @@ def same(one: str, other: str) -> bool:
 def key(text: str) -> frozenset[Term]:
     """What the text says; never empty: a text without a word that counts stands for itself."""
     return form(text).key or frozenset(((" ".join(text.casefold().split()), 0),))
+
+
+def nearly(said: frozenset[Term]) -> frozenset[Term]:
+    """A key without what is only another word for the same, mostly: two that agree in it may say the same."""
+    return frozenset((_nearly(term), depth) for term, depth in said)
+
+
+def _nearly(term: str) -> str:
+    relation, sign, word = term.rpartition(">")
+    return relation + sign + _NEARLY.get(word, word)
 
 
 def fuller(one: str, other: str) -> bool:

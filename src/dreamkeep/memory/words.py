@@ -253,6 +253,27 @@ SAME = {
     **dict.fromkeys(("tiny", "small", "smaller"), "small"),
     **dict.fromkeys(("brief", "briefly", "short", "concise", "terse"), "short"),
 }
+#: Different words, mostly one meaning: whether here, too, is for somebody to say who knows what texts mean.
+NEARLY = {
+    word: group.split()[0]
+    for group in (
+        "start starts started starting begin begins began begun beginning commence",
+        "finish finishes finished finishing complete completes completed completing",
+        "fast faster quick quickly quicker rapid rapidly",
+        "show shows shown showing showed display displays displayed displaying",
+        "check checks checked checking verify verifies verified verifying",
+        "choose select selects selected selecting",
+        "answer answers answered answering reply replies replied replying respond responds responded responding",
+        "fix fixes fixed fixing repair repairs repaired repairing mend mends mended",
+        "bug bugs defect defects",
+        "image images picture pictures",
+        "holiday holidays vacation vacations",
+        "explain explains explained explaining describe describes described describing",
+        "help helps helped helping assist assists assisted assisting",
+        "buy buys bought buying purchase purchases purchased purchasing",
+    )
+    for word in group.split()
+}
 _COUNTED = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NUMBERS = {
     **{word: str(n) for n, word in enumerate(_COUNTED) if n != 1},
