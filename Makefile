@@ -31,8 +31,10 @@ format: $(VENV)/dev
 	$(BIN)/ruff format .
 
 # How well the rules understand the written sessions (tests/planted), by type; -v behind ARGS= says what was wrong and missed.
+# Then how well search finds evidence, if the set is there; RECALL="--data FILE" says where.
 quality: $(VENV)/dev
-	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS); said=$$?; \
+	PYTHONPATH=. $(BIN)/python -m tests.quality_recall $(RECALL) || said=1; exit $$said
 
 bench: $(VENV)/ready
 	@bench/run.sh

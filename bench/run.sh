@@ -6,13 +6,13 @@ cd "$(dirname "$0")/.."
 venv=.bench-venv
 
 case "${1:-}" in
-append | readback | reindex | startup | ingest | watch | hook | tap | audit | dream | mcp)
+append | readback | reindex | startup | ingest | watch | hook | tap | audit | dream | mcp | search)
     benches=$1
     shift
     ;;
--* | "") benches="append readback reindex startup ingest watch hook tap audit dream mcp" ;;
+-* | "") benches="append readback reindex startup ingest watch hook tap audit dream mcp search" ;;
 *)
-    echo "bench: '$1' is none of append, readback, reindex, startup, ingest, watch, hook, tap, audit, dream, mcp" >&2
+    echo "bench: '$1' is none of append, readback, reindex, startup, ingest, watch, hook, tap, audit, dream, mcp, search" >&2
     exit 2
     ;;
 esac
@@ -21,7 +21,7 @@ sh tools/venv.sh "${PYTHON:-python3}" "$venv"
 if ! [ "$venv/ready" -nt pyproject.toml ] || ! [ "$venv/ready" -nt bench/run.sh ]; then
     echo "bench: installing into $venv" >&2
     # Twice quiet: only errors. What the others need comes along; without them their lines are left out.
-    "$venv/bin/python" -m pip install -qq --disable-pip-version-check -e .
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check -e '.[embed]'
     if "$venv/bin/python" -m pip install -qq --disable-pip-version-check openai-agents langgraph-checkpoint-sqlite; then
         touch "$venv/ready"
     else

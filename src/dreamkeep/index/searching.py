@@ -85,12 +85,12 @@ class Searchable(Protocol):
     def best(self, terms: Sequence[Term], within: Within, limit: int) -> list[tuple[int, float]]:
         """Messages that hold one of the terms, best first (BM25), at most `limit`. The filter comes before the cut."""
 
-    def spread(self, term: Term, most: int) -> dict[int, int]:
-        """In how many messages of each session (by its number) the term is; of the first `most` messages that hold it."""
+    def holders(self, term: Term, most: int) -> list[int]:
+        """The numbers of the messages that hold the term, in their order; the first `most` of them."""
 
     # messages by their numbers
-    def beside(self, nos: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        """The searchable message before each, and the one after it, in its session."""
+    def around(self, nos: Collection[int], reach: int) -> dict[int, list[int]]:
+        """For each the searchable messages of its session around it, itself among them, in their order: `reach` on each side."""
 
     def inside(self, nos: Collection[int], within: Within) -> set[int]:
         """Those of them that are `within`."""

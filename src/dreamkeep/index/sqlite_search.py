@@ -6,6 +6,8 @@ look at the messages, and neighbours lie beside each other in the file.
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -34,6 +36,7 @@ _SEARCHED = f"mark NOT IN ({','.join(map(repr, NOT_SEARCHED))})"
 #: How SQLite is asked about many numbers at once.
 _AT_ONCE = 500
 _HEAD, _TAIL = 240, 24
+_HOLES = 3
 #: States in which a note or an insight may be found.
 _FOUND = frozenset(("active", "suggested", "confirmed", "superseded"))
 _REMEMBERED = "no, kind, id, project, at, first_at, session, place, turn, text, state, superseder"
@@ -129,9 +132,8 @@ class Searching:
         )
         return [(no, score) for no, score in rows]
 
-    def spread(self, term: Term, most: int) -> dict[int, int]:
-        counted = "SELECT rowid >> 32 AS s FROM words WHERE words MATCH ? LIMIT ?"
-        return dict(self._rows(f"SELECT s, count(*) FROM ({counted}) GROUP BY s", match([term]), most))
+    def holders(self, term: Term, most: int) -> list[int]:
+        return [no for (no,) in self._rows("SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", match([term]), most)]
 
     def _condition(self, within: Within, no: str) -> tuple[str, list[Any]]:
         """SQL that holds for numbers of messages within, and what it asks for."""
@@ -156,13 +158,12 @@ class Searching:
 
     # -- messages by their numbers
 
-    def beside(self, nos: Collection[int]) -> dict[int, tuple[int | None, int | None]]:
-        side = (
-            "(SELECT o.no FROM messages o WHERE o.session = m.session AND (o.seq, o.n) {} (m.seq, m.n)"
-            f" AND o.{_SEARCHED} ORDER BY o.seq {{}}, o.n {{}} LIMIT 1)"
-        )
-        sql = f"SELECT m.no, {side.format('<', 'DESC', 'DESC')}, {side.format('>', 'ASC', 'ASC')} FROM messages m WHERE m.no IN"
-        return {no: (before, after) for no, before, after in self._many(sql, nos)}
+    def around(self, nos: Collection[int], reach: int) -> dict[int, list[int]]:
+        # By the words' own small table: a message's row may be long. Numbers of what was taken out again leave holes.
+        wide = reach + _HOLES
+        near = f"SELECT n.value, group_concat(d.id) FROM json_each(?) n JOIN words_docsize d ON d.id BETWEEN n.value - {wide}"
+        rows = self._rows(f"{near} AND n.value + {wide} GROUP BY n.value", json.dumps(sorted(nos)))
+        return {no: _middle(sorted(map(int, others.split(","))), no, reach) for no, others in rows}
 
     def inside(self, nos: Collection[int], within: Within) -> set[int]:
         condition, values = self._condition(within, "m.no")
@@ -222,6 +223,8 @@ class Searching:
         return [Remembered(*map(_restored, row)) for id in ids for row in self._rows(sql, id)]
 
     def grounds(self, places: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
+        if not places or not self._rows("SELECT 1 FROM grounds LIMIT 1"):
+            return {}
         sql = "SELECT note FROM grounds WHERE session = ? AND place = ? ORDER BY note"
         found = {place: [_restored(note) for (note,) in self._rows(sql, *place)] for place in places}
         return {place: notes for place, notes in found.items() if notes}
@@ -271,6 +274,11 @@ class Searching:
 
     def learned_vectors(self) -> Mapping[int, bytes]:
         return dict(self._rows("SELECT no, body FROM vectors WHERE no < 0 ORDER BY no"))
+
+
+def _middle(numbers: list[int], no: int, reach: int) -> list[int]:
+    at = bisect_left(numbers, no)
+    return numbers[max(0, at - reach) : at + reach + 1]
 
 
 def _portions(nos: Collection[int]) -> Iterator[list[int]]:

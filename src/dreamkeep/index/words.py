@@ -45,6 +45,21 @@ _STOP = """
 STOP = frozenset(_STOP.split())
 
 
+_IRREGULAR = """
+    begin began begun | bring brought | build built | buy bought | catch caught | choose chose chosen | come came |
+    deal dealt | draw drew drawn | drink drank drunk | drive drove driven | eat ate eaten | fall fell fallen | feel felt |
+    fight fought | find found | fly flew flown | forget forgot forgotten | get got gotten | give gave given | go went gone |
+    grow grew grown | hear heard | hide hid hidden | hold held | keep kept | know knew known | lead led | leave left |
+    lose lost | make made | mean meant | meet met | pay paid | ride rode ridden | ring rang rung | rise rose risen | run ran |
+    say said | see saw seen | sell sold | send sent | shake shook shaken | sing sang sung | sit sat | sleep slept |
+    speak spoke spoken | spend spent | stand stood | steal stole stolen | swim swam swum | take took taken | teach taught |
+    tell told | think thought | throw threw thrown | understand understood | wake woke woken | wear wore worn | win won |
+    write wrote written | child children | foot feet | man men | mouse mice | person people | tooth teeth | woman women |
+    index indices | vertex vertices | analysis analyses"""
+#: What no stemmer sees: each of these is looked for together with its other forms.
+IRREGULAR = {word: tuple(group.split()) for group in _IRREGULAR.split("|") for word in group.split()}
+
+
 class Term(NamedTuple):
     """One thing to look for: any of `forms`, each a word or words in a row; `prefix`: or words that begin so."""
 
@@ -117,4 +132,10 @@ def _of_word(word: str) -> Iterator[Term]:
         if any(len(piece) > 1 and piece.islower() != piece[:1].isupper() for piece in pieces):
             yield from (Term((piece,)) for piece in pieces if len(piece) > 2)
     else:
-        yield Term((word,))
+        yield Term(_forms(word))
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    small = word.lower()
+    group = IRREGULAR.get(small) or IRREGULAR.get(small.removesuffix("ing")) or IRREGULAR.get(small.removesuffix("s")) or ()
+    return (word, *(other for other in group if other != small))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.index.searching import Head
@@ -27,6 +27,7 @@ _LABEL = re.compile(r"\s{0,8}([^\W\d_][\w.'’-]{0,39}(?: [^\W\d_][\w.'’-]{0,3
 _LONG_WORDS = 40
 _LETTERS_A_WORD = 5.5
 _HALF_LIFE_DAYS = 90.0
+_LATE_DAYS = 7.0
 
 #: How much the words of a role, or of what bears a mark, are worth: output of tools says much by accident, a summary says again.
 ROLES: Mapping[str, float] = {"tool": 0.7, "reasoning": 0.75, "summary": 0.7, "system": 0.6}
@@ -35,8 +36,7 @@ MARKS: Mapping[str, float] = {"hook": 0.5, "synthetic": 0.5, "meta": 0.5, "rewou
 
 class Seen(NamedTuple):
     words: float = 0.0
-    before: float = 0.0
-    after: float = 0.0
+    window: float = 0.0
     session: float = 0.0
     meaning: float = 0.0
     said_by: float = 0.0
@@ -47,8 +47,8 @@ class Seen(NamedTuple):
 
 
 #: Chosen on one half of the conversations that quality is measured on, rounded; with an embedder and without.
-WORDS = Seen(1.0, 0.5, 0.2, 0.9, 0.0, 0.7, -0.25, 1.3, 0.4, 0.03)
-HYBRID = Seen(0.8, 0.3, -0.1, 1.0, 2.5, 0.85, -0.3, 1.6, 0.4, 0.03)
+WORDS = Seen(0.7, 1.0, 0.6, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
+HYBRID = Seen(0.6, 1.0, 0.6, 2.3, 0.95, -0.33, 1.25, 1.65, 0.03)
 
 
 def score(seen: Seen, weights: Seen) -> float:
@@ -61,7 +61,7 @@ def of_head(head: Head, query: Query, now: str) -> Seen:
         said_by=float(_is_by(head, query)),
         question=float(head.ends.rstrip().endswith(("?", "？"))),
         length=length(head.length),
-        time=float(during(head.at, query.spans)),
+        time=timely(head.at, query.spans),
         recent=recency(head.at, now),
     )
 
@@ -79,8 +79,14 @@ def length(letters: int) -> float:
     return min(1.0, math.log1p(letters / _LETTERS_A_WORD) / math.log1p(_LONG_WORDS))
 
 
-def during(at: str | None, spans: Iterable[Span]) -> bool:
-    return at is not None and any(start <= at < end for start, end in spans)
+def timely(at: str | None, spans: Iterable[Span]) -> float:
+    """1 inside of what is meant, and less the later it is after it; 0 before."""
+    best = 0.0
+    for start, end in spans:
+        if at is not None and start <= at:
+            late = _days(at) - _days(end) if at >= end else 0.0
+            best = max(best, math.exp(-max(late, 0.0) / _LATE_DAYS))
+    return best
 
 
 def recency(at: str | None, now: str) -> float:
@@ -99,6 +105,17 @@ def _days(at: str) -> float:
 
 def idf(total: int, holding: int) -> float:
     return math.log1p((max(total, holding) - holding + 0.5) / (holding + 0.5))
+
+
+def windows(around: Mapping[int, Sequence[int]], holders: Iterable[tuple[float, Collection[int]]]) -> dict[int, float]:
+    """What part of the query's weight each window holds, as a part of the best one's. `holders`: by each term's weight."""
+    found = dict.fromkeys(around, 0.0)
+    for weight, held in holders:
+        for no, members in around.items():
+            if any(member in held for member in members):
+                found[no] += weight
+    most = max(found.values(), default=0.0)
+    return {no: value / most for no, value in found.items()} if most > 0 else found
 
 
 def session_scores(spreads: Iterable[tuple[float, Mapping[int, int]]], sizes: Mapping[int, int]) -> dict[int, float]:

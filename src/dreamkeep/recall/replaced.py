@@ -50,11 +50,12 @@ class _Notes:
         return note
 
 
-def settled(store: Store, found: dict[str, Found], within: Within, kinds: Collection[str]) -> None:
-    """Puts what was superseded in its place; adds what replaced it."""
+def settled(store: Store, found: dict[str, Found], within: Within, kinds: Collection[str], most: int) -> None:
+    """Puts what was superseded in its place, among the best `most`; adds what replaced it."""
     notes = _Notes(store, within.until)
-    grounds = store.grounds({one.place for one in found.values() if one.kind != NOTE and one.session})
-    for one in sorted(found.values(), key=lambda one: (-one.score, one.key)):
+    best = sorted(found.values(), key=lambda one: (-one.score, one.key))[:most]
+    grounds = store.grounds({one.place for one in best if one.kind != NOTE and one.session})
+    for one in best:
         about = [one.id] if one.kind == NOTE else grounds.get(one.place, [])
         current = {id: notes.now(id) for id in about}
         if not current or any(note is not None and note.id == id for id, note in current.items()):

@@ -10,7 +10,8 @@ an insight likewise. So a filter only ever takes away. Scores are comparable wit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.index.searching import Head, Remembered, Within, session_of
@@ -28,7 +29,11 @@ from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
 _COMMON, _COMMON_MOST = 1_000, 20_000
 #: From here on a meaning is near.
 _NEAR = 0.45
-_CANDIDATES, _JUDGED, _NEAREST = 1_000, 200, 200
+_CANDIDATES, _JUDGED, _NEAREST = 600, 150, 150
+#: Of the best so many are looked at for being superseded.
+_SETTLED = 50
+#: So many messages on each side belong to what a message says.
+_REACH = 2
 _WORTH = {INSIGHT: 1.0, NOTE: 1.1}
 
 
@@ -40,10 +45,14 @@ class Meaning(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """`weighed`: with how much each says. `rare`: without those that nearly everything holds."""
+    """`weighed`: with how much each says. `holders`: of those that not nearly everything holds, which messages do."""
 
     weighed: tuple[tuple[Term, float], ...]
-    rare: tuple[Term, ...]
+    holders: Mapping[Term, frozenset[int]]
+
+    @property
+    def rare(self) -> tuple[Term, ...]:
+        return tuple(self.holders)
 
     @property
     def all(self) -> tuple[Term, ...]:
@@ -65,6 +74,8 @@ class Search:
         self._terms = _known(store, query.terms)
         self._nearest = meaning.nearest if meaning else None
         self._asked: Array = None
+        #: For each term that says something its weight, and which messages hold it.
+        self._holders = [(weight, held) for term, weight in self._terms.weighed if (held := self._terms.holders.get(term))]
         if meaning and store.embedder()[0] == meaning.embedder.name:
             weights = self._word_weights(query.words)
             self._asked = meaning.embedder.ask([(word, weights[word]) for word in query.words])
@@ -75,13 +86,15 @@ class Search:
             found.update({one.key: one for one in self._messages(limit)})
         if INSIGHT in kinds or NOTE in kinds:
             found.update({one.key: one for one in self._remembered(kinds)})
-        settled(self._store, found, self._within, kinds)
-        return sorted(found.values(), key=_order)[:limit]
+        settled(self._store, found, self._within, kinds, max(_SETTLED, 3 * limit))
+        return _ordered(found.values())[:limit]
 
     def _word_weights(self, words: Sequence[str]) -> dict[str, float]:
-        total = self._store.indexed_messages()
-        counts = self._store.holding([Term((word,)) for word in words])
-        return {word: fuse.idf(total, count) for word, count in zip(words, counts, strict=True)}
+        known = {term.word: weight for term, weight in self._terms.weighed}
+        others = [word for word in words if word not in known]
+        total = self._store.indexed_messages() if others else 0
+        counts = self._store.holding([Term((word,)) for word in others])
+        return {**known, **{word: fuse.idf(total, count) for word, count in zip(others, counts, strict=True)}}
 
     # -- messages
 
@@ -95,7 +108,12 @@ class Search:
         part = {no: score / best for no, score in words.items()} if best > 0 else dict.fromkeys(words, 0.0)
         sessions = self._session_scores(nos)
         weights = fuse.WORDS if self._asked is None else fuse.HYBRID
-        first = {no: _first(no, part, near, sessions, weights) for no in nos}
+        first = {
+            no: weights.words * part.get(no, 0.0)
+            + weights.session * sessions.get(session_of(no), 0.0)
+            + weights.meaning * near.get(no, 0.0)
+            for no in nos
+        }
         judged = sorted(nos, key=lambda no: (-first[no], no))[: max(_JUDGED, 3 * limit)]
         seen = self._judge(judged, part, sessions, weights)
         top = max((score for score, _ in seen), default=0.0)
@@ -132,33 +150,32 @@ class Search:
         return {one.no: one.cosine for one in found}
 
     def _session_scores(self, nos: Collection[int]) -> dict[int, float]:
-        rare = set(self._terms.rare)
-        spreads = [(weight, self._store.spread(term, _COMMON_MOST)) for term, weight in self._terms.weighed if term in rare]
+        spreads = [(weight, Counter(map(session_of, held))) for weight, held in self._holders]
         wanted = {session for _, counts in spreads for session in counts} | {session_of(no) for no in nos}
         return fuse.session_scores(spreads, self._store.session_sizes(wanted))
 
     def _judge(
         self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: Seen
     ) -> list[tuple[float, Head]]:
-        beside = self._store.beside(nos)
-        meaning = self._meaning(beside)
+        around = self._store.around(nos, _REACH)
+        window = fuse.windows(around, self._holders)
+        meaning = self._meaning(around)
         found = []
         for head in self._store.heads(nos):
-            before, after = beside.get(head.no, (None, None))
             seen = fuse.of_head(head, self._query, self._now)._replace(
                 words=part.get(head.no, 0.0),
-                before=part.get(before, 0.0) if before is not None else 0.0,
-                after=part.get(after, 0.0) if after is not None else 0.0,
+                window=window.get(head.no, 0.0),
                 session=sessions.get(session_of(head.no), 0.0),
                 meaning=meaning.get(head.no, 0.0),
             )
             found.append((fuse.score(seen, weights) * fuse.worth(head), head))
         return found
 
-    def _meaning(self, beside: Mapping[int, tuple[int | None, int | None]]) -> dict[int, float]:
+    def _meaning(self, around: Mapping[int, Sequence[int]]) -> dict[int, float]:
+        """Of each message with the one before and the one after it."""
         if self._asked is None:
             return {}
-        groups = {no: [one for one in (no, *pair) if one is not None] for no, pair in beside.items()}
+        groups = {no: members[max(0, (at := members.index(no)) - 1) : at + 2] for no, members in around.items()}
         vectors = self._store.vectors({one for group in groups.values() for one in group})
         return with_neighbours(vectors, groups, self._asked)
 
@@ -183,35 +200,31 @@ class Search:
         return {-no: value for no, value in found.items() if value >= _NEAR}
 
     def _learned(self, row: Remembered, part: float) -> Found:
-        extra = 0.1 * fuse.during(row.at, self._query.spans) + 0.03 * fuse.recency(row.at, self._now)
+        extra = 0.1 * fuse.timely(row.at, self._query.spans) + 0.03 * fuse.recency(row.at, self._now)
         return learned(row, part * _WORTH[row.kind] + extra)
 
 
-def _first(no: int, part: Mapping[int, float], near: Mapping[int, float], sessions: Mapping[int, float], weights: Seen) -> float:
-    return (
-        weights.words * part.get(no, 0.0)
-        + weights.session * sessions.get(session_of(no), 0.0)
-        + weights.meaning * near.get(no, 0.0)
-    )
-
-
-def _order(one: Found) -> tuple[float, str, str, str, int, int, str]:
+def _ordered(found: Iterable[Found]) -> list[Found]:
     """Of equal ones the newer first; and nothing by chance, or by how an index was built."""
-    newer = "".join(chr(0x10FFFF - ord(sign)) for sign in one.at or "")
-    return (-round(one.score, 9), newer or "\U0010ffff", one.kind, one.session, one.seq, one.n, one.id)
+    hits = sorted(found, key=lambda one: (one.kind, one.session, one.seq, one.n, one.id))
+    hits.sort(key=lambda one: one.at or "", reverse=True)
+    hits.sort(key=lambda one: -round(one.score, 9))
+    return hits
 
 
 def _known(store: Store, terms: Sequence[Term]) -> _Terms:
     """A word that nothing holds is looked for as the beginning of one: people type parts of names."""
     total = store.indexed_messages()
-    counts = store.holding(terms)
-    used = list(terms)
-    for n, (term, count) in enumerate(zip(terms, counts, strict=True)):
-        if not count and not term.prefix and len(term.forms) == 1 and len(term.word) > 2 and " " not in term.word:
-            used[n] = term._replace(prefix=True)
-            counts[n] = store.holding([used[n]])[0]
-    weighed = tuple((term, fuse.idf(total, count)) for term, count in zip(used, counts, strict=True))
     common = min(max(_COMMON, total // 20), _COMMON_MOST)
-    rare = tuple(term for term, count in zip(used, counts, strict=True) if count <= common)
-    held = any(0 < count <= common for count in counts)
-    return _Terms(weighed, rare if held else tuple(used))
+    weighed: list[tuple[Term, float]] = []
+    holders: dict[Term, frozenset[int]] = {}
+    for term in terms:
+        held = store.holders(term, common + 1)
+        if not held and not term.prefix and len(term.forms) == 1 and len(term.word) > 2 and " " not in term.word:
+            term = term._replace(prefix=True)
+            held = store.holders(term, common + 1)
+        many = len(held) > common
+        weighed.append((term, fuse.idf(total, store.holding([term])[0] if many else len(held))))
+        if not many:
+            holders[term] = frozenset(held)
+    return _Terms(tuple(weighed), holders if any(holders.values()) else dict.fromkeys((term for term, _ in weighed), frozenset()))
