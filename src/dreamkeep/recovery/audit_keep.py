@@ -286,16 +286,10 @@ class Keeping:
     def _state(self, path: str) -> Iterator[Fault]:
         import json
 
-        import orjson
-
         try:
-            data = read_file(self._host, path)
+            read = json.loads(read_file(self._host, path))
         except FileNotFoundError:
             return
-        try:
-            read = orjson.loads(data)
-        except ValueError:
-            read = json.loads(data)  # slower, and takes what the other is too strict for
         if not isinstance(read, dict):
             yield self._no_state(path, "it holds no object")
 
