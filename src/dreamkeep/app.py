@@ -33,6 +33,8 @@ T = TypeVar("T")
 _INDEX_WAIT_S = 10.0
 _LARGEST_PAGE = 32 << 20
 _COMPRESS_EVERY_NS = 3_600_000_000_000
+#: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
+_EMBEDDED_AT_ONCE = 20_000
 #: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
 _WORTH_COMPRESSING = 64 << 10
 
@@ -620,6 +622,7 @@ class Keep(Recalling, Remembering, Packing):
             return
         try:
             self._with_index(lambda store: None)
+            self.embed(most=_EMBEDDED_AT_ONCE, progress=self.progress)
         except (DreamkeepError, OSError) as problem:
             self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
 

@@ -107,12 +107,14 @@ class Recalling:
 
     def embed(self, *, most: int = _ALL, progress: Callable[[int, int], None] | None = None) -> int:
         """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
-        embedder = self._embedder()
-        if embedder is None or not self.exists():
-            return 0
         from dreamkeep.recall.vectors import fill
 
-        return self._ask(lambda store: fill(store, embedder, most, progress))
+        def fill_up(store: Store) -> int:
+            # Loading a model takes longer than finding out that there is nothing to do.
+            embedder = self._embedder() if store.unembedded_count() else None
+            return fill(store, embedder, most, progress) if embedder else 0
+
+        return self._ask(fill_up) if self.exists() else 0
 
     @staticmethod
     def _embedder() -> Embedder | None:

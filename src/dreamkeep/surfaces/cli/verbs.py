@@ -183,6 +183,7 @@ def _drain(keep: Keep, arguments: Namespace) -> int:
 
 def _reindex(keep: Keep, arguments: Namespace) -> int:
     built = keep.reindex(from_zero=arguments.from_zero, progress=text.Progress("indexing", always=True))
+    keep.embed(progress=text.Progress("embedding", always=True))
     data = {"journals": built.journals, "events": built.events, "removed": built.removed, "strays": list(built.strays)}
     _print(arguments, data, text.reindexed)
     return 0
