@@ -45,6 +45,8 @@ class StoreSuite:
         found = store.session("python:a")
         assert found is not None and (found.messages, found.project, found.state) == (2, "p", "active")
         assert [m.text for m in store.messages("python:a")] == ["hello", "world"]
+        assert [m.text for m in store.last_messages("python:a", 1)] == ["world"]
+        assert store.last_messages("python:a", 9) == store.messages("python:a") and store.last_messages("python:none", 9) == []
         assert [t.prompt for t in store.turns("python:a")] == ["hello"]
         assert [t.id for t in store.turns("python:a", ["t1", "none"])] == ["t1"]
         assert store.place(place("python:a").name) == place("python:a")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -212,6 +212,21 @@ def test_the_same_keep_gives_the_same_bytes_however_its_index_came_to_be(told: K
     told.reindex(from_zero=True)
     with Keep.open(root) as again:
         assert again.pack("storage prices", project=str(project)) == first
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keep]:
+    with Keep.open(tmp_path_factory.mktemp("asked") / "keep", environment={}) as keep:
+        keep.session("s", cwd="/").record("We never use floats for prices.", ("assistant", "Understood."))
+        keep.note_add("Prices are integers, in cents: OPS-306, 価格.", kind="constraint")
+        yield keep
+
+
+@given(st.text(max_size=60), st.text(max_size=20), st.integers(1, 300))
+def test_any_query_and_any_task_are_legal(asked: Keep, query: str, task: str, budget: int) -> None:
+    """D32"""
+    made = asked.pack(query, "", task, budget)
+    assert made["tokens"] == Size.of(made["text"]).tokens <= budget
 
 
 def test_the_command_line_says_the_contracts_json(told: Keep, cli: Cli, project: Path) -> None:

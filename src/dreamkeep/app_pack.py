@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 #: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
 _SESSIONS = 2_000
+_OF_ONE = 200
 _PROJECTS = 50
 #: Sessions that are told of beside the last one; of how many it is asked when somebody talked in them; and their last turns.
 _BEFORE, _LOOKED_AT, _TURNS = 2, 12, 6
@@ -113,7 +114,7 @@ class Packing:
 
         lines = pack.of_notes(memory.shown(project))
         if project:
-            lines += self._past_lines(store, self._latest(store, store.sessions(project=project, limit=_SESSIONS)))
+            lines += self._past_lines(store, self._latest(store, store.sessions(project=project, limit=_OF_ONE)))
         return lines
 
     def _latest(self, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
@@ -139,7 +140,7 @@ class Packing:
         from dreamkeep.dream.given import Given
         from dreamkeep.dream.work import Edited, Reply, steps
 
-        messages = store.messages(summary.id)[-_LAST_MESSAGES:]
+        messages = store.last_messages(summary.id, _LAST_MESSAGES)
         given = turns_given((), messages, 0, 1 << 62)
         done = steps(Given(summary.id, summary.agent, summary.project, summary.cwd, "", (), tuple(given)))
         answers = tuple(one.said.text for one in done if isinstance(one, Reply))

@@ -552,6 +552,16 @@ class SqliteStore(Searching):
         return [_message(r) for r in rows]
 
     @_understood
+    def last_messages(self, session: str, count: int) -> list[Message]:
+        rows = self._rows(
+            f"SELECT {_MESSAGE} FROM messages m WHERE m.session = (SELECT no FROM sessions WHERE id = ?)"
+            " ORDER BY m.seq DESC, m.n DESC LIMIT ?",
+            session,
+            count,
+        )
+        return sorted((_message(r) for r in rows), key=lambda message: message.order)
+
+    @_understood
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
             "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times, f.mended"

@@ -178,6 +178,9 @@ class Store(Searchable, Protocol):
 
     def messages(self, session: str) -> list[Message]: ...
 
+    def last_messages(self, session: str, count: int) -> list[Message]:
+        """The last ones that were captured, in their order; at the cost of these, however long the session is."""
+
     def faults(self) -> list[tuple[str, Fault]]: ...
 
     def counts(self) -> Counts: ...
