@@ -226,13 +226,8 @@ class Publishing:
         return len(found)
 
     def _is_foreign(self, project: str, path: str, region: str) -> bool:
-        """It has notes that we never had: another keep, of a colleague perhaps, has written it. Then what is missing in it was
-        not deleted, and what is new is nobody's word to us."""
         last = self._memory.pages.get(self._key(project, path))
-        if last is None or not last.get("region"):
-            return False
-        ours = page.refs(str(last["region"])) | page.refs(str(last.get("before", "")))
-        return any(one not in self._memory.notes for one in page.refs(region) - ours)
+        return last is not None and page.foreign(last, region, self._memory.notes)
 
     def _is_old_copy(self, last: Mapping[str, Any], path: str, region: str) -> bool:
         """Another branch was checked out, and the file has what we wrote there once. Without that, who took out the lines that we

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, NamedTuple
@@ -327,6 +327,15 @@ def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
     if plain in versions:
         return []
     return min((edits(version, plain) for version in versions), key=len)
+
+
+def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool:
+    """It has notes that we never had (`known`: ours): another keep, of a colleague perhaps, has written it. Then what is missing
+    in it was not deleted, and what is new is nobody's word to us."""
+    if not last.get("region"):
+        return False
+    ours = refs(str(last["region"])) | refs(str(last.get("before", "")))
+    return any(one not in known for one in refs(region) - ours)
 
 
 class _Line(NamedTuple):
