@@ -1,6 +1,6 @@
 """The plugin folder: one for Claude Code, Codex, Copilot CLI and Qwen Code, and one for Gemini CLI, in step with the package.
 
-That real agents install and run it was tried by hand (docs/plugin.md says which, and what they made of it)."""
+What real agents make of it: tests/real_agents/test_plugin.py."""
 
 from __future__ import annotations
 

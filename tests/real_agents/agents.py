@@ -17,7 +17,13 @@ import pytest
 from tests.real_agents.stub import Stub
 
 CACHE = os.environ.get("DREAMKEEP_AGENTS", "")
-NPM = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex", "gemini": "@google/gemini-cli"}
+NPM = {
+    "claude": "@anthropic-ai/claude-code",
+    "codex": "@openai/codex",
+    "gemini": "@google/gemini-cli",
+    "copilot": "@github/copilot",
+    "qwen": "@qwen-code/qwen-code",
+}
 AGENTS = ["claude", "codex", "gemini", "hermes"]
 
 only_by_make = pytest.mark.skipif(not CACHE, reason="run it by `make test-agents`")
@@ -57,6 +63,8 @@ class Agent(NamedTuple):
     stub: Stub
     #: What its command is told besides.
     more: tuple[str, ...] = ()
+    #: A folder of programs that it finds before all others.
+    programs: str = "/usr/local/bin"
 
     def run(self, *words: str, **environment: str) -> str:
         """Nothing of the user's own: another home, no settings, no keys."""
@@ -65,7 +73,7 @@ class Agent(NamedTuple):
             words,
             cwd=self.work,
             env={
-                "PATH": f"{installed(self.name)}:{node}:/usr/local/bin:/usr/bin:/bin",
+                "PATH": f"{self.programs}:{installed(self.name)}:{node}:/usr/local/bin:/usr/bin:/bin",
                 "HOME": str(self.home),
                 "TERM": "xterm-256color",
                 "LANG": "C.UTF-8",
@@ -101,6 +109,11 @@ class Agent(NamedTuple):
                     }
                 ),
             ),
+            "copilot": (".copilot/settings.json", "{}\n"),
+            "qwen": (
+                ".qwen/settings.json",
+                json.dumps({"security": {"auth": {"selectedType": "openai"}}, "model": {"name": "stub"}}),
+            ),
             "hermes": (
                 ".hermes/config.yaml",
                 f"model:\n  default: stub\n  provider: custom\n  base_url: {self.stub.url}/v1\n  api_key: sk-dummy\n",
@@ -134,6 +147,18 @@ class Agent(NamedTuple):
         self.settings()
         words = ["hermes", "chat", *self.more, *(["--resume", resume] if resume else []), "-q", prompt]
         self.run(*words, OPENAI_API_KEY="sk-dummy", OPENAI_BASE_URL=f"{self.stub.url}/v1")
+        return list(self.stub.last("chat/completions", "messages"))
+
+    def copilot(self, prompt: str, resume: str = "") -> list[Any]:
+        words = ["copilot", *self.more, *([f"--resume={resume}"] if resume else []), "-p", prompt]
+        provider = {"COPILOT_PROVIDER_BASE_URL": f"{self.stub.url}/v1", "COPILOT_PROVIDER_API_KEY": "sk-dummy"}
+        self.run(*words, **provider, COPILOT_MODEL="stub", COPILOT_AUTO_UPDATE="false")
+        return list(self.stub.last("chat/completions", "messages"))
+
+    def qwen(self, prompt: str, resume: str = "") -> list[Any]:
+        self.settings()
+        words = ["qwen", "--auth-type", "openai", *self.more, *(["--resume", resume] if resume else []), "-p", prompt]
+        self.run(*words, OPENAI_API_KEY="sk-dummy", OPENAI_BASE_URL=f"{self.stub.url}/v1", OPENAI_MODEL="stub")
         return list(self.stub.last("chat/completions", "messages"))
 
     def turn(self, prompt: str, resume: str = "") -> list[Any]:
