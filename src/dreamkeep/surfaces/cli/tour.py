@@ -113,7 +113,7 @@ _PROJECT = "example.org/you/toolshed"
 _QUERIES = (
     ("when do reminders go out?", "--limit", "3"),
     ("database is locked", "--kind", "note,message", "--limit", "2"),
-    ("which time zone does the Pi use?", "--limit", "1"),
+    ("UTC or Europe/Lisbon?", "--limit", "1"),
 )
 
 
