@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from dreamkeep.memory.insight import TYPES
 from dreamkeep.surfaces.mcp import protocol, tools
 from dreamkeep.surfaces.mcp.arguments import checked
 from dreamkeep.surfaces.mcp.calls import Tools
+from dreamkeep.surfaces.mcp.lanes import Lanes
 from tests import secrets
 from tests.mcp_talk import META, TOOLS, Wire, ask, call, found, greet, named, refused, slow_keep, talked, wire, words
 
@@ -393,8 +396,9 @@ def test_secrets_do_not_leave_and_ids_do(tmp_path: Path) -> None:
         session = keep.session("chat")
         turn = session.submit(f"my zebra token is {secret}, use it")
         turn.start()
-        asked_for = {"command": f"curl -H 'Authorization: Bearer {secret}' x", "env": {"API_PASSWORD": "hunter2x"}}
+        asked_for = {"command": f"curl -H 'Authorization: Bearer {secret}' x", "env": {"API_PASSWORD": "hunter2xQ7pelican"}}
         turn.add("assistant", "", tool={"id": "c1", "name": "Bash", "input": asked_for})
+        turn.add("assistant", "We are let in as hunter2xQ7pelican.")
         turn.settle("completed")
 
     def said(*arguments: Any) -> str:
@@ -404,19 +408,20 @@ def test_secrets_do_not_leave_and_ids_do(tmp_path: Path) -> None:
 
     asked = (("search", {"query": "zebra"}), ("timeline", {"session": "chat"}))
     masked = said(*asked)
-    assert secret not in masked and "hunter2x" not in masked and masked.count("[redacted]") >= 4 and "python:chat" in masked
+    assert secret not in masked and "hunter2xQ7pelican" not in masked
+    assert masked.count("[redacted]") >= 4 and "python:chat" in masked
     (root / "keep.toml").write_text("[recall]\nredact = false\n")
     assert secret in said(*asked)
 
 
 def test_half_a_secret_does_not_leave_where_a_text_is_cut(tmp_path: Path) -> None:
     secret = f"ghp_{secrets.some(secrets.LETTERS, 36)}"
-    text = "x " * 990 + secret + " y" * 5_000
-    talked(tmp_path / "keep", (text, "yes"))
+    texts = ["x " * 990 + secret + " y" * tail for tail in (50, 5_000)]
+    talked(tmp_path / "keep", *((text, "yes") for text in texts))
     with wire(tmp_path / "keep") as server:
         for n, chars in enumerate((1_990, 2_000, 2_010, 2_030)):
             shown = json.dumps(found(server.ask(call(n, "timeline", session="chat", max_chars=chars))))
-            assert secret[:12] not in shown
+            assert secret[:8] not in shown
 
 
 def test_an_answer_is_one_line_that_strict_parsers_read(tmp_path: Path) -> None:
@@ -438,6 +443,7 @@ def test_nothing_but_the_protocol_is_on_stdout_whoever_prints(tmp_path: Path) ->
 import os, sys
 from dreamkeep import Keep
 from dreamkeep.surfaces.mcp.calls import Tools
+from dreamkeep.surfaces.mcp.lanes import Lanes
 from dreamkeep.surfaces.mcp.stdio import run
 def opened():
     print("noise of ours", flush=True)
@@ -531,6 +537,25 @@ def test_a_slow_call_holds_up_nobody_and_its_answer_comes_when_it_is_there(tmp_p
         ended = [server.get(f"slow {n}")["result"] for n in range(4)]
         assert sum(not one["isError"] and one["structuredContent"]["status"] == "completed" for one in ended) >= 1
         assert all("another dream runs" in one["content"][0]["text"] for one in ended if one["isError"])
+
+
+def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:
+    go, told = threading.Event(), queue.SimpleQueue[bytes | None]()
+
+    def answer(one: protocol.Call) -> bytes:
+        if one.tool == "dream_run":
+            assert go.wait(60)
+        return str(one.id).encode()
+
+    lanes = Lanes(answer)
+    for n in range(20):
+        lanes.put(protocol.Call(f"slow {n}", "dream_run", {}, False), lambda data: None)
+    for n in range(20):
+        lanes.put(protocol.Call(n, "search", {}, False), told.put)
+    assert {told.get(timeout=60) for _ in range(20)} == {str(n).encode() for n in range(20)}
+    assert not lanes.done(0)
+    go.set()
+    assert lanes.done(60)
 
 
 def test_a_cancelled_call_is_not_answered(tmp_path: Path) -> None:

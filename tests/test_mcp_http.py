@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,10 @@ def test_a_slow_call_holds_up_nobody_and_is_answered_before_the_end(tmp_path: Pa
             assert server.post(ask(20 + n, "ping"), Mcp_Session_Id=id).status == 200
         assert not slow
         server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(OSError):
+            while True:
+                socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
+                time.sleep(0.05)
         go.touch()
         asking.join()
         assert server.process.wait(timeout=60) == 0

@@ -133,6 +133,21 @@ def test_what_an_agent_recalled_is_not_learned_again(tmp_path: Path, answer: str
     made = dreamed(tmp_path / "greedy", Greedy(), *sessions)
     assert made["insights_added"] == 0, made
     assert dreamed(tmp_path / "rules", None, *sessions)["insights_added"] == 0
+    if agent != "python":  # what one's own agent records is taken as it is said; a dream knows it by name
+        assert _marks(tmp_path / "rules" / "keep") == {f"{agent}:{one.session}": not cut for one, cut in _told(sessions)}
+
+
+def _told(sessions: list[Written]) -> list[tuple[Written, bool]]:
+    """Each with whether the mark was cut off."""
+    outputs = [step.output for one in sessions for step in one.steps() if isinstance(step, Tool)]
+    return [(one, not is_our_answer(output)) for one, output in zip(sessions, outputs, strict=True)]
+
+
+def _marks(root: Path) -> dict[str, bool]:
+    """Of each session whether what its tool said bears a mark: then nobody who reads the index takes it for somebody's words."""
+    with Keep.open(root) as keep:
+        said = {one.id: [m for m in keep.show(one.id)["messages"] if m["role"] == "tool"] for one in keep.sessions()}
+    return {id: all(one.get("mark") == "injected" for one in results) for id, results in said.items()}
 
 
 @pytest.mark.parametrize("agent", SPELLED)

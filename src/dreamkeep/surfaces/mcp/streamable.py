@@ -54,13 +54,17 @@ def run(tools: Tools, arguments: Namespace) -> int:
 
     service = Service(tools, token(arguments.token), arguments.host)
     server = _listening(service, arguments.host, arguments.port)
-    over = threading.Event()
+    over: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: over.set())
+        signal.signal(number, lambda number, frame: over.append(number))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _tell(server, arguments)
-    over.wait()
+    # Looked at now and then: a signal that another thread gets wakes nobody, and its handler may take no lock.
+    waiting = threading.Event()
+    while not over:
+        waiting.wait(_LOOK_S / 5)
     server.shutdown()
+    server.server_close()  # whoever comes now is not left waiting
     if not service.quiet(_LAST_WORDS_S):
         leave()
     tools.close()
