@@ -92,17 +92,23 @@ def test_words_for_the_model_name_tools_that_are_there() -> None:
 # -- the hooks, run as an agent's shell runs them
 
 
-def run(command: str, folder: Path, **told: str) -> subprocess.CompletedProcess[bytes]:
+def run(command: str, folder: Path, **told: str) -> tuple[int, bytes]:
+    """Its code and what it said. More goes into it than a pipe holds: it must be read, or this raises, as an agent would."""
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(folder), **told}
-    return subprocess.run(["sh", "-c", command], input=b'{"x":1}' * 100_000, capture_output=True, env=environment, timeout=60)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["sh", "-c", command], stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env=environment) as hook:
+        assert hook.stdin and hook.stdout
+        hook.stdin.write(b'{"x":1}' * 100_000)
+        hook.stdin.close()
+        said = hook.stdout.read()
+    return hook.returncode, said
 
 
 @pytest.mark.parametrize("path", [PLUGIN, GEMINI], ids=lambda one: one.name)
 def test_without_dreamkeep_a_hook_hears_the_agent_out_and_says_nothing(path: Path, tmp_path: Path) -> None:
     """A pipe that nobody reads, a word on stderr or a code other than 0 could disturb it."""
     for command in commands(path / "hooks" / "hooks.json").values():
-        done = run(command, tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert run(command, tmp_path) == (0, b"")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,9 +125,9 @@ def test_with_dreamkeep_what_is_said_is_kept_under_the_agents_own_name(tmp_path:
     }
     command = commands(PLUGIN / "hooks" / "hooks.json")["PostToolUse"]
     for environment in agents.values():
-        assert run(command, tmp_path, DREAMKEEP_KEEP=str(keep), **environment).returncode == 0
+        assert run(command, tmp_path, DREAMKEEP_KEEP=str(keep), **environment) == (0, b"")
     command = commands(GEMINI / "hooks" / "hooks.json")["AfterTool"]
-    assert run(command, tmp_path, DREAMKEEP_KEEP=str(keep)).returncode == 0
+    assert run(command, tmp_path, DREAMKEEP_KEEP=str(keep)) == (0, b"")
     found = [spool.entry(name) for name in sorted(os.listdir(keep / "spool"))]
     assert [one.agent for one in found if one] == [*agents, "gemini"]
 
