@@ -55,6 +55,14 @@ def test_show_has_every_field_of_the_contract(sample: Keep, cli: Cli) -> None:
     assert shown["messages"][1]["tool"] == {"name": "sh"}
 
 
+def test_a_call_is_shown_by_its_input_and_a_tool_that_said_nothing_as_such(keep: Keep, cli: Cli) -> None:
+    with keep.session("quiet").submit("Go") as turn:
+        turn.add("assistant", "", tool={"name": "sh", "input": {"command": "true"}})
+        turn.add("tool", "", tool={"name": "sh", "exit_code": 0})
+    shown = cli("show", "quiet").out
+    assert '  assistant [sh]: {"command":"true"}\n  tool [sh]: (nothing)\n' in shown
+
+
 def test_a_session_is_found_by_id_bare_id_or_unique_beginning(sample: Keep, cli: Cli) -> None:
     for name in ("python:chat-42", "chat-42", "chat", "python:c"):
         assert cli("show", name, "--json").json["session"]["id"] == "python:chat-42"

@@ -122,7 +122,9 @@ def message(m: dict[str, Any]) -> str:
     tool = m.get("tool") or {}
     name = f" [{line(str(tool.get('name', 'tool')))}]" if tool else ""
     mark = f" ({m['mark']})" if m.get("mark") else ""
-    said = clean(m["text"]) if m["text"] or not tool else line(json_text(tool.get("input")))
+    said = clean(m["text"])
+    if not said and tool:
+        said = line(json_text(tool["input"])) if tool.get("input") is not None else "(nothing)"
     return f"  {line(m['role'])}{name}{mark}: " + said.replace("\n", "\n    ")
 
 
