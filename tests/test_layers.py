@@ -38,7 +38,7 @@ THIRD_PARTY = {
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
-    **dict.fromkeys(("safetensors", "tokenizers"), {"recall/embed.py"}),
+    **{name: {"recall/embed.py"} for name in ("safetensors", "tokenizers")},
 }
 #: What only the door to the disk may use.
 OS_MODULES = {"fcntl", "time", "subprocess", "shutil", "tempfile", "pathlib", "io", "mmap", "ctypes"}
