@@ -85,7 +85,8 @@ def _do(tour: Tour, *words: str) -> int:
 def _sample(tour: Tour, *, asked_for: bool) -> None:
     if not asked_for:
         print("No agent's sessions were found on this machine, so this is the sample that comes with dreamkeep:")
-    print("a week of a small project, in which neighbours lend each other tools, with three agents.")
+    print("a week of a small project, in which neighbours lend each other tools, with three agents. On Wednesday night a battery")
+    print("dies in the middle of a turn, on Thursday that session is taken up again; two contexts are compacted; a rule changes.")
     _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
     _take_in(tour)
     _do(tour, "sessions")
