@@ -33,19 +33,20 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import empty
 
 _NOW = "2026-06-01T00:00:00Z"
-_VOCABULARY, _IN_A_SESSION = 40_000, 100
+_VOCABULARY, _SAY_NOTHING, _IN_A_SESSION = 40_000, 100, 100
 _GOALS = {("words", 100_000): Goal(10), ("hybrid", 100_000): Goal(30)}
 _KINDS = ("message", "insight", "note")
 
 
 class Words:
-    """Texts whose words are as frequent as those of a language: the n-th a hundredth as often as the first hundred."""
+    """Texts whose words are as frequent as those of a language."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         made = random.Random(7)
         syllables = [c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"]
         self._words = ["".join(made.choice(syllables) for _ in range(2 + n % 3)) + str(n % 7 or "") for n in range(_VOCABULARY)]
+        self._frequent = frozenset(self._words[:_SAY_NOTHING])
         total, self._sums = 0.0, []
         for n in range(_VOCABULARY):
             total += 1 / (n + 5)
@@ -56,7 +57,8 @@ class Words:
         return " ".join(self._chance.choices(self._words, cum_weights=self._sums, k=count))
 
     def query(self, text: str) -> str:
-        words = text.split()
+        """Without the most frequent words, which say nothing, and which search leaves out by their names."""
+        words = [word for word in text.split() if word not in self._frequent] or text.split()
         return " ".join(self._chance.sample(words, min(len(words), self._chance.randint(2, 5))))
 
 

@@ -128,8 +128,9 @@ def by_search(conversation: Conversation, folder: Path, embedding: bool) -> tupl
         keep._embedder = lambda: None  # type: ignore[method-assign]
 
     def rank(question: str) -> list[str]:
-        hits = keep.search(question, kinds=["message"], limit=HITS)
-        return [places[hit.session, hit.seq, hit.n] for hit in hits]
+        # Ten as people ask for ten; then as many as it takes to name five sessions.
+        hits = keep.search(question, kinds=["message"], limit=TURNS) + keep.search(question, kinds=["message"], limit=HITS)
+        return list(dict.fromkeys(places[hit.session, hit.seq, hit.n] for hit in hits))
 
     return rank, keep.close
 

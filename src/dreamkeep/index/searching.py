@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.index.words import Term
 
-_BITS = 32
+SESSION_BITS = 32
 
 #: Marks of messages that are copies of what stands elsewhere, or words of our own: shown, and never found (D33).
 NOT_SEARCHED = ("copied", "injected", "compacted")
@@ -20,15 +20,15 @@ EMBEDDED = ("user", "assistant", "summary")
 
 
 def session_of(no: int) -> int:
-    return no >> _BITS
+    return no >> SESSION_BITS
 
 
 def first_of(session: int) -> int:
-    return session << _BITS
+    return session << SESSION_BITS
 
 
 def last_of(session: int) -> int:
-    return (session << _BITS) | ((1 << _BITS) - 1)
+    return (session << SESSION_BITS) | ((1 << SESSION_BITS) - 1)
 
 
 class Within(NamedTuple):
@@ -107,6 +107,9 @@ class Searchable(Protocol):
 
     def session_sizes(self, sessions: Collection[int]) -> dict[int, int]:
         """How many messages each has, by its number."""
+
+    def session_ends(self, sessions: Collection[int]) -> dict[int, str | None]:
+        """When each was last heard of."""
 
     # notes and insights
     def remembered_holding(self, term: Term) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,8 +33,6 @@ CREATE TABLE embedder(name TEXT NOT NULL, changes INT NOT NULL);
 INSERT INTO embedder VALUES ('', 0);
 """
 _SEARCHED = f"mark NOT IN ({','.join(map(repr, NOT_SEARCHED))})"
-#: How SQLite is asked about many numbers at once.
-_AT_ONCE = 500
 _HEAD, _TAIL = 240, 24
 _HOLES = 3
 #: States in which a note or an insight may be found.
@@ -167,12 +165,11 @@ class Searching:
 
     def inside(self, nos: Collection[int], within: Within) -> set[int]:
         condition, values = self._condition(within, "m.no")
-        found: set[int] = set()
-        for some in _portions(nos):
-            marks = ",".join("?" * len(some))
-            sql = f"SELECT m.no FROM messages m WHERE m.no IN ({marks}) AND m.{_SEARCHED} {condition}"
-            found.update(row[0] for row in self._rows(sql, *some, *values))
-        return found
+        wanted = "m.no IN (SELECT value FROM json_each(?))"
+        rows = self._rows(
+            f"SELECT m.no FROM messages m WHERE {wanted} AND m.{_SEARCHED} {condition}", json.dumps(sorted(nos)), *values
+        )
+        return {no for (no,) in rows}
 
     def sessions_within(self, within: Within) -> set[int] | None:
         about = (("id", within.session), ("project", within.project), ("agent", within.agent))
@@ -204,9 +201,12 @@ class Searching:
     def session_sizes(self, sessions: Collection[int]) -> dict[int, int]:
         return dict(self._many("SELECT no, held FROM sessions WHERE no IN", sessions))
 
-    def _many(self, sql: str, nos: Collection[int]) -> Iterator[Row]:
-        for some in _portions(nos):
-            yield from self._rows(f"{sql} ({','.join('?' * len(some))})", *some)
+    def session_ends(self, sessions: Collection[int]) -> dict[int, str | None]:
+        return dict(self._many("SELECT no, last_at FROM sessions WHERE no IN", sessions))
+
+    def _many(self, sql: str, nos: Collection[int]) -> list[Row]:
+        """One statement however many: it is prepared once. In order, for neighbours in the file are read together."""
+        return self._rows(f"{sql} (SELECT value FROM json_each(?))", json.dumps(sorted(nos))) if nos else []
 
     # -- notes and insights
 
@@ -281,12 +281,6 @@ def _middle(numbers: list[int], no: int, reach: int) -> list[int]:
     return numbers[max(0, at - reach) : at + reach + 1]
 
 
-def _portions(nos: Collection[int]) -> Iterator[list[int]]:
-    ordered = sorted(nos)  # neighbours in the file are read together
-    for start in range(0, len(ordered), _AT_ONCE):
-        yield ordered[start : start + _AT_ONCE]
-
-
 def match(terms: Sequence[Term]) -> str:
     """Each form is quoted: nothing a person types can be taken for FTS5 syntax."""
     return " OR ".join(f'"{form}"{"*" if term.prefix else ""}' for term in terms for form in term.forms)
@@ -302,5 +296,6 @@ def _whole(cut: Any) -> str:
 
 
 def _head(row: Row) -> Head:
-    no, session, seq, n, role, mark, at, turn, project = map(_restored, row[:9])
-    return Head(no, session, seq, n, role, mark, at, turn, project, _whole(row[9]), _whole(row[10]), row[11])
+    if bytes in map(type, row):
+        row = (*map(_restored, row[:9]), _whole(row[9]), _whole(row[10]), row[11])
+    return Head._make(row)

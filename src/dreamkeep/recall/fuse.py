@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
 from typing import NamedTuple
 
 from dreamkeep.index.searching import Head
@@ -52,7 +53,7 @@ HYBRID = Seen(0.6, 1.0, 0.6, 2.3, 0.95, -0.33, 1.25, 1.65, 0.03)
 
 
 def score(seen: Seen, weights: Seen) -> float:
-    return sum(a * b for a, b in zip(seen, weights, strict=True))
+    return float(sum(map(mul, seen, weights)))
 
 
 def of_head(head: Head, query: Query, now: str) -> Seen:
@@ -107,12 +108,12 @@ def idf(total: int, holding: int) -> float:
     return math.log1p((max(total, holding) - holding + 0.5) / (holding + 0.5))
 
 
-def windows(around: Mapping[int, Sequence[int]], holders: Iterable[tuple[float, Collection[int]]]) -> dict[int, float]:
+def windows(around: Mapping[int, Sequence[int]], holders: Iterable[tuple[float, frozenset[int]]]) -> dict[int, float]:
     """What part of the query's weight each window holds, as a part of the best one's. `holders`: by each term's weight."""
     found = dict.fromkeys(around, 0.0)
     for weight, held in holders:
         for no, members in around.items():
-            if any(member in held for member in members):
+            if not held.isdisjoint(members):
                 found[no] += weight
     most = max(found.values(), default=0.0)
     return {no: value / most for no, value in found.items()} if most > 0 else found

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dreamkeep.index.searching import Head, Remembered, Within, session_of
+from dreamkeep.index.searching import SESSION_BITS, Head, Remembered, Within, session_of
 from dreamkeep.index.store import Store
 from dreamkeep.index.words import Term
 from dreamkeep.recall import fuse
@@ -29,7 +29,9 @@ from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
 _COMMON, _COMMON_MOST = 1_000, 20_000
 #: From here on a meaning is near.
 _NEAR = 0.45
-_CANDIDATES, _JUDGED, _NEAREST = 600, 150, 150
+_CANDIDATES, _JUDGED, _NEAREST = 400, 100, 100
+#: Messages that hold a rare term are enough to choose among.
+_ENOUGH = 2_000
 #: Of the best so many are looked at for being superseded.
 _SETTLED = 50
 #: So many messages on each side belong to what a message says.
@@ -51,8 +53,16 @@ class _Terms(NamedTuple):
     holders: Mapping[Term, frozenset[int]]
 
     @property
-    def rare(self) -> tuple[Term, ...]:
-        return tuple(self.holders)
+    def telling(self) -> tuple[Term, ...]:
+        """The rarest, as many as find enough: what holds one of them is worth a look, and then all of them count."""
+        chosen: list[Term] = []
+        found = 0
+        for term in sorted(self.holders, key=lambda term: len(self.holders[term])):
+            found += len(self.holders[term])
+            if chosen and found > _ENOUGH:
+                break
+            chosen.append(term)
+        return tuple(chosen)
 
     @property
     def all(self) -> tuple[Term, ...]:
@@ -108,13 +118,7 @@ class Search:
         part = {no: score / best for no, score in words.items()} if best > 0 else dict.fromkeys(words, 0.0)
         sessions = self._session_scores(nos)
         weights = fuse.WORDS if self._asked is None else fuse.HYBRID
-        first = {
-            no: weights.words * part.get(no, 0.0)
-            + weights.session * sessions.get(session_of(no), 0.0)
-            + weights.meaning * near.get(no, 0.0)
-            for no in nos
-        }
-        judged = sorted(nos, key=lambda no: (-first[no], no))[: max(_JUDGED, 3 * limit)]
+        judged = self._first(part, near, sessions, weights)[: max(_JUDGED, 3 * limit)]
         seen = self._judge(judged, part, sessions, weights)
         top = max((score for score, _ in seen), default=0.0)
         if top <= 0:
@@ -125,8 +129,9 @@ class Search:
 
     def _by_words(self, limit: int) -> dict[int, float]:
         wanted = max(_CANDIDATES, 4 * limit)
-        found = self._store.best(self._terms.rare, self._within, wanted)
-        if len(found) < max(50, 4 * limit) and len(self._terms.rare) < len(self._terms.all):
+        telling = self._terms.telling
+        found = self._store.best(telling, self._within, wanted)
+        if len(found) < max(50, 4 * limit) and len(telling) < len(self._terms.all):
             found = self._store.best(self._terms.all, self._within, wanted)
         return dict(found)
 
@@ -149,10 +154,35 @@ class Search:
         )
         return {one.no: one.cosine for one in found}
 
+    def _first(
+        self, part: Mapping[int, float], near: Mapping[int, float], sessions: Mapping[int, float], weights: Seen
+    ) -> list[int]:
+        """In an order that costs nothing to find, for choosing those that are worth more. Neighbours mostly have the numbers
+        beside a message's own."""
+        nos = {*part, *near}
+        window = fuse.windows({no: range(no - _REACH, no + _REACH + 1) for no in nos}, self._holders)
+        timely = self._timely({no >> SESSION_BITS for no in nos})
+        first = {
+            no: weights.words * part.get(no, 0.0)
+            + weights.window * window[no]
+            + weights.meaning * near.get(no, 0.0)
+            + weights.session * sessions.get(no >> SESSION_BITS, 0.0)
+            + weights.time * timely.get(no >> SESSION_BITS, 0.0)
+            for no in nos
+        }
+        return sorted(nos, key=lambda no: (-first[no], no))
+
+    def _timely(self, sessions: Collection[int]) -> dict[int, float]:
+        """By when they ended; of no interest where the query means no time."""
+        if not self._query.spans:
+            return {}
+        return {no: fuse.timely(at, self._query.spans) for no, at in self._store.session_ends(sessions).items()}
+
     def _session_scores(self, nos: Collection[int]) -> dict[int, float]:
-        spreads = [(weight, Counter(map(session_of, held))) for weight, held in self._holders]
-        wanted = {session for _, counts in spreads for session in counts} | {session_of(no) for no in nos}
-        return fuse.session_scores(spreads, self._store.session_sizes(wanted))
+        """Of the sessions that these messages are of."""
+        sizes = self._store.session_sizes({session_of(no) for no in nos})
+        spreads = [(weight, Counter([no >> SESSION_BITS for no in held])) for weight, held in self._holders]
+        return fuse.session_scores(spreads, sizes)
 
     def _judge(
         self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: Seen

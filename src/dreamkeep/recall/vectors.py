@@ -15,7 +15,7 @@ from dreamkeep.recall.embed import Array, Embedder
 
 _BATCH = 256
 #: Of those nearest by their codes so many more are compared exactly.
-_MORE = 4
+_MORE = 3
 
 
 def fill(store: Store, embedder: Embedder, most: int, progress: Callable[[int, int], None] | None = None) -> int:
@@ -85,7 +85,7 @@ class Nearest:
         wanted = limit * _MORE
         if inside is None and len(places) > wanted:
             places = places[np.argpartition(far[places], wanted)[:wanted]]
-        nos = [int(no) for no in self._nos[places[np.argsort(far[places], kind="stable")]]]
+        nos = self._nos[places[np.argsort(far[places], kind="stable")]].tolist()
         if inside is not None:
             nos = _first_inside(nos, inside, wanted)
         found = [Near(no, value) for no, value in cosines(store.vectors(nos), asked).items() if value >= least]
@@ -123,7 +123,7 @@ def cosines(vectors: Mapping[int, bytes], asked: Array) -> dict[int, float]:
         return {}
     rows = _rows(vectors)
     norms = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)
-    return dict(zip(vectors, (float(value) for value in rows @ asked / norms), strict=True))
+    return dict(zip(vectors, (rows @ asked / norms).tolist(), strict=True))
 
 
 def with_neighbours(vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[int]], asked: Array) -> dict[int, float]:
@@ -135,12 +135,13 @@ def with_neighbours(vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[
     rows = _rows(vectors)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     at = {no: n for n, no in enumerate(vectors)}
-    found = {}
-    for no, members in groups.items():
-        if no in at:
-            summed = rows[[at[one] for one in members if one in at]].sum(axis=0)
-            found[no] = float(summed @ asked) / max(float(np.linalg.norm(summed)), 1e-9)
-    return found
+    known = {no: [at[one] for one in members if one in at] for no, members in groups.items() if no in at}
+    if not known:
+        return {}
+    starts = np.cumsum([0, *(len(members) for members in known.values())])[:-1]
+    summed = np.add.reduceat(rows[[n for members in known.values() for n in members]], starts, axis=0)
+    near = summed @ asked / np.maximum(np.linalg.norm(summed, axis=1), 1e-9)
+    return dict(zip(known, near.tolist(), strict=True))
 
 
 def _rows(vectors: Mapping[int, bytes]) -> Array:

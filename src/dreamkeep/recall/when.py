@@ -59,14 +59,18 @@ def read(query: str, now: str) -> Read:
         return Read((), ())
     text = query[:_LONGEST_QUERY].lower()
     found: list[_Found] = []
+    taken: list[tuple[int, int]] = []
     for pattern, make in _FORMS:
         for match in pattern.finditer(text):
+            if any(match.start() < end and start < match.end() for start, end in taken):
+                continue  # a part of what was understood already
             try:
                 made = make(match, today)
             except (ValueError, OverflowError):
                 continue  # the 31st of February, a year 0
-            if made and not any(match[0] in other.text for other in found):
+            if made:
                 found.append(made)
+                taken.append(match.span())
     return Read(
         tuple(dict.fromkeys(Span(_text(one.start), _text(one.end)) for one in found[:_MOST])),
         tuple(one.text for one in found if one.relative),
