@@ -26,7 +26,7 @@ from dreamkeep import Keep
 
 _GOAL = Goal(10)
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
-_FIRST = (
+_FIRST: tuple[dict[str, Any], ...] = (
     {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _HELLO},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
