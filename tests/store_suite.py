@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.index.rows import Rows, Stored
+from dreamkeep.index.searching import Within, session_of
 from dreamkeep.index.store import Batch, Counts, Mark, Place, Store
+from dreamkeep.index.words import Term
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, empty
@@ -284,6 +286,95 @@ class StoreSuite:
             given(st.text(st.characters(blacklist_categories=())))(lambda query: _legal(store, query))
         )
         check()
+
+    def test_messages_are_numbered_by_session_and_told_by_the_words_they_hold(self, store: Store) -> None:
+        filled(store, "python:a", "one apple", "two pears", "three apples", project="p")
+        filled(store, "codex:b", "an apple", at="2026-02-01T00:00:00Z", project="q")
+        apple, pear, none = Term(("apple",)), Term(("pear", "peach")), Term(("grape",))
+        assert store.indexed_messages() == 4 and store.holding([apple, pear, none]) == [3, 1, 0]
+        held = store.holders(apple, 10)
+        assert held == sorted(held) and store.holders(apple, 2) == held[:2]
+        assert len({session_of(no) for no in held}) == 2 and [no for no, _ in store.best([apple, pear], Within(), 2)] != []
+        for within, texts in (
+            (Within(project="q"), {"an apple"}),
+            (Within(agent="python"), {"one apple", "three apples"}),
+            (Within(session="codex:b"), {"an apple"}),
+            (Within(session="none"), set()),
+            (Within(since="2026-01-15"), {"an apple"}),
+            (Within(until="2026-01-15"), {"one apple", "three apples"}),
+            (Within(project="p", agent="codex"), set()),
+        ):
+            found = [no for no, _ in store.best([apple], within, 10)]
+            assert set(store.texts(found).values()) == texts and store.inside(held, within) == set(found)
+        assert store.sessions_within(Within(since="2026")) is None
+        assert store.sessions_within(Within(project="q")) == {session_of(held[-1])}
+        assert store.session_sizes({session_of(no) for no in held}) == {session_of(held[0]): 3, session_of(held[-1]): 1}
+        assert store.session_ends({session_of(held[-1])}) == {session_of(held[-1]): "2026-02-01T00:00:00Z"}
+
+    def test_what_stands_around_a_message_is_of_its_session_and_searched(self, store: Store) -> None:
+        """D33: copies and our own words are neither found nor neighbours."""
+        marks = ["", "copied", "", "injected", "", "compacted", "rewound", ""]
+        rows = [Message(n + 2, 0, "user", f"apple {n}", "t", None, mark=mark) for n, mark in enumerate(marks)]
+        with store.writing():
+            store.put(Batch(place("python:a"), empty("python:a")._replace(messages=8), [], rows, []))
+        filled(store, "python:b", "apple b")
+        held = [
+            no for no in store.holders(Term(("apple",)), 20) if session_of(no) == session_of(store.holders(Term(("0",)), 1)[0])
+        ]
+        assert [store.texts([no])[no] for no in held] == ["apple 0", "apple 2", "apple 4", "apple 6", "apple 7"]
+        around = store.around(held, 1)
+        assert [around[no] for no in held] == [held[:2], held[:3], held[1:4], held[2:5], held[3:]]
+        assert store.numbers([("python:a", 2, 0), ("python:a", 3, 0), ("none", 2, 0)]) == {("python:a", 2, 0): held[0]}
+        [head] = store.heads([held[3]])
+        assert (head.session, head.seq, head.mark, head.begins, head.ends, head.length) == (
+            "python:a", 8, "rewound", "apple 6", "apple 6", 7,
+        )  # fmt: skip
+        assert store.incomplete(rows=True) == []
+
+    def test_what_was_learned_is_told_by_words_ids_and_places(self, store: Store) -> None:
+        quote = {"session": "python:a", "seq": "7.2", "turn": "t1", "quote": "q"}
+        note = {"id": "n-1", "text": "Prices are integers \ud800", "state": "superseded", "project": "p", "by": "n-2"}
+        whole = {**note, "first_at": "2026-01-01", "last_at": "2026-01-02", "evidence": [quote]}
+        with store.writing():
+            store.remember(
+                {("notes", "n-1"): whole, ("notes", "n-2"): {**whole, "id": "n-2", "state": "active", "by": ""}}, anew=False
+            )
+        nos = store.remembered_holding(Term(("integer",)))
+        rows = store.remembered_rows(nos)
+        assert {(row.id, row.state, row.by, row.first_at, row.at) for row in rows} == {
+            ("n-1", "superseded", "n-2", "2026-01-01", "2026-01-02"),
+            ("n-2", "active", "", "2026-01-01", "2026-01-02"),
+        }
+        assert rows[0].text == "Prices are integers \ud800" and [row.id for row in store.remembered_ids(["n-2", "none"])] == [
+            "n-2"
+        ]
+        assert store.grounds([("python:a", "7.2"), ("python:a", "7")]) == {("python:a", "7.2"): ["n-1", "n-2"]}
+        assert store.rests_on("n-1", "python:a") and not store.rests_on("n-1", "python:b")
+        assert store.remembered("integer", kinds=["note"])[0].id == "n-2"
+        with store.writing():
+            store.remember({("notes", "n-1"): {**whole, "state": "retracted"}}, anew=False)
+        assert store.grounds([("python:a", "7.2")]) == {("python:a", "7.2"): ["n-2"]}
+        assert len(store.remembered_holding(Term(("integer",)))) == 1
+
+    def test_what_has_no_vector_waits_for_one_and_a_changed_text_waits_again(self, store: Store) -> None:
+        filled(store, "python:a", "one", "two")
+        with store.writing():
+            output = [Message(9, 0, "tool", "output", "t", None), Message(10, 0, "user", " ", "t", None)]
+            store.put(Batch(place("python:a"), empty("python:a"), [], output, []))
+        waiting = store.unembedded(10)
+        assert [text for _, text in waiting] == ["two", "one"] and store.unembedded_count() == 2
+        before = store.embedder()
+        with store.writing():
+            store.put_vectors("x", [(no, bytes([n]), b"v") for n, (no, _) in enumerate(waiting)])
+        assert store.unembedded_count() == 0 and store.embedder()[0] == "x" and store.embedder() != before
+        assert store.codes() == sorted((no, bytes([n])) for n, (no, _) in enumerate(waiting))
+        assert dict(store.vectors([waiting[0][0], 5])) == {waiting[0][0]: b"v"}
+        filled(store, "python:a", "one, changed", "two")
+        assert {text for _, text in store.unembedded(10)} == {"one, changed", "two"}
+        known = store.embedder()
+        with store.writing():
+            store.forget(place("python:a").name)
+        assert store.codes() == [] and store.unembedded_count() == 0 and store.embedder() != known
 
     def test_answers_do_not_depend_on_how_the_rows_came_in(self, store: Store) -> None:
         """D34: one batch or many, in any grouping: the same answers, byte for byte."""

@@ -149,8 +149,8 @@ class Searching:
             values += [value for _, value in about]
         times = [(sign, value) for sign, value in ((">=", within.since), ("<=", within.until)) if value is not None]
         if times:
-            wanted = " AND ".join(f"m.at {sign} ?" for sign, _ in times)
-            parts.append(f"EXISTS (SELECT 1 FROM messages m WHERE m.no = {no} AND {wanted})")
+            wanted = " AND ".join(f"timed.at {sign} ?" for sign, _ in times)
+            parts.append(f"EXISTS (SELECT 1 FROM messages timed WHERE timed.no = {no} AND {wanted})")
             values += [value for _, value in times]
         return "".join(f" AND {part}" for part in parts), values
 
