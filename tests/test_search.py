@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dreamkeep
 from dreamkeep import Keep
 from dreamkeep.app_recall import Hit
 from dreamkeep.errors import BadUsage
@@ -180,6 +184,15 @@ def test_what_was_just_captured_or_learned_is_found_by_the_next_search(keep: Kee
     assert len(keep.search("zebra", kinds=["message"])) == 2
 
 
+def test_what_a_hook_left_is_found_by_the_next_search(keep: Keep) -> None:
+    call = {"session_id": "h1", "cwd": "/", "hook_event_name": "UserPromptSubmit", "prompt": "why is the okapi shy?"}
+    command = [sys.executable, "-m", "dreamkeep", "--keep", keep.root, "hook", "claude", "UserPromptSubmit"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(dreamkeep.__file__).parent.parent)}
+    subprocess.run(command, input=json.dumps(call).encode(), check=True, env=environment)
+    [hit] = keep.search("okapi")
+    assert (hit.session, hit.text) == ("claude:h1", "why is the okapi shy?")
+
+
 def test_what_was_superseded_comes_after_what_replaced_it_and_says_so(keep: Keep) -> None:
     """D38: also if only the old one has the words, and the talk behind the notes likewise."""
     talk(keep, "old", "we shall store the orders in MySQL", "fine, MySQL it is")
@@ -225,13 +238,27 @@ def test_of_a_chain_the_last_one_is_told(keep: Keep) -> None:
     assert hits[0].id == "n-3" and {hit.superseded_by for hit in hits[1:]} == {"n-3"}
 
 
-def test_our_own_words_and_copies_are_no_hits(keep: Keep) -> None:
-    """D33"""
-    handle = keep.session("a", cwd="/")
-    turn = handle.submit("hello")
-    keep.session("b", cwd="/").submit("the walrus is real")
-    turn.add("user", f"{PACK} -->\nthe walrus is recalled")
-    assert {hit.session for hit in keep.search("walrus", kinds=["message"])} >= {"python:b"}
+def test_our_own_words_are_no_hits_and_a_summary_comes_after_what_it_sums_up(keep: Keep, tmp_path: Path) -> None:
+    """D33: a pack that an agent was handed is evidence of nothing; what a compaction made of the talk is, but less."""
+
+    def line(kind: str, text: str, n: int, **more: Any) -> str:
+        about = {"sessionId": "s1", "cwd": "/", "timestamp": f"2026-01-01T00:00:0{n}Z", "uuid": f"u{n}", "version": "2"}
+        role = {"role": kind, "content": text if kind == "user" else [{"type": "text", "text": text}]}
+        return json.dumps({"type": kind, "message": role, "parentUuid": f"u{n - 1}" if n else None, **about, **more})
+
+    lines = [
+        line("user", "the walrus is real", 0),
+        line("assistant", "yes, real", 1),
+        line("user", f"{PACK} v1 -->\nthe walrus is recalled\n<!-- dreamkeep:end -->", 2, isMeta=True),
+        line("user", "In short: walrus walrus walrus", 3, isCompactSummary=True),
+    ]
+    file = tmp_path / "home" / ".claude" / "projects" / "-" / "s1.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(lines) + "\n")
+    assert [one.problem for one in keep.ingest(home=tmp_path / "home")] == [None]
+    marks = {m["text"][:20]: (m["role"], m.get("mark")) for m in keep.show("s1")["messages"]}
+    assert marks["<!-- dreamkeep:pack "][1] == "injected" and marks["In short: walrus wal"][0] == "summary"
+    assert texts(keep.search("walrus")) == ["the walrus is real", "In short: walrus walrus walrus"]
 
 
 def test_a_misspelt_kind_or_time_is_refused(keep: Keep) -> None:

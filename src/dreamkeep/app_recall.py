@@ -62,6 +62,8 @@ class Recalling:
 
         def exists(self) -> bool: ...
 
+        def take_in(self) -> None: ...
+
     def search(
         self,
         query: str,
@@ -87,6 +89,7 @@ class Recalling:
         now = until or rfc3339(self._host.now())
         asked = understood(query, now)
         within = Within(project, agent, session, since, until)
+        self.take_in()
 
         def found(store: Store) -> list[Hit]:
             meaning = self._meaning(store)

@@ -29,7 +29,9 @@ from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
 _COMMON, _COMMON_MOST = 1_000, 20_000
 #: From here on a meaning is near.
 _NEAR = 0.45
-_CANDIDATES, _JUDGED, _NEAREST = 400, 100, 100
+_CANDIDATES, _NEAREST = 400, 100
+#: So many are looked at closely: more where a meaning counts, too, of which the first order knows little.
+_JUDGED, _JUDGED_BY_MEANING = 100, 180
 #: Messages that hold a rare term are enough to choose among.
 _ENOUGH = 2_000
 #: Of the best so many are looked at for being superseded.
@@ -118,7 +120,8 @@ class Search:
         part = {no: score / best for no, score in words.items()} if best > 0 else dict.fromkeys(words, 0.0)
         sessions = self._session_scores(nos)
         weights = fuse.WORDS if self._asked is None else fuse.HYBRID
-        judged = self._first(part, near, sessions, weights)[: max(_JUDGED, 3 * limit)]
+        many = _JUDGED if self._asked is None else _JUDGED_BY_MEANING
+        judged = self._first(part, near, sessions, weights)[: max(many, 3 * limit)]
         seen = self._judge(judged, part, sessions, weights)
         top = max((score for score, _ in seen), default=0.0)
         if top <= 0:
