@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import add
 from typing import NamedTuple
 
 #: Scripts that are written without spaces between words, or whose words grow long by endings.
@@ -25,7 +26,11 @@ _PIECE = re.compile(f"[{_CJK}]+|[^{_CJK}]+")
 _CHUNK = re.compile(r"[^\s\"'`“”‘’«»()\[\]{}<>,;!?|]+")
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z][a-z]?|[0-9]+")
-_MIXED = re.compile(r"(?=[^\W_]{0,39}[a-z][A-Z])[A-Za-z0-9]{4,40}|[A-Za-z]{1,6}[0-9]{2,8}")
+_ALNUM = re.compile(r"[^\W_]+")
+#: Where a word with pieces may be, and what one is.
+_HINT = re.compile(r"[a-z][A-Z]|[A-Za-z][0-9][0-9]")
+_MIXED = re.compile(r"(?=[A-Za-z0-9]*[a-z][A-Z])[A-Za-z0-9]{4,40}|[A-Za-z]{1,6}[0-9]{2,8}")
+_LONGEST_MIXED = 40
 _HASH = re.compile(r"(?=[0-9a-f]{0,63}[0-9])(?=[0-9a-f]{0,63}[a-f])[0-9a-f]{7,64}")
 #: Texts beyond this are searched by their words alone.
 _PIECES_OF = 200_000
@@ -72,22 +77,35 @@ class Term(NamedTuple):
 
 
 def indexed(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
-    whole = _RUN.sub(_pairs, text) if _RUN.search(text) else text
+    if "\0" in text:
+        text = text.replace("\0", " ")
+    whole = text
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+        whole = _RUN.sub(_pairs, text) if _RUN.search(text) else text
     pieces = " ".join(_pieces(text[:_PIECES_OF]))
     return f"{whole}\n{pieces}" if pieces else whole
 
 
 def _pairs(run: re.Match[str]) -> str:
     signs = run[0]
-    return f" {' '.join(signs[n : n + 2] for n in range(len(signs)))} "
+    return f" {' '.join(map(add, signs, signs[1:]))} {signs[-1]} "
 
 
 def _pieces(text: str) -> Iterator[str]:
+    """Of each word that has some, once. Looked for by two signs, for most words have none: this goes over every text there is."""
     seen = set()
-    for found in _MIXED.finditer(text):
-        word = found[0]
-        if word not in seen and not _HASH.fullmatch(word):
+    past = 0
+    for hint in _HINT.finditer(text):
+        if hint.start() < past:
+            continue
+        start = hint.start()
+        while start > past and hint.start() - start <= _LONGEST_MIXED and text[start - 1].isalnum():
+            start -= 1
+        run = _ALNUM.match(text, start)
+        past = run.end() if run else hint.end()
+        word = text[start:past]
+        if len(word) <= _LONGEST_MIXED and word not in seen and _MIXED.fullmatch(word) and not _HASH.fullmatch(word):
             seen.add(word)
             yield from _CAMEL.findall(word)
 

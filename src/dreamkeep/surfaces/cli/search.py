@@ -20,7 +20,7 @@ def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     found = keep.search(
         query,
         kinds=[kind.strip() for given in arguments.kind for kind in given.split(",") if kind.strip()],
-        project=arguments.project,
+        project=keep.project_named(arguments.project) if arguments.project is not None else None,
         agent=arguments.agent,
         session=keep.resolve(arguments.session) if arguments.session is not None else None,
         since=arguments.since,
