@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__"},
-    {"app", "app_dream", "app_pack", "app_recall", "app_tour", "views"},
+    {"app", "app_dream", "app_pack", "app_project", "app_recall", "app_tour", "views"},
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
@@ -22,7 +22,7 @@ LAYERS = [
 ]
 #: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
 TOGETHER = [
-    {"app", "app_dream", "app_pack", "app_recall", "app_tour", "views"},
+    {"app", "app_dream", "app_pack", "app_project", "app_recall", "app_tour", "views"},
     {"host", "aio"},
     {"host", "held"},
     {"event", "errors"},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dreamkeep import config as settings
 from dreamkeep.app_dream import Remembering
 from dreamkeep.app_pack import Packing
+from dreamkeep.app_project import Naming
 from dreamkeep.app_recall import Recalling
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Ids, Kind, rfc3339
@@ -39,7 +40,7 @@ _EMBEDDED_AT_ONCE = 20_000
 _WORTH_COMPRESSING = 64 << 10
 
 
-class Keep(Recalling, Remembering, Packing):
+class Keep(Recalling, Remembering, Packing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
@@ -483,10 +484,6 @@ class Keep(Recalling, Remembering, Packing):
         from dreamkeep.session.ours import MARKED
 
         return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
-
-    def project_named(self, text: str) -> str:
-        """A project's name, from itself or from the path of a folder in it."""
-        return self._project_of(text)
 
     # -- snapshots
 

@@ -63,6 +63,8 @@ class Packing:
 
         def _meaning(self, store: Store) -> Meaning | None: ...
 
+        def _project_of(self, text: str) -> str: ...
+
     # -- asked for
 
     def pack(
@@ -93,13 +95,6 @@ class Packing:
             "budget": limit,
             "left_out": made.left_out,
         }
-
-    def _project_of(self, text: str) -> str:
-        if not text.startswith(("/", "~", ".")):
-            return text
-        from dreamkeep.capture.project import project_of
-
-        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
 
     def _clean(self, text: str) -> str:
         if not self.config["recall.redact"]:
@@ -277,7 +272,7 @@ class Packing:
         wanted = [Wanted("", ((EVERYWHERE, True),), self._mark(memory, "", ()))]
         for project in list(by_project)[:_PROJECTS]:
             latest = self._latest(store, by_project[project])
-            folders = self._folders(project, (one.cwd for one in by_project[project]))
+            folders = self._folders(project, (one.cwd for one in by_project[project]), memory.called)
             wanted.append(Wanted(project, folders, self._mark(memory, project, latest)))
         return wanted
 
@@ -290,7 +285,7 @@ class Packing:
         of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, notes)
         return digest(repr(of))[:24]
 
-    def _folders(self, project: str, folders: Iterable[str]) -> tuple[tuple[str, bool], ...]:
+    def _folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
         """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they
         are named for. A folder that has become another project's is left out."""
         from dreamkeep.capture.project import project_of, repository_of
@@ -298,7 +293,7 @@ class Packing:
         found: dict[str, bool] = {}
         for folder in dict.fromkeys(folders):
             try:
-                if folder and project_of(self._host, folder, os.uname().nodename) == project:
+                if folder and called(project_of(self._host, folder, os.uname().nodename)) == project:
                     root = repository_of(self._host, folder)
                     found[root or folder] = root is not None
             except (OSError, ValueError):

@@ -86,6 +86,7 @@ class Kind:
     TASK_CLOSED = "task.closed"
     TASK_RENAMED = "task.renamed"
     TASK_JOINED = "task.joined"
+    PROJECT_RENAMED = "project.renamed"
     PAGE_PUBLISHED = "page.published"
     PAGE_WRITTEN = "page.written"
 

@@ -65,6 +65,17 @@ def alone(host: Host, root: str) -> Iterator[None]:
         host.close(handle)
 
 
+def withdraw(host: Host, path: str) -> None:
+    """A page in the keep that nobody asks for any more goes, under the lock; unless somebody wrote around our region."""
+    if host.stat(path) is None:
+        return
+    found = page.parse(read_file(host, path).decode("utf-8", "surrogateescape"))
+    if not found.problem and found.region is not None and not (found.before + found.after).strip():
+        host.remove(path)
+        if not host.names(os.path.dirname(path)):
+            host.remove_folder(os.path.dirname(path))
+
+
 def look(memory: Memory, project: str, budget: Budget) -> str:
     """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
     return page_digest(memory.mark(project), repr(tuple(budget)), str(page.LOOK))[:16]

@@ -30,7 +30,7 @@ _LOOKS = 2
 #: Frames by which somebody tells of faults in what we may have read before.
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
-_OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.")
+_OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.", "project.")
 _OF_DREAMS = frozenset((Kind.SESSION_COMPLETED, Kind.SESSION_DELETED))
 
 Progress = Callable[[int, int], None]

@@ -24,7 +24,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 16
+VERSION = 17
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -64,6 +64,8 @@ _SUMMARY = (
 _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m.base_seq, m.base_n"
 #: Tables of memory that are searched, and what their rows are called there.
 _RECALLED = {"notes": "note", "insights": "insight"}
+#: And the one that says what projects are called now.
+_PROJECTS = "projects"
 _OWNED = " AND t.owner != ''"
 _TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
 
@@ -277,6 +279,8 @@ class SqliteStore(Searching):
         self._put_place(batch.place)
 
     def _put_summary(self, summary: Summary) -> int:
+        called = self.memory_row(_PROJECTS, summary.project) if summary.project else None
+        summary = summary._replace(project=called["now"]) if called else summary
         marks = ",".join("?" * len(summary))
         sets = ",".join(f"{c}=excluded.{c}" for c in _SUMMARY.split(", ")[1:])
         values = tuple(map(_stored, summary._replace(lineage=_lineage_text(summary.lineage))))  # type: ignore[arg-type]
@@ -375,6 +379,7 @@ class SqliteStore(Searching):
             self._db.executemany("INSERT OR IGNORE INTO accepted VALUES (?)", ((_stored(fault),) for fault in faults))
 
     def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
+        before = dict(self.memory_table(_PROJECTS))
         with _translated(self.path):
             if anew:
                 self._db.execute("DELETE FROM memory")
@@ -385,6 +390,24 @@ class SqliteStore(Searching):
                     self._db.execute("INSERT INTO memory VALUES (?,?,?)", (table, _stored(id), _stored_data(body)))
                 if table in _RECALLED:
                     self._recall(_RECALLED[table], id, body, _stored)
+        if before or any(table == _PROJECTS for table, _ in changed):
+            self._call_projects(before, dict(self.memory_table(_PROJECTS)))
+
+    def _call_projects(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Sessions under the names that their projects have now."""
+
+        def called(name: str) -> str:
+            return str(after[name]["now"]) if name in after else name
+
+        for old, found in before.items():
+            if called(old) != called(found["now"]):
+                # That it was renamed is not in the journal any more: only the sessions' own journals know what they were.
+                for (name,) in self._rows(
+                    "SELECT p.name FROM places p JOIN sessions s ON s.id = p.session WHERE s.project = ?", found["now"]
+                ):
+                    self.forget(name)
+        for old, found in after.items():
+            self._rows("UPDATE sessions SET project = ? WHERE project = ?", found["now"], old)
 
     # -- answers
 

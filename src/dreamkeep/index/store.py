@@ -122,7 +122,8 @@ class Store(Searchable, Protocol):
         """Remember ids of faults that the user accepted; `anew`: and no others."""
 
     def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
-        """Rows of memory, by table and id (None: gone); `anew`: and no others. Notes and insights are searched by their texts."""
+        """Rows of memory, by table and id (None: gone); `anew`: and no others. Notes and insights are searched by their texts.
+        `projects` says under which name a session's project is shown: also of sessions that are here already."""
 
     # answers, each in an order that does not depend on when or how often the index was built
     def tombstones(self) -> dict[str, str]: ...

@@ -16,7 +16,7 @@ from typing import Any
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import insight as i
-from dreamkeep.memory import life, note, task
+from dreamkeep.memory import life, note, project, task
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.life import Dreamed, Run
 from dreamkeep.memory.note import Note
@@ -25,7 +25,9 @@ from dreamkeep.memory.task import Task
 INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
 #: What follows from the others, so that nobody goes through all of them: notes that rest on an insight; a project's active notes.
 RESTS, MARKS = "rests", "marks"
-TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS)
+#: A project's name that was given up → `{"now": the name that stands for it}`.
+PROJECTS = "projects"
+TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS)
 
 #: So many of its earlier versions a page is known by.
 _REGIONS = 1000
@@ -59,6 +61,7 @@ class Memory:
         self.rests: dict[str, dict[str, Any]] = {}
         #: By project: `active`, the ids of its active notes; `mark`, how they look.
         self.marks: dict[str, dict[str, Any]] = {}
+        self.projects: dict[str, dict[str, Any]] = {}
         #: Insights and notes in the order in which they changed: whoever follows this memory goes on from where he was.
         self.log: list[tuple[str, str]] = []
         self.undone = set(undone)
@@ -166,12 +169,20 @@ class Memory:
             if now.id not in resting:
                 self._put(RESTS, id, {"notes": [*resting, now.id]})
         before, after = _mark(was), _mark(now)
-        if before != after:
-            known = self.marks.get(now.project, {"mark": "0", "active": []})
-            mark = f"{int(known['mark'], 16) ^ before ^ after:x}"
-            others = [id for id in known["active"] if id != now.id] if before and not after else known["active"]
-            active = [*others, now.id] if after and not before else others
-            self._put(MARKS, now.project, {"mark": mark, "active": active})
+        if was is not None and was.project != now.project:
+            self._put_mark(was.project, now.id, before, 0)
+            self._put_mark(now.project, now.id, 0, after)
+        else:
+            self._put_mark(now.project, now.id, before, after)
+
+    def _put_mark(self, name: str, id: str, before: int, after: int) -> None:
+        if before == after:
+            return
+        known = self.marks.get(name, {"mark": "0", "active": []})
+        mark = f"{int(known['mark'], 16) ^ before ^ after:x}"
+        others = [one for one in known["active"] if one != id] if before and not after else known["active"]
+        active = [*others, id] if after and not before else others
+        self._put(MARKS, name, {"mark": mark, "active": active})
 
     # -- events
 
@@ -262,7 +273,7 @@ class Memory:
     def _insight(self, event: Event, body: Mapping[str, Any]) -> None:
         found = Insight.of(body)
         if found.id not in self.insights:
-            self._put(INSIGHTS, found.id, found)
+            self._put(INSIGHTS, found.id, found._replace(project=self.called(found.project)))
 
     def _judged(self, event: Event, body: Mapping[str, Any]) -> None:
         found = self.insights[str(body["id"])]
@@ -286,7 +297,7 @@ class Memory:
         """What the event does not say (its words were taken out of it, with a session), what it rests on says."""
         first = self.insights[rests[0]]
         kind, text = str(body.get("kind") or first.type), str(body.get("text") or first.text)
-        made = Note(id, kind, text, str(body["project"] or "") if "project" in body else first.project)
+        made = Note(id, kind, text, self.called(str(body["project"] or "")) if "project" in body else first.project)
         made = made.after(event.at, "added", str(body.get("reason", "")), str(body.get("run", "")))
         self._put(NOTES, id, self._resting(made, rests))
 
@@ -357,7 +368,7 @@ class Memory:
         session = body.get("session")
         if id not in self.tasks:
             sessions = (str(session),) if session else ()
-            made = Task(id, str(body["title"]), str(body.get("project") or ""), task.OPEN, sessions, event.at)
+            made = Task(id, str(body["title"]), self.called(str(body.get("project") or "")), task.OPEN, sessions, event.at)
             self._put(TASKS, id, made)
 
     def _task_changed(self, event: Event, body: Mapping[str, Any]) -> None:
@@ -369,6 +380,41 @@ class Memory:
         elif event.kind == Kind.TASK_JOINED and body["session"] not in was.sessions:
             was = was._replace(sessions=(*was.sessions, str(body["session"])))
         self._put(TASKS, was.id, was)
+
+    def called(self, name: str) -> str:
+        """What a project is called now."""
+        found = self.projects.get(name) if name else None
+        return str(found["now"]) if found else name
+
+    def _project_renamed(self, event: Event, body: Mapping[str, Any]) -> None:
+        """All that is known of it goes with it; what comes later under the old name does, too (`called`)."""
+        names = {old: str(found["now"]) for old, found in self.projects.items()}
+        after = project.renamed(names, str(body["was"]), str(body["now"]))
+        for old in names.keys() - after.keys():
+            self._drop(PROJECTS, old)
+        for old, now in after.items():
+            if names.get(old) != now:
+                self._put(PROJECTS, old, {"now": now})
+        for table in (INSIGHTS, NOTES, TASKS):
+            for id, one in list(self._table(table).items()):
+                if one.project in after:
+                    self._put(table, id, one._replace(project=after[one.project]))
+        self._tasks_of = None
+        for old in after.keys() - names.keys():
+            self._drop(MARKS, old)
+            self._move_pages(old, after[old])
+
+    def _move_pages(self, was: str, now: str) -> None:
+        """A file elsewhere shows the project under its new name; a page in the keep is a view that nobody asks for any more."""
+        for key, one in list(self.pages.items()):
+            if one["project"] == was:
+                self._drop(PAGES, key)
+                if str(one["path"]).startswith("/"):
+                    self._put(PAGES, f"{now}\0{one['path']}", {**one, "project": now})
+
+    def _drop(self, table: str, id: str) -> None:
+        if self._table(table).pop(id, None) is not None:
+            self._dirty.add((table, id))
 
     def _written(self, event: Event, body: Mapping[str, Any]) -> None:
         key = f"{body['project']}\0{body['path']}"
@@ -478,6 +524,7 @@ _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     PAGES: dict,
     RESTS: dict,
     MARKS: dict,
+    PROJECTS: dict,
 }
 _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.SESSION_COMPLETED: Memory._completed,
@@ -498,6 +545,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.TASK_CLOSED: Memory._task_changed,
     Kind.TASK_RENAMED: Memory._task_changed,
     Kind.TASK_JOINED: Memory._task_changed,
+    Kind.PROJECT_RENAMED: Memory._project_renamed,
     Kind.PAGE_PUBLISHED: Memory._page,
     Kind.PAGE_WRITTEN: Memory._written,
 }

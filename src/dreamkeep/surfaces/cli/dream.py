@@ -28,6 +28,11 @@ def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
     return 0
 
 
+def _project(keep: Keep, arguments: Namespace) -> str | None:
+    """By a name it has or had, or by the path of a folder in it."""
+    return keep.project_named(arguments.project) if arguments.project else arguments.project
+
+
 def _needed(what: str | None, question: str) -> str:
     if not what:
         raise BadUsage(question, where="dream", next="`dreamkeep notes` and `dreamkeep dream history` list them.")
@@ -151,7 +156,7 @@ def _cleaned(done: dict[str, Any]) -> str:
 
 def notes(keep: Keep, arguments: Namespace, show: Print) -> int:
     state = None if arguments.state == "all" else arguments.state
-    show(arguments, {"notes": keep.notes(kind=arguments.kind, state=state, project=arguments.project)}, _notes)
+    show(arguments, {"notes": keep.notes(kind=arguments.kind, state=state, project=_project(keep, arguments))}, _notes)
     return 0
 
 
@@ -169,14 +174,14 @@ def _note(one: dict[str, Any]) -> str:
 
 def note(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "add":
-        show(arguments, keep.note_add(arguments.what, kind=arguments.kind, project=arguments.project), _note)
+        show(arguments, keep.note_add(arguments.what, kind=arguments.kind, project=_project(keep, arguments) or ""), _note)
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
     return 0
 
 
 def page(keep: Keep, arguments: Namespace, show: Print) -> int:
-    done = keep.page(project=arguments.project, write=arguments.write)
+    done = keep.page(project=_project(keep, arguments) or "", write=arguments.write)
     show(arguments, done, _page)
     return 1 if done.get("problem") else 0
 
@@ -194,7 +199,7 @@ def _page(done: dict[str, Any]) -> str:
 
 
 def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:
-    show(arguments, {"tasks": keep.tasks(project=arguments.project)}, _tasks)
+    show(arguments, {"tasks": keep.tasks(project=_project(keep, arguments))}, _tasks)
     return 0
 
 
@@ -208,7 +213,7 @@ def _tasks(found: dict[str, Any]) -> str:
 
 def task(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "open":
-        done = keep.task_open(arguments.what, project=arguments.project)
+        done = keep.task_open(arguments.what, project=_project(keep, arguments) or "")
     elif arguments.act == "close":
         done = keep.task_close(arguments.what, state=arguments.state)
     elif arguments.act == "rename":

@@ -94,6 +94,14 @@ def parser() -> argparse.ArgumentParser:
     )
     _session(verb("undelete", "lift a deletion, so that the session may be captured again"))
     _dream(verb)
+    _project(
+        verb(
+            "project",
+            "rename a project, or merge it into another",
+            "For one that moved, or has two names. Its sessions, notes and tasks\n"
+            "go with it, and so does what is captured under the old name later.",
+        )
+    )
     _snapshot(
         verb(
             "snapshot",
@@ -117,6 +125,12 @@ def parser() -> argparse.ArgumentParser:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     return top
+
+
+def _project(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("act", choices=("rename", "merge"), help="give it another name, or make it one with another project")
+    verb.add_argument("project", metavar="PROJECT", help="as `sessions --json` names it, or the path of a folder in it")
+    verb.add_argument("into", metavar="NAME|PROJECT", help="for `rename` the new name, for `merge` the other project")
 
 
 def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:

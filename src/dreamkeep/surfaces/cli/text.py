@@ -286,6 +286,10 @@ class Progress:
             print(f"{self._what}: {size(done)} of {size(total)}", file=sys.stderr, flush=True)
 
 
+def project(done: dict[str, Any]) -> str:
+    return f"{line(done['was'])} is {line(done['project'])} now: {done['sessions']} sessions, {done['notes']} notes."
+
+
 def exported(done: dict[str, Any]) -> str:
     what = f"{done['sessions']} sessions, {done['parts']} parts of journals, {done['files']} files, {size(done['bytes'])}"
     lines = [f"{line(done['file'])}: {what}", f"digest {done['digest']}"]

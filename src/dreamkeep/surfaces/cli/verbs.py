@@ -51,7 +51,8 @@ def _status(keep: Keep, arguments: Namespace) -> int:
 
 
 def _sessions(keep: Keep, arguments: Namespace) -> int:
-    found = keep.sessions(project=arguments.project, agent=arguments.agent, limit=arguments.limit)
+    project = keep.project_named(arguments.project) if arguments.project else arguments.project
+    found = keep.sessions(project=project, agent=arguments.agent, limit=arguments.limit)
     _print(arguments, {"sessions": [keep.as_json(s) for s in found]}, text.sessions)
     return 0
 
@@ -267,6 +268,12 @@ def _snapshot(keep: Keep, arguments: Namespace) -> int:
     return 1 if done["bad"] else 0
 
 
+def _project(keep: Keep, arguments: Namespace) -> int:
+    act = keep.project_rename if arguments.act == "rename" else keep.project_merge
+    _print(arguments, act(arguments.project, arguments.into), text.project)
+    return 0
+
+
 def _of_dreams(verb: str) -> Callable[[Keep, Namespace], int]:
     def run(keep: Keep, arguments: Namespace) -> int:
         from dreamkeep.surfaces.cli import dream
@@ -299,5 +306,6 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
+    "project": _project,
     **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "page", "tasks", "task")},
 }

@@ -1,0 +1,24 @@
+"""What projects are called, where somebody renamed or merged them by hand. Pure.
+
+    names: a name that was given up → the name that stands for it now
+
+A session's journal keeps the name that was found at its capture; this says under which name it is shown. What stands for others
+is never itself given up, so looking a name up once is enough, and looking it up twice changes nothing: an index that follows the
+journal and one that is built from zero agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def renamed(names: Mapping[str, str], was: str, now: str) -> dict[str, str]:
+    """After `was` became `now`: renamed, or merged into it. Renaming something back gives up the other name."""
+    was = names.get(was, was)
+    if names.get(now, was) != was:
+        now = names[now]
+    if not was or not now or was == now:
+        return dict(names)
+    moved = {old: now if name == was else name for old, name in names.items()} | {was: now}
+    moved.pop(now, None)
+    return moved

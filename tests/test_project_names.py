@@ -1,0 +1,127 @@
+"""Projects renamed and merged by hand: what is there and what comes goes with the name, however the index came to be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dreamkeep import Keep
+from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.memory.project import renamed
+
+from .conftest import Ran
+
+NAMES = st.sampled_from(["a", "b", "c", "d", ""])
+
+
+def folder(tmp_path: Path, name: str) -> str:
+    """A repository whose remote is example.org/you/NAME."""
+    place = tmp_path / name
+    (place / ".git").mkdir(parents=True)
+    (place / ".git" / "config").write_text(f'[remote "origin"]\n\turl = https://example.org/you/{name}.git\n')
+    return str(place)
+
+
+def look(keep: Keep) -> tuple[object, ...]:
+    sessions = [(one.id, one.project) for one in keep.sessions()]
+    notes = [(one["id"], one["project"]) for one in keep.notes(state=None)]
+    tasks = [(one["id"], one["project"]) for one in keep.tasks()]
+    hits = sorted((hit.session, hit.project) for hit in keep.search("pelican"))
+    return sessions, notes, tasks, hits
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=12), NAMES)
+def test_a_name_leads_to_one_that_was_not_given_up_and_following_agrees_with_starting_over(
+    steps: list[tuple[str, str]], name: str
+) -> None:
+    names: dict[str, str] = {}
+    followed = name  # as a row that is brought up to date with each step
+    for was, now in steps:
+        names = renamed(names, was, now)
+        followed = names.get(followed, followed)
+        assert not names.keys() & set(names.values())
+        assert "" not in names and "" not in names.values()
+    assert followed == names.get(name, name)
+
+
+def test_sessions_notes_tasks_and_pages_go_with_the_name_and_so_does_what_comes_later(tmp_path: Path, root: str) -> None:
+    place = folder(tmp_path, "old")
+    with Keep.open(root) as keep:
+        keep.session("one", cwd=place).record("a pelican")
+        keep.note_add("Pelicans are white.", project="example.org/you/old")
+        keep.task_open("Count the pelicans", project="example.org/you/old")
+        [before] = os.listdir(f"{root}/pages")
+        done = keep.project_rename("example.org/you/old", "birds")
+        assert done == {"project": "birds", "was": "example.org/you/old", "sessions": 1, "notes": 1}
+        assert os.listdir(f"{root}/pages") != [before] and len(os.listdir(f"{root}/pages")) == 1
+        keep.session("two", cwd=place).record("another pelican")
+        keep.note_add("Pelicans eat fish.", project=keep.project_named(place))
+        shown = look(keep)
+        assert {project for rows in shown for _, project in rows} == {"birds"}  # type: ignore[attr-defined]
+        assert keep.project_named("example.org/you/old") == keep.project_named(place) == "birds"
+        assert "Pelicans are white" in keep.pack(project=place)["text"]
+        keep.reindex(from_zero=True)
+        assert look(keep) == shown
+        assert keep.audit(home=str(tmp_path))["clean"]
+
+
+def test_a_name_that_is_given_back_holds_again(tmp_path: Path, root: str) -> None:
+    place = folder(tmp_path, "old")
+    with Keep.open(root) as keep:
+        keep.session("one", cwd=place).record("a pelican")
+        keep.project_rename("example.org/you/old", "birds")
+        keep.project_rename("birds", "example.org/you/old")
+        keep.session("two", cwd=place).record("more")
+        assert {one.project for one in keep.sessions()} == {"example.org/you/old"}
+        assert keep.project_named("birds") == "example.org/you/old"
+
+
+def test_merging_makes_two_projects_one_and_the_page_holds_the_notes_of_both(tmp_path: Path, root: str) -> None:
+    first, second = folder(tmp_path, "first"), folder(tmp_path, "second")
+    page = tmp_path / "MEMORY.md"
+    with Keep.open(root) as keep:
+        for place in (first, second):
+            keep.session(f"in {place}", cwd=place).record("a pelican")
+            keep.note_add(f"The way to {Path(place).name} is short.", project=keep.project_named(place))
+        keep.page(project="example.org/you/first", write=page)
+        keep.project_merge(first, second)
+        assert {one.project for one in keep.sessions()} == {"example.org/you/second"}
+        text = keep.page(project="example.org/you/second")["text"]
+        assert "way to first" in text and "way to second" in text
+        assert "way to second" in page.read_text(), "a file that showed the one shows both"
+
+
+def test_an_index_that_followed_a_renaming_which_is_gone_reads_the_sessions_again(tmp_path: Path, root: str) -> None:
+    """Damage took the event: answers do not depend on what the index once knew."""
+    with Keep.open(root) as keep:
+        keep.session("one", cwd=folder(tmp_path, "old")).record("a pelican")
+        keep.project_rename("example.org/you/old", "birds")
+        assert [one.project for one in keep.sessions()] == ["birds"]
+    part = Path(root, "journal/keep/000001.jsonl")
+    part.write_bytes(part.read_bytes().replace(b'"project.renamed"', b'"project.removed"'))
+    with Keep.open(root) as keep:
+        assert [one.project for one in keep.sessions()] == ["example.org/you/old"]
+
+
+def test_what_can_not_be_renamed_is_refused_with_a_word(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:
+    with Keep.open(root) as keep:
+        for name in ("first", "second"):
+            keep.session(name, cwd=folder(tmp_path, name)).record("x")
+        first, second = "example.org/you/first", "example.org/you/second"
+        for bad in (second, first, "", " ", "~/x"):
+            with pytest.raises(BadUsage):
+                keep.project_rename(first, bad)
+        with pytest.raises(NotFound):
+            keep.project_merge(first, "nobody's")
+        with pytest.raises(NotFound):
+            keep.project_rename("nobody's", "x")
+    assert cli("project", "merge", first, "nobody's").code == 1
+    assert cli("project", "rename", first, second).code == 2
+    merged = cli("project", "merge", first, second, "--json")
+    assert merged.code == 0 and merged.json == {"project": second, "was": first, "sessions": 2, "notes": 0}
+    assert len(cli("sessions", "--project", first, "--json").json["sessions"]) == 2, "the old name is understood"
