@@ -131,3 +131,12 @@ def test_only_messages_within_are_near(keep: Keep) -> None:
         return [one.no for one in found]
 
     assert keep._ask(near) == []
+
+
+def test_many_threads_search_one_keep_while_vectors_are_made(keep: Keep) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    talk(keep, "a", *(f"the automobile number {n} is in the garage" for n in range(300)))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: len(keep.search("car", limit=5)), range(24)))
+    assert found[-1] == 5 and set(found) <= {0, 1, 2, 3, 4, 5}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dreamkeep.errors import BadUsage
+from dreamkeep.errors import BadUsage, Busy, NotDurable
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
@@ -132,8 +132,11 @@ class Recalling:
         from dreamkeep.recall.search import Meaning
         from dreamkeep.recall.vectors import Nearest, fill
 
-        if store.unembedded_count():
-            fill(store, embedder, _ON_THE_WAY)
+        try:
+            if store.unembedded_count():
+                fill(store, embedder, _ON_THE_WAY)
+        except (Busy, NotDurable):
+            pass  # somebody else is at it, or there is no room: what has no vector yet is found by its words
         if self._nearest_made is None:
             self._nearest_made = Nearest()
         return Meaning(embedder, self._nearest_made)

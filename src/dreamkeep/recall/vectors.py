@@ -7,9 +7,9 @@ vector   one byte for each dimension: compared exactly, for the few that are nea
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dreamkeep.index.searching import Searchable
+from dreamkeep.index.searching import SESSION_BITS, Searchable
 from dreamkeep.index.store import Store
 from dreamkeep.recall.embed import Array, Embedder
 
@@ -25,7 +25,8 @@ def fill(store: Store, embedder: Embedder, most: int, progress: Callable[[int, i
     done, total = 0, min(most, store.unembedded_count())
     while done < total:
         with store.writing():
-            waiting = store.unembedded(min(_BATCH, total - done))
+            # Rows that come in order fill their pages; the other way round half of each stays empty.
+            waiting = sorted(store.unembedded(min(_BATCH, total - done)))
             if not waiting:
                 break
             made = embedder.embed([text for _, text in waiting])
@@ -53,12 +54,11 @@ class Near(NamedTuple):
 
 
 class Nearest:
-    """All codes, in memory, as long as they are those of the store."""
+    """All codes, in memory, as long as they are those of the store. Several threads may ask."""
 
     def __init__(self) -> None:
-        self._of: tuple[str, int] | None = None
-        self._nos: Any = None
-        self._codes: Any = None
+        #: Of which store's vectors, their numbers and codes: replaced together, so that nobody sees one without the other.
+        self._held: tuple[tuple[str, int], Array, Array] | None = None
 
     def near(
         self,
@@ -73,35 +73,36 @@ class Nearest:
         """Messages by what they mean: of those `inside`, best first, cosine at least `least`. `sessions`: only of these."""
         import numpy as np
 
-        self._load(store)
-        if not len(self._nos):
+        nos_held, codes = self._load(store)
+        if not len(nos_held):
             return []
         code = np.packbits(asked > 0).view(np.uint64)
-        far = np.bitwise_count(self._codes ^ code).sum(axis=1, dtype=np.uint16)
-        usable = self._nos > 0
+        far = np.bitwise_count(codes ^ code).sum(axis=1, dtype=np.uint16)
+        usable = nos_held > 0
         if sessions is not None:
-            usable &= np.isin(self._nos >> 32, np.fromiter(sessions, dtype=np.int64))
+            usable &= np.isin(nos_held >> SESSION_BITS, np.fromiter(sessions, dtype=np.int64))
         places = np.flatnonzero(usable)
         wanted = limit * _MORE
         if inside is None and len(places) > wanted:
             places = places[np.argpartition(far[places], wanted)[:wanted]]
-        nos = self._nos[places[np.argsort(far[places], kind="stable")]].tolist()
+        nos = nos_held[places[np.argsort(far[places], kind="stable")]].tolist()
         if inside is not None:
             nos = _first_inside(nos, inside, wanted)
         found = [Near(no, value) for no, value in cosines(store.vectors(nos), asked).items() if value >= least]
         return sorted(found, key=lambda one: (-one.cosine, one.no))[:limit]
 
-    def _load(self, store: Searchable) -> None:
+    def _load(self, store: Searchable) -> tuple[Array, Array]:
         import numpy as np
 
-        of = store.embedder()
-        if self._of == of:
-            return
+        of, held = store.embedder(), self._held
+        if held is not None and held[0] == of:
+            return held[1:]
         rows = store.codes()
-        self._nos = np.fromiter((no for no, _ in rows), dtype=np.int64, count=len(rows))
+        nos = np.fromiter((no for no, _ in rows), dtype=np.int64, count=len(rows))
         packed = np.frombuffer(b"".join(code for _, code in rows), dtype=np.uint8)
-        self._codes = packed.reshape(len(rows), -1).view(np.uint64) if rows else packed
-        self._of = of
+        codes = packed.reshape(len(rows), -1).view(np.uint64) if rows else packed
+        self._held = (of, nos, codes)
+        return nos, codes
 
 
 def _first_inside(nos: Sequence[int], inside: Callable[[Sequence[int]], Collection[int]], wanted: int) -> list[int]:
