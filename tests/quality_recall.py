@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from dreamkeep import Keep
+from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.words import STOP
 from dreamkeep.recall.embed import installed
@@ -214,6 +215,31 @@ def mean(results: Sequence[Result]) -> tuple[float, float]:
     return 100 * fmean(one.turns for one in results), 100 * fmean(one.sessions for one in results)
 
 
+STALE = 60
+
+
+def current_first() -> int:
+    """Of so many decisions that were superseded, asked for in their own words: how often the one that holds comes first."""
+    parts = ["the cache", "the queue", "the export", "the report", "the login", "the backup"]
+    kinds = ["runs every", "expires after", "is limited to", "retries", "waits", "keeps"]
+    ways = [f"{part} {kind} {n + 2}" for n, part in enumerate(parts) for kind in kinds]
+    with TemporaryDirectory() as folder, Keep.open(Path(folder) / "k", environment={}) as keep:
+        right = 0
+        for n in range(STALE):
+            old, new = f"{ways[n % 36]} minutes in case {n}", f"{ways[n % 36].rsplit(' ', 1)[0]} {n + 40} seconds there, case {n}"
+            for id, text, month in (("old", old, 1), ("new", new, 3)):
+                quote = {"session": f"python:{id}", "seq": "3", "turn": None, "quote": text}
+                said = {"type": "decision", "project": "p", "evidence": [quote], "said_at": f"2026-0{month}-01T00:00:00Z"}
+                keep._journals().say("", Kind.INSIGHT_ADDED, {"id": f"i-{id}{n}", "text": text, **said})
+                note = {"id": f"n-{id}{n}", "kind": "decision", "text": text, "project": "p", "insights": [f"i-{id}{n}"]}
+                keep._journals().say("", Kind.NOTE_ADDED, {**note, "reason": "said"})
+            keep._journals().say("", Kind.NOTE_SUPERSEDED, {"id": f"n-old{n}", "by": f"n-new{n}", "reason": "changed"})
+        for n in range(STALE):
+            hits = [hit.id for hit in keep.search(f"{ways[n % 36]} minutes in case {n}", kinds=["note"], limit=20)]
+            right += f"n-new{n}" in hits and (f"n-old{n}" not in hits or hits.index(f"n-new{n}") < hits.index(f"n-old{n}"))
+    return right
+
+
 def table(found: dict[str, list[Result]], chosen_on: frozenset[str], details: bool) -> Iterator[str]:
     yield f"evidence retrieval: turn recall@{TURNS} / session recall@{SESSIONS}, in per cent"
     yield f"  {'':28} {'chosen on':>13} {'held out':>13} {'all':>13}"
@@ -230,6 +256,8 @@ def table(found: dict[str, list[Result]], chosen_on: frozenset[str], details: bo
 
 
 def main(words: Sequence[str]) -> int:
+    right = current_first()
+    print(f"what was superseded, asked for in its own words: what holds now comes before it in {right} of {STALE}")
     path = Path(words[words.index("--data") + 1]) if "--data" in words else DATA
     if not path.exists():
         print(f"evidence retrieval: not measured, there is no {path.name} (--data FILE)")
