@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all test-agents lint bench quality format clean
+.PHONY: run test test-all test-agents lint bench quality weights format clean
 
 run: $(VENV)/ready
 	@$(BIN)/dreamkeep tour
@@ -35,6 +35,12 @@ format: $(VENV)/dev
 quality: $(VENV)/dev
 	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS); said=$$?; \
 	PYTHONPATH=. $(BIN)/python -m tests.quality_recall $(RECALL) || said=1; exit $$said
+
+# Learns the weights of `rules` again, when tests/data/talks changed; ARGS=--check says how good they are on talk they were not learnt from.
+weights: $(VENV)/dev
+	@sh tools/venv.sh "$(PYTHON)" .learn-venv
+	@.learn-venv/bin/python -m pip install --quiet --disable-pip-version-check -e . scikit-learn
+	@PYTHONPATH=. .learn-venv/bin/python -W ignore tools/learn.py $(ARGS)
 
 bench: $(VENV)/ready
 	@bench/run.sh

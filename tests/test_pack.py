@@ -519,7 +519,7 @@ def test_a_folder_that_became_another_project_is_not_told_of_the_old_one(keep: K
 def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Agent) -> None:
     """Issue 6: constraints, decisions and open ends of this very session, which no dream has read."""
     agent.starts()
-    agent.says("We never use floats for prices. My password is hunter2pass!")
+    agent.says("Money is integer cents everywhere, we never use floats for prices. My password is hunter2pass!")
     agent.says("Let's use PostgreSQL for storage, not MySQL.")
     agent.says("Rename the price column.")
     keep.drain()
@@ -529,7 +529,7 @@ def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Ag
     keep.drain()
     said = agent.starts("compact")
     head = said.partition("### Said in this session before its context was compacted\n")[2].partition("###")[0]
-    assert "We never use floats for prices." in head and "PostgreSQL" in head and "hunter2pass" not in said
+    assert "we never use floats for prices." in head and "PostgreSQL" in head and "hunter2pass" not in said
     assert "Rename the price column." in said and Size.of(said).tokens <= 2000
     assert keep.notes() == [] and not any("insight" in line for line in _kinds(before, keep.root)), "nothing was concluded"
     assert "### Said in this session" not in agent.starts("startup"), "only for who was compacted"

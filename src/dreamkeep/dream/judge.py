@@ -43,7 +43,7 @@ def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judge
     """The sentence with what it is, or those of its clauses that are something. `first`: see lexicon.Rule.later."""
     parts = list(clauses(sentence))
     sentence = _without_task(sentence, parts)
-    found, one = _judge(sentence.text, first=first)
+    found, one = judge(sentence.text, first=first)
     if one is None or one.rule in _PLAIN:
         one = _headed(sentence.text) or one
     if one is None and sentence.item:
@@ -59,7 +59,7 @@ def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judge
 
 def _clause(clause: Sentence) -> Iterator[tuple[Sentence, Judged]]:
     if len(clause.text.split()) >= 3:
-        _, one = _judge(clause.text, first=True)
+        _, one = judge(clause.text, first=True)
         if one is not None:
             yield clause, one._replace(sure=one.sure - 0.05)
 
@@ -68,7 +68,7 @@ def standing(sentence: Sentence) -> tuple[Sentence, Judged] | None:
     """The clause that stands by itself, where the sentence's beginning does not: "leave it, but the fixture needs …"."""
     for clause in list(clauses(sentence))[1:]:
         if len(clause.text.split()) >= 4 and not hangs(clause.text) and not _NO_BEGINNING.match(clause.text):
-            _, one = _judge(clause.text, first=True)
+            _, one = judge(clause.text, first=True)
             if one is not None and one.type in _STRONG:
                 return clause, one
     return None
@@ -78,7 +78,7 @@ def _without_task(sentence: Sentence, parts: Sequence[Sentence]) -> Sentence:
     """Without the clauses before it that only say what to do now: "commit this, and never sign commits"."""
     start = 0
     while start < len(parts) - 1 and hits(plain(without_lead(parts[start].text)), "task"):
-        if _judge(parts[start].text, first=True)[1]:
+        if judge(parts[start].text, first=True)[1]:
             break
         start += 1
     if not start or (len(parts[start].text.split()) < 3 and start == len(parts) - 1):
@@ -86,11 +86,11 @@ def _without_task(sentence: Sentence, parts: Sequence[Sentence]) -> Sentence:
     skip = parts[start].start - sentence.start
     quote = sentence.quote[skip:]
     rest = sentence._replace(text=" ".join(quote.split()), quote=quote, start=sentence.start + skip)
-    return rest if _judge(rest.text, first=True)[1] else sentence
+    return rest if judge(rest.text, first=True)[1] else sentence
 
 
 @lru_cache(_KEPT)
-def _judge(text: str, *, first: bool) -> tuple[frozenset[str], Judged | None]:
+def judge(text: str, *, first: bool) -> tuple[frozenset[str], Judged | None]:
     whole, core = plain(text), plain(without_lead(text))
     if len(core) < 6:
         return frozenset(), None

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from dreamkeep.dream import lexicon, rules_work, work
+from dreamkeep.dream.choose import Message
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
 from dreamkeep.dream.rules_said import Found, asked, is_answer, said
-from dreamkeep.dream.sentences import plain, sentences
+from dreamkeep.dream.sentences import Sentence, plain, sentences
+from dreamkeep.dream.weigh import Around, Weighed, Within, of_model, weighed
 from dreamkeep.dream.worded import TEXT, shortened, worded
-from dreamkeep.dream.work import Prompt, Refused, Reply, Step
+from dreamkeep.dream.work import Edited, Prompt, Ran, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
 
 #: Of one session; the surest.
@@ -27,6 +30,10 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _END = re.compile(r"[,.;:!]\s|\s[—–-]+\s")
+#: Of a model's words so much is looked at, so many sentences, and so few are kept.
+_LOOK, _MANY, _FEW = 6000, 40, 2
+#: From which weight on.
+MODEL = 0.0
 #: A reason that is longer is none to keep.
 _REASON = 120
 Redact = Callable[[str], str]
@@ -50,7 +57,6 @@ class Rules:
         steps = work.steps(given)
         found = chain(
             _words(steps),
-            _offers(steps),
             rules_work.answers(steps),
             rules_work.plans(steps),
             rules_work.fixes(steps),
@@ -73,23 +79,68 @@ def is_subagent(given: Given) -> bool:
 
 def _words(steps: Sequence[Step]) -> Iterator[Proposal]:
     """What was said stays until the user speaks again: he may take it back."""
-    refused: Refused | None = None
     held: list[Proposal] = []
+    for step in heard(steps):
+        if isinstance(step, Refused):
+            held += _why(step)
+            continue
+        yield from _kept(held, step.prompt.said.text)
+        held = list(_of_prompt(step, steps))
+    yield from held
+
+
+class Heard(NamedTuple):
+    """A user's message where it stands, with what the rules make of it. `n`: which step it is. `taken`: what the model had
+    offered, and he took."""
+
+    prompt: Prompt
+    n: int
+    found: list[Found]
+    around: Around
+    refused: Refused | None
+    taken: list[Proposal]
+
+
+def heard(steps: Sequence[Step]) -> Iterator[Heard | Refused]:
+    """Message by message; refusals stand between. What is known is heard, and nothing is found in it."""
+    refused: Refused | None = None
     reply, first = "", True
+    taken = list(_offers(steps))
     for n, step in enumerate(steps):
         if isinstance(step, Reply):
             reply = step.said.text
         elif isinstance(step, Refused) and not step.known:
-            held += _why(step)
+            yield step
             refused = step if not step.words else None
         elif isinstance(step, Prompt):
-            yield from _kept(held, step.said.text)
-            held = []
-            if not step.known:
-                found = said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first)
-                held = [_proposed(_tested(_to_what(one, refused), steps, n), step.said) for one in found]
+            around = _around(steps, n, reply, first=first)
+            found = said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first)
+            offers = [one for one in taken if one.seq == step.said.seq]
+            yield Heard(step, n, [] if step.known else found, around, refused, offers)
             refused, reply, first = None, "", False
-    yield from held
+
+
+def _around(steps: Sequence[Step], n: int, reply: str, *, first: bool) -> Around:
+    answer = ""
+    for step in steps[n + 1 :]:
+        if isinstance(step, Prompt):
+            break
+        if isinstance(step, Reply):
+            answer = step.said.text[:200]
+            break
+    return Around(first, reply, asked(reply), _then(steps[n + 1 :])[0], answer)
+
+
+def _of_prompt(one: Heard, steps: Sequence[Step]) -> Iterator[Proposal]:
+    place = one.prompt.said
+    if one.prompt.known:
+        return
+    message = Message(place.text, place.at, one.found, one.around, [(each.type, each.quote) for each in one.taken])
+    # What is said to a refusal was looked at as such.
+    found = one.found if one.refused is not None else message.chosen()
+    for each in found:
+        yield _proposed(_tested(_to_what(each, one.refused), steps, one.n), place)
+    yield from (each for each in one.taken if message.holds(each.quote))
 
 
 def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
@@ -276,21 +327,69 @@ def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kin
 
 
 def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
-    """What the model says was the reason, where the user wanted to know; not if he says at once that it is wrong."""
-    found: tuple[Said, str] | None = None
-    wanted = guessed = False
-    for step in [*steps, None]:
-        if isinstance(step, Reply):
-            # What the user guessed himself is proposed in his words, see `_tested`.
-            found = found or (None if step.known or guessed else _cause(step.said, wanted=wanted))
-        elif step is None or isinstance(step, Prompt):
-            if found is not None and not (step is not None and _talk("answer", "no").match(step.said.text)):
-                place, quote = found
-                text = worded(quote, place.at)
-                yield Proposal("finding", text, place.seq, quote, author="agent", confidence=0.5, about=_about(quote))
-            found = None
-            wanted = step is not None and _talk("answer", "wanted").search(step.said.text[:2000]) is not None
-            guessed = step is not None and any(one.type == "hypothesis" for one in said(step.said.text))
+    """What the model found out; not if the user says at once that it is wrong."""
+    for one in spoken(steps):
+        if _talk("answer", "no").match(one.after):
+            continue
+        place = one.reply.said
+        for sentence, kind in one.kept():
+            text = worded(sentence.text, place.at)
+            sure = 0.5 if kind.keep < 2 else 0.6
+            about = _about(sentence.quote)
+            yield Proposal(kind.type, text, place.seq, sentence.quote, author="agent", confidence=sure, about=about)
+
+
+class Spoken(NamedTuple):
+    """Words of the model where they stand. `before`, `after`: the user's; `did`, `then`: what the model did between, a letter
+    each (see weigh.Around); `cause`: the sentence that a rule takes for a reason."""
+
+    reply: Reply
+    before: str
+    after: str
+    did: str
+    then: str
+    cause: str
+
+    def marks(self) -> Iterator[tuple[Sentence, frozenset[str]]]:
+        """For each sentence; what the weights are learnt from, too."""
+        own = sentences(self.reply.said.text[:_LOOK])[:_MANY]
+        for n, one in enumerate(own):
+            cause = bool(self.cause) and one.quote == self.cause
+            yield one, of_model(own, n, Within(self.before, self.after, self.did, self.then), found=cause)
+
+    def kept(self) -> list[tuple[Sentence, Weighed]]:
+        each = [(one, weighed("model", marks)) for one, marks in self.marks()]
+        heavy = [(one, kind) for one, kind in each if kind.keep >= MODEL and len(one.text) <= TEXT]
+        return sorted(heavy, key=lambda pair: (-pair[1].keep, pair[0].start))[:_FEW]
+
+
+def spoken(steps: Sequence[Step]) -> Iterator[Spoken]:
+    """What the user guessed himself is proposed in his words, see `_tested`: then no cause of the model's."""
+    before, guessed, did = "", False, ""
+    for n, step in enumerate(steps):
+        if isinstance(step, Prompt):
+            before, did = step.said.text, ""
+            guessed = any(one.type == "hypothesis" for one in said(before))
+        elif isinstance(step, Reply) and not step.known:
+            wanted = _talk("answer", "wanted").search(before[:2000]) is not None
+            found = None if guessed else _cause(step.said, wanted=wanted)
+            then, after = _then(steps[n + 1 :])
+            yield Spoken(step, before, after, did, then, found[1] if found else "")
+        did = (did + _letter(step))[-8:]
+
+
+def _then(steps: Sequence[Step]) -> tuple[str, str]:
+    """What is done until the user speaks again, and what he says."""
+    done = ""
+    for step in steps:
+        if isinstance(step, Prompt):
+            return done, step.said.text
+        done = (done + _letter(step))[:8]
+    return done, ""
+
+
+def _letter(step: Step) -> str:
+    return "A" if isinstance(step, Reply) else "R" if isinstance(step, Ran) else "E" if isinstance(step, Edited) else ""
 
 
 def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
@@ -307,7 +406,7 @@ def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
 
 def _once(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
     """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
-    known = {(kind, normal(text)) for task in tasks for kind, text in task.insights}
+    known = {(kind, normal(text)) for task in tasks[:1] for kind, text in task.insights}
     kept: list[Proposal] = []
     for one in found:
         if (one.type, normal(one.text)) in known or not one.text.strip():

@@ -138,7 +138,7 @@ class _Told:
             self._put(0, alone._replace(sure=alone.sure - 0.1))
 
     def _made(self, part: Sentence, kind: Judged) -> Found:
-        return _made(part, self._at, kind)
+        return made(part, self._at, kind)
 
     def _both(self, before: Sentence, one: Sentence, kind: Judged) -> Found:
         quote = self._message[before.start : one.start + len(one.quote)]
@@ -162,7 +162,7 @@ class _Told:
             self.found[before] = self.found[before]._replace(type=kind.type, sure=kind.sure, rule=kind.rule)
 
 
-def _made(part: Sentence, at: str | None, kind: Judged) -> Found:
+def made(part: Sentence, at: str | None, kind: Judged) -> Found:
     return Found(kind.type, worded(part.text, at), part.quote[:QUOTE], part.start, kind.sure, kind.rule)
 
 
@@ -209,7 +209,7 @@ def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> I
         core = plain(without_lead(sentence.text))
         told = len(_WORD.findall(core)) >= 5 and not hits(core) - {"task"}
         if told and not re.match(r"(?:i|of course|you|it|that|this|haha|lol)\b", core):
-            yield _made(sentence, at, Judged("constraint", 0.55, "reason"))
+            yield made(sentence, at, Judged("constraint", 0.55, "reason"))
 
 
 def asked(reply: str) -> str:

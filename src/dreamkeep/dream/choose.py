@@ -1,0 +1,110 @@
+"""Which of what the rules found in a message is kept, and what they missed, by weight (weigh.py). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from math import inf
+
+from dreamkeep.dream import lexicon
+from dreamkeep.dream.judge import Judged, hangs
+from dreamkeep.dream.rules_said import QUOTE, Found, made
+from dreamkeep.dream.sentences import Sentence, sentences
+from dreamkeep.dream.weigh import Around, Weighed, of_user, weighed
+from dreamkeep.dream.worded import TEXT, shortened, worded
+
+#: From which weight on something is kept; what the user took of an offer; a lone sentence, see `_least`.
+KEEP, TAKEN, LONE = 0.6, 0.0, -0.75
+#: How much more must speak for another type than for the one that a rule tells.
+DOUBT = 1.5
+#: So few words are an answer, and say nothing without the question.
+_SHORT = 6
+MOST = 10
+
+
+class Message:
+    """A user's message with what the rules found in it. `taken`: (type, quote) of what the model offered and the user took."""
+
+    def __init__(
+        self, text: str, when: str | None, found: Sequence[Found], around: Around, taken: Sequence[tuple[str, str]]
+    ) -> None:
+        self._text = text
+        self._at = when
+        self._found = found
+        self._around = around
+        said = [(one.start, one.start + len(one.quote), (one.type, one.rule, one.sure)) for one in found]
+        offers = [(at, at + len(quote), (kind, "offer", 0.75)) for kind, quote in taken if (at := text.find(quote)) >= 0]
+        self._known = (*said, *offers)
+        self.own = sentences(text)
+
+    def marks(self) -> Iterator[frozenset[str]]:
+        """For each sentence; what the weights are learnt from, too."""
+        for n, one in enumerate(self.own):
+            known = [what for start, end, what in self._known if _meets(one, start, end)]
+            yield of_user(self.own, n, self._around, known)
+
+    @cached_property
+    def _each(self) -> list[Weighed]:
+        return [weighed("user", one) for one in self.marks()]
+
+    def chosen(self) -> list[Found]:
+        """What was found and weighs enough, and what weighs enough by itself."""
+        kept = [found for one in self._found if (found := self._typed(one)) is not None]
+        more = [
+            self._alone(n, kind)
+            for n, kind in enumerate(self._each)
+            if kind.keep >= KEEP and not any(_meets(self.own[n], start, end) for start, end, _ in self._known)
+        ]
+        return sorted((*kept, *more), key=lambda one: one.start)[:MOST]
+
+    def _typed(self, one: Found) -> Found | None:
+        """As what its heaviest sentence is, if that weighs enough. What no sentence holds was found by other means."""
+        kind = self._heaviest(one.start, one.start + len(one.quote))
+        if kind is None:
+            return one
+        if kind.keep < self._least(one):
+            return None
+        doubt = kind.types.get(kind.type, 0.0) - kind.types.get(one.type, 0.0)
+        return one._replace(type=kind.type) if doubt >= DOUBT else one
+
+    def _least(self, one: Found) -> float:
+        """Where a message is one sentence, and a trusted rule finds something in it, there is little else to weigh; if it is all
+        that was said, the rule alone decides."""
+        if len(self.own) != 1 or one.rule not in _trusted():
+            return KEEP
+        return LONE if self._around.after or not self._around.first else -inf
+
+    def holds(self, quote: str) -> bool:
+        """Whether what rests on this quote is kept."""
+        start = self._text.find(quote)
+        kind = self._heaviest(start, start + len(quote))
+        return kind is None or kind.keep >= TAKEN
+
+    def _heaviest(self, start: int, end: int) -> Weighed | None:
+        met = [kind for one, kind in zip(self.own, self._each, strict=True) if _meets(one, start, end)]
+        return max(met, key=lambda kind: kind.keep, default=None)
+
+    def _alone(self, n: int, kind: Weighed) -> Found:
+        one = self.own[n]
+        sure = min(0.9, 0.5 + kind.keep / 10)
+        if self._around.asked and len(one.text.split()) <= _SHORT:
+            text = shortened(f"{self._around.asked} {worded(one.text, self._at)}")
+            return Found(kind.type, text, one.quote, one.start, sure, "weight")
+        if n and hangs(one.text) and (both := self._both(self.own[n - 1], one)):
+            return Found(kind.type, *both, sure, "weight")
+        return made(one, self._at, Judged(kind.type, sure, "weight"))
+
+    def _both(self, before: Sentence, one: Sentence) -> tuple[str, str, int] | None:
+        quote = self._text[before.start : one.start + len(one.quote)]
+        text = f"{worded(before.text, self._at).rstrip('.')}. {worded(one.text, self._at)}"
+        return (text, quote, before.start) if len(quote) <= QUOTE and len(text) <= TEXT else None
+
+
+def _meets(one: Sentence, start: int, end: int) -> bool:
+    return start < one.start + len(one.quote) and one.start < end
+
+
+@cache
+def _trusted() -> frozenset[str]:
+    """Rules that are seldom wrong where a message is one sentence."""
+    return frozenset(lexicon.table("talk")["text"]["trusted"])
