@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
-    {"surfaces", "__main__"},
+    {"surfaces", "__main__", "integrations"},
     {"app", "app_dream", "app_pack", "app_project", "app_recall", "app_tour", "views"},
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
@@ -38,6 +38,7 @@ THIRD_PARTY = {
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
+    "agents": {"integrations/openai_agents.py"},
     **{name: {"recall/embed.py"} for name in ("safetensors", "tokenizers")},
 }
 #: What only the door to the disk may use.
@@ -106,6 +107,14 @@ def test_surfaces_see_only_app_event_and_errors(file: Path) -> None:
     for module, _ in imports(file):
         if module.startswith("dreamkeep") and part_of(module) not in ("", "__version__"):
             assert part_of(module) in {"app", "app_tour", "event", "errors", "surfaces"}, module
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "integrations" in f.parts], ids=lambda f: f.name)
+def test_integrations_see_app_and_what_it_hands_out(file: Path) -> None:
+    """`capture.items` is what `Keep.items` gives; `held` says what a forked child must not inherit."""
+    for module, _ in imports(file):
+        if module.startswith("dreamkeep"):
+            assert module in {"dreamkeep.app", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))

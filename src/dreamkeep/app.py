@@ -21,6 +21,7 @@ from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
+    from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Built, Progress
@@ -100,17 +101,35 @@ class Keep(Recalling, Remembering, Packing, Naming):
         self, native_id: str, *, agent: str = "python", cwd: str | os.PathLike[str] | None = None, title: str = ""
     ) -> Session:
         """Opens or resumes a session; what it records is durable when the call returns."""
-        from dreamkeep.capture.project import project_of
         from dreamkeep.journal.places import session_id
 
         handle = self._handle(session_id(agent, native_id))
+        handle.open(self._about(cwd, title))
+        return handle
+
+    def items(
+        self, native_id: str, *, agent: str = "python", cwd: str | os.PathLike[str] | None = None, title: str = ""
+    ) -> Items:
+        """A session as a framework sees it (`dreamkeep.integrations`): items, exactly as they were handed over."""
+        from dreamkeep.capture.items import Items
+        from dreamkeep.journal.places import session_id
+
+        handle = self._handle(session_id(agent, native_id))
+        return Items(self._host, self.root, self._journals(), self._ids, self._owners(), handle, self._about(cwd, title))
+
+    def new_id(self) -> str:
+        """A name that nothing else has, later than those before it."""
+        return self._ids.new()
+
+    def _about(self, cwd: str | os.PathLike[str] | None, title: str) -> dict[str, str]:
+        from dreamkeep.capture.project import project_of
+
         try:
             folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
             about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
         except (OSError, ValueError, TypeError) as problem:
             raise BadUsage(f"the folder can't be looked at ({problem})", where="cwd", next="Pass one that is there.") from problem
-        handle.open({**about, "title": title} if title else about)
-        return handle
+        return {**about, "title": title} if title else about
 
     def _handle(self, session: str) -> Session:
         from dreamkeep.capture.python import Session

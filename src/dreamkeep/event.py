@@ -51,6 +51,11 @@ class Kind:
     TURN_SETTLED = "turn.settled"
     TURN_RECORDED = "turn.recorded"
     MESSAGE_ADDED = "message.added"
+    # What a framework hands over, exactly (session/formats/openai_agents.py).
+    ITEMS_ADDED = "items.added"
+    ITEMS_POPPED = "items.popped"
+    ITEMS_CLEARED = "items.cleared"
+    RUN_OVER = "run.over"
     #: Said by a repair: nothing will end that compaction any more.
     COMPACTION_CLOSED = "compaction.closed"
     # What was captured raw (session/raw.py).
@@ -93,6 +98,8 @@ class Kind:
 
 #: Kinds that hold an agent's own bytes (session/records.py).
 RAW = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS, Kind.HOOK_FIRED, Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
+#: Kinds that hold a framework's own items, and what became of them.
+HANDED = frozenset((Kind.ITEMS_ADDED, Kind.ITEMS_POPPED, Kind.ITEMS_CLEARED, Kind.RUN_OVER))
 
 
 class Event(NamedTuple):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dreamkeep.event import RAW, Event, Kind
+from dreamkeep.event import HANDED, RAW, Event, Kind
 from dreamkeep.index.store import Batch, Place, Store
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session import summary as life
@@ -16,7 +16,7 @@ from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
-_FOLDED = RAW | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED, Kind.COMPACTION_CLOSED}
+_FOLDED = RAW | HANDED | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED, Kind.COMPACTION_CLOSED}
 
 
 class Rows:

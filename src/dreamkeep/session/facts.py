@@ -44,7 +44,7 @@ class Record(NamedTuple):
     rewritten whole, as `text`), "text" (a stretch of a file that is no records, as `text`; `name` is the file's, and behind a
     slash which stretch, if not the first), "hook" (a hook's payload, `name` is the event as the agent calls it), "acp" (a frame
     of the tap; `name` is "client" for client → agent, "agent" for agent → client), "stderr" (a line of the agent's stderr, as
-    `text`).
+    `text`), "items" (what a framework handed over: `name` is the event's kind, `source` its id).
     `source` says which of a session's files ("main", "subagent", "turns", "backup"…). `at` is when it was captured, RFC 3339.
     """
 

@@ -150,6 +150,7 @@ class Fold:
         self._n = 0
         self._record_n = 0
         self._copied = False
+        self._hander = ""  # the lock of whoever handed over what is read now
         self._at = ""
 
     def state(self) -> State:
@@ -169,6 +170,7 @@ class Fold:
         self._seq, self._n, self._record_n, self._at = seq, 0, 0, event.at
         # A fork's copy of its parent's records: capture saw how far it goes.
         self._copied = bool(event.body.get("copied"))
+        self._hander = str(event.body.get("owner") or "") if event.kind == Kind.ITEMS_ADDED else ""
         if event.kind == Kind.SOURCE_CHANGED:
             if event.body.get("what") == "moved":
                 self._moved(event.body)
@@ -484,7 +486,7 @@ class Fold:
         if turn is not None and said is not None and said.turn == name and bit == FILE and (turn.seq, turn.n) < self._told():
             turn = turn._replace(seq=self._seq, n=self._n + 1)  # as its prompt, which comes next
         owners = self._state.get("owners")
-        owner = owners[-1][1] if owners and bit == ACP else ""
+        owner = owners[-1][1] if owners and bit == ACP else self._hander
         fresh = turn is None
         if fresh:
             self._state.get("anchors", {}).pop(str(bit), None)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import HANDED, Event, Kind
 from dreamkeep.session.facts import BESIDE, Odd, Record
 from dreamkeep.session.formats.common import items, table, text, when
 from dreamkeep.session.raw import contents
@@ -39,6 +39,8 @@ def records(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
         conn = text(event.body.get("conn"))
         name = "opened" if event.kind == Kind.TAP_OPENED else "closed"
         yield f"acp:{conn}", Record("acp", event.body, "", name, conn, event.at)
+    elif event.kind in HANDED:
+        yield "items", Record("items", event.body, "", event.kind, event.id, event.at)
 
 
 def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:

@@ -43,6 +43,8 @@ def reader_for(agent: str, channel: str, state: dict[str, Any]) -> Reader:
         name = "acp"
     elif channel == "hook":
         name = "hooks"
+    elif channel == "items":
+        name = "openai_agents"
     else:
         name = READERS.get(agent, "plain")
     made: Reader = import_module(f"dreamkeep.session.formats.{name}").Reader(state)

@@ -1,0 +1,217 @@
+"""A session for the OpenAI Agents SDK: `Runner.run(agent, "…", session=DreamkeepSession("chat-42"))`.
+
+It is what the SDK's protocol `Session` asks for, by form: the SDK itself is needed by whoever runs agents, not to import this.
+Each call's work is done in the session's one thread, in the order of the calls, so that the event loop never waits for a disk.
+When `add_items` returns, the items are on disk. A task that is cancelled meanwhile still waits for that: else nobody would know.
+
+The SDK does not say when a run ends. We know a run by its task: when that is over, or asks for a new run, an answer that was not
+given will not come, and that is journaled (`run.over`). Where a process dies, its lock is free: everybody sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from dreamkeep.app import Keep
+from dreamkeep.capture.items import Items, kind_of, plain
+from dreamkeep.errors import BadUsage
+from dreamkeep.held import notice_forks
+
+T = TypeVar("T")
+_Task = asyncio.Task[Any]
+
+
+@dataclass
+class _Run:
+    """`last`: what its last item was (prompt, answer, result, other). `asked`: since then somebody asked for the history."""
+
+    id: str
+    last: str = ""
+    asked: bool = False
+    told: bool = False
+
+
+class DreamkeepSession:
+    """Keeps every item of a session durably. One object may serve several runs at once; so may several processes."""
+
+    #: The SDK's `SessionSettings`, or None.
+    session_settings: Any = None
+
+    def __init__(
+        self,
+        session_id: str,
+        keep: Keep | str | os.PathLike[str] | None = None,
+        *,
+        agent: str = "python",
+        cwd: str | os.PathLike[str] | None = None,
+        title: str = "",
+        session_settings: Any = None,
+    ) -> None:
+        """`keep`: one that is open and stays yours to close, or where it is (as for `Keep.open`)."""
+        self.session_id = session_id
+        self.session_settings = _settings(session_settings)
+        self._keep = keep if isinstance(keep, Keep) else Keep.open(keep)
+        self._own_keep = not isinstance(keep, Keep)
+        self._open = partial(self._keep.items, session_id, agent=agent, cwd=cwd, title=title)
+        self._closed = False
+        self._made: Items | None = None
+        self.after_fork()
+        notice_forks(self)
+
+    def after_fork(self) -> None:
+        """Threads and runs are the parent's; a child begins its own."""
+        self._lane: ThreadPoolExecutor | None = None
+        self._runs: WeakKeyDictionary[_Task, _Run] = WeakKeyDictionary()
+
+    # -- the SDK's protocol
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """The latest `limit` items (None: as the settings say, else all), oldest first."""
+        run = self._runs.get(_task())
+        if run:
+            run.asked = True
+        if limit is None:
+            limit = getattr(self.session_settings, "limit", None)
+        return await self._settle(self._submit(lambda items: items.now(limit)))
+
+    async def add_items(self, items: Sequence[Any]) -> None:
+        given: list[Any] = plain(items)  # now: whoever gave them may change them while they are written
+        if given:
+            run, over = self._run_of(given)
+            await self._settle(self._submit(lambda kept: kept.add(given, run=run.id, over=over)))
+
+    async def pop_item(self) -> Any | None:
+        """The newest item, which is taken back: marked as such, and not given again."""
+        return await self._settle(self._submit(lambda items: items.pop()))
+
+    async def clear_session(self) -> None:
+        """The talk begins anew. What was said stays kept; `dreamkeep delete` is what takes it away."""
+        await self._settle(self._submit(lambda items: items.clear()))
+
+    async def _atomic_replace_items(self, items: Sequence[Any]) -> bool:
+        """What the SDK's compaction asks a session for that can do it in one step: no crash leaves it cleared."""
+        given: list[Any] = plain(items)
+        await self._settle(self._submit(lambda kept: kept.add(given, run="", instead=True)))
+        return True
+
+    # -- its end
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Waits until all is written. A run that still goes on is interrupted."""
+        if self._closed:
+            return
+        over = [one for run in list(self._runs.values()) if (one := _over(run, "the session was closed"))]
+        told = self._submit(lambda items: items.over(over)) if over else None
+        self._closed = True
+        try:
+            if self._lane:
+                self._lane.shutdown(wait=True)
+            if told:
+                told.result()
+        finally:
+            if self._own_keep:
+                self._keep.close()
+
+    async def __aenter__(self) -> DreamkeepSession:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # -- runs
+
+    def _run_of(self, given: Sequence[Any]) -> tuple[_Run, list[Mapping[str, str]]]:
+        """Whose items these are, and which run they show to be over."""
+        task = _task()
+        run, over = self._runs.get(task), []
+        if run is None or (run.asked and kind_of(given[0]) == "prompt"):
+            if run and (ended := _over(run, "")):
+                over.append(ended)
+            if run is None:
+                task.add_done_callback(self._ended)
+            run = self._runs[task] = _Run(self._keep.new_id())
+        run.asked, run.last = False, kind_of(given[-1])
+        return run, over
+
+    def _ended(self, task: _Task) -> None:
+        run = self._runs.pop(task, None)
+        if run is None or self._closed:
+            return
+        problem = None if task.cancelled() else task.exception()
+        why = "cancelled" if task.cancelled() else f"{type(problem).__name__}: {problem}" if problem else ""
+        if one := _over(run, why, failed=problem is not None):
+            self._submit(lambda items: items.over([one])).add_done_callback(self._warn)
+
+    def _warn(self, told: Future[None]) -> None:
+        """Nobody waits for it: who opened the keep may hear it."""
+        if problem := told.exception():
+            self._keep.warn(f"That a run has ended can't be kept: {problem}")
+
+    # -- its thread
+
+    def _submit(self, act: Callable[[Items], T]) -> Future[T]:
+        if self._closed:
+            raise BadUsage("the session is closed", where=self.session_id, next="Make a new DreamkeepSession.")
+        if self._lane is None:
+            self._lane = ThreadPoolExecutor(1, "dreamkeep")
+        return self._lane.submit(lambda: act(self._items()))
+
+    def _items(self) -> Items:
+        if self._made is None:
+            self._made = self._open()
+        return self._made
+
+    async def _settle(self, work: Future[T]) -> T:
+        """What was begun is ended, also when the task is cancelled."""
+        waiting = asyncio.wrap_future(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not waiting.done():
+            try:
+                await asyncio.wait({waiting})
+            except asyncio.CancelledError as problem:
+                cancelled = cancelled or problem
+        if cancelled:
+            waiting.exception()  # seen: that the task was cancelled is what counts
+            raise cancelled
+        return waiting.result()
+
+
+def _task() -> _Task:
+    task = asyncio.current_task()
+    if task is None:
+        raise BadUsage("no task is running", where="DreamkeepSession", next="Await it in a coroutine, as the SDK does.")
+    return task
+
+
+def _over(run: _Run, why: str, *, failed: bool = False) -> Mapping[str, str] | None:
+    """How a run ended, if its last item was no answer. (Some runs end with what a tool gave.)"""
+    if run.told or run.last == "answer":
+        return None
+    run.told = True
+    state = "failed" if failed else "interrupted" if why or run.last != "result" else "completed"
+    return {"run": run.id, "state": state, **({"reason": why} if why else {})}
+
+
+def _settings(given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        from agents import SessionSettings
+    except ImportError as problem:
+        raise BadUsage(
+            "the OpenAI Agents SDK is not installed", where="session_settings", next="pip install 'dreamkeep[openai-agents]'"
+        ) from problem
+    return SessionSettings(**given)
