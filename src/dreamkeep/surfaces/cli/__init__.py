@@ -50,7 +50,7 @@ def _tell(problem: DreamkeepError, as_json: bool) -> int:
     """What, where and what next on stderr; with --json as the one document on stdout, too."""
     from dreamkeep.surfaces.cli import text
 
-    print(f"dreamkeep: {text.line(str(problem))}", file=sys.stderr)
+    text.complain(str(problem))
     if as_json:
         print(text.json_text({"error": {"what": problem.what, "where": problem.where, "next": problem.next}}))
     return problem.exit_code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +52,7 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.if_due:
         for one in made["sessions"]:
             if one["status"] == "failed":  # one that started by itself has nothing but this to say it with
-                print(f"dreamkeep: {text.line(one['id'])}: {text.line(one.get('reason', ''))}", file=sys.stderr)
+                text.complain(f"{one['id']}: {one.get('reason', '')}")
     return 4 if made["lock"] == "busy" else 1 if made["failed"] else 0
 
 

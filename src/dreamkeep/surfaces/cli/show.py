@@ -39,6 +39,11 @@ def _raw(keep: Keep, arguments: Namespace) -> int:
         lines = [{**about, "line": line.decode("utf-8", "backslashreplace")} for about, line in found]
         print(text.json_text({"raw": lines}))
         return 0
+    if sys.stdout.isatty():
+        # A terminal would obey what is in there; who wants the bytes has them in a file or a pipe.
+        for _, line in found:
+            text.out(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+        return 0
     for _, line in found:
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()

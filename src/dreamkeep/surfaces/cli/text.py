@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dreamkeep.event import printable
+from dreamkeep.surfaces.cli import look
+from dreamkeep.surfaces.cli.look import paint
 
+#: Of a table's last column, however narrow the terminal.
+_LEAST_ROOM = 20
+_STATES = {"active": "green", "suspended": "yellow", "ended": "dim"}
+_MARK_COLOURS = {"completed": "green", "failed": "red", "interrupted": "yellow"}
 _MARKS = {"completed": "✓", "failed": "✗", "cancelled": "–", "interrupted": "!", "started": "…", "submitted": "…", "open": "?"}
 
 
@@ -31,9 +39,16 @@ def _without_nan(data: Any) -> Any:
 
 
 def out(said: str) -> None:
-    """A line on stdout. What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on it."""
+    """On stdout, for people. What an agent wrote may hold lone surrogates or what the terminal's encoding lacks: never fail on
+    it; and it may hold escape sequences: this is the door that lets none of them out."""
     encoding = sys.stdout.encoding or "utf-8"
+    said = look.plain(said, colours=look.of(sys.stdout).colours)
     print(said.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def complain(said: str) -> None:
+    """One line on stderr, with our name before it."""
+    print(f"dreamkeep: {line(said)}", file=sys.stderr, flush=True)
 
 
 clean = printable
@@ -53,9 +68,19 @@ def size(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-def table(rows: list[list[str]]) -> str:
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+def table(rows: list[list[str]], colours: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The first row is the head. On a terminal the last column gets what room is left; `colours`: of cells that say this."""
+    widths = [max(look.cells(row[n]) for row in rows) for n in range(len(rows[0]))]
+    width = look.of(sys.stdout).width
+    room = max(width - sum(widths[:-1]) - 2 * len(widths) + 2, _LEAST_ROOM) if width else None
+    lines = []
+    for n, row in enumerate(rows):
+        cells = [*row[:-1], row[-1] if room is None else look.cut(row[-1], room)]
+        padded = [cell + " " * (to - look.cells(cell)) for cell, to in zip(cells, widths, strict=True)]
+        padded[-1] = cells[-1]
+        shown = (paint(cell, "bold" if n == 0 else colours.get(cell.rstrip(), "")) for cell in padded)
+        lines.append("  ".join(shown).rstrip())
+    return "\n".join(lines)
 
 
 def _clock(at: str | None) -> str:
@@ -91,13 +116,13 @@ def sessions(data: dict[str, Any]) -> str:
         return "No sessions."
     head = ["SESSION", "STATE", "TURNS", "LAST (UTC)", "TITLE"]
     rows = [[line(s["id"]), s["state"], str(s["turns"]), _clock(s["last_at"]), line(s["title"])] for s in found]
-    return table([head, *rows])
+    return table([head, *rows], _STATES)
 
 
 def session(data: dict[str, Any]) -> str:
     s = data["session"]
     lines = [
-        f"{line(s['id'])}  {s['state']}  {line(s['title'])}",
+        f"{line(s['id'])}  {paint(s['state'], _STATES.get(s['state'], ''))}  {paint(line(s['title']), 'bold')}",
         f"  project {line(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
         f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC" if s["last_at"] else "  nothing that has a time yet",
     ]
@@ -113,7 +138,9 @@ def session(data: dict[str, Any]) -> str:
             shown = m["turn"]
             t = turns[shown]
             reason = f" ({line(t['reason'])})" if t.get("reason") else ""
-            lines += ["", f"{_MARKS.get(t['state'], ' ')} turn {line(shown[:8])}…{line(shown[-4:])}  {t['state']}{reason}"]
+            mark = paint(_MARKS.get(t["state"], " "), _MARK_COLOURS.get(t["state"], ""))
+            head = f"turn {line(shown[:8])}…{line(shown[-4:])}  {t['state']}{reason}"
+            lines += ["", f"{mark} {paint(head, 'dim')}"]
         lines.append(message(m))
     return "\n".join(lines)
 
@@ -125,7 +152,8 @@ def message(m: dict[str, Any]) -> str:
     said = clean(m["text"])
     if not said and tool:
         said = line(json_text(tool["input"])) if tool.get("input") is not None else "(nothing)"
-    return f"  {line(m['role'])}{name}{mark}: " + said.replace("\n", "\n    ")
+    role = paint(f"{line(m['role'])}{name}{mark}:", "cyan" if m["role"] == "user" else "bold")
+    return f"  {role} " + said.replace("\n", "\n    ")
 
 
 def _around(data: dict[str, Any]) -> list[str]:
@@ -210,16 +238,17 @@ def reindexed(data: dict[str, Any]) -> str:
 def doctor(data: dict[str, Any]) -> str:
     lines = []
     for check in data["checks"]:
-        lines.append(f"{'ok ' if check['ok'] else 'BAD'} {check['check']}: {line(check['what'])}")
-        if check["next"] and not check["ok"]:
-            lines.append(f"      → {check['next']}")
+        verdict = paint("ok ", "green") if check["ok"] else paint("BAD", "red")
+        lines.append(f"{verdict} {check['check']}: {line(check['what'])}")
+        if check["next"]:
+            lines.append(f"      → {line(check['next'])}" if not check["ok"] else paint(f"      ({line(check['next'])})", "dim"))
     return "\n".join(lines)
 
 
 def audited(found: dict[str, Any]) -> str:
     lines = []
     for one in found["faults"]:
-        lines += [f"{one['class']}  {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
     for one in found.get("notices", ()):
         lines += [f"no fault: {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
     looked = found["checked"]
@@ -262,9 +291,11 @@ def undone(done: dict[str, Any]) -> str:
 class Progress:
     """A line on stderr that counts up; nothing for work that is over at once, and nothing moving where nobody watches."""
 
-    def __init__(self, what: str, *, always: bool = False) -> None:
+    def __init__(self, what: str, *, always: bool = False, of: str = "") -> None:
+        """`of`: what is counted; nothing said: bytes."""
         self._what = what
-        self._shows = sys.stderr.isatty()
+        self._of = of
+        self._shows = look.moves(sys.stderr)
         self._always = always
         self._begun = time.monotonic()
         self._last = 0.0
@@ -276,14 +307,17 @@ class Progress:
             self._last = now
             share = 100 * done // total if total else 100
             print(
-                f"\r{self._what} {share:3d} %  {size(done)} of {size(total)}",
+                f"\r{self._what} {share:3d} %  {self._many(done)} of {self._many(total)}",
                 end="\n" if over else "",
                 file=sys.stderr,
                 flush=True,
             )
         elif self._always and not self._shows and now - self._last > 10 and now - self._begun > 5:
             self._last = now
-            print(f"{self._what}: {size(done)} of {size(total)}", file=sys.stderr, flush=True)
+            print(f"{self._what}: {self._many(done)} of {self._many(total)}", file=sys.stderr, flush=True)
+
+    def _many(self, count: int) -> str:
+        return f"{count} {self._of}" if self._of else size(count)
 
 
 def project(done: dict[str, Any]) -> str:

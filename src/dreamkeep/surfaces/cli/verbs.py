@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> int:
     with _opened(arguments) as keep:
         if keep is None:
             return untapped(_command(arguments))
-        keep.warn = lambda line: print(f"dreamkeep: {line}", file=sys.stderr)
+        keep.warn = text.complain
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
         code = act(keep, arguments)
         if arguments.verb not in _NO_DRAINER:
@@ -130,7 +130,7 @@ def _opened(arguments: Namespace) -> AbstractContextManager[Keep | None]:
     except DreamkeepError as problem:
         if arguments.verb != "tap":
             raise
-        print(f"dreamkeep: nothing is kept of this: {problem}", file=sys.stderr)
+        text.complain(f"nothing is kept of this: {problem}")
         return nullcontext()
 
 
@@ -175,7 +175,7 @@ def _init(keep: Keep, arguments: Namespace) -> int:
 def _drain(keep: Keep, arguments: Namespace) -> int:
     data = keep.drain()
     for problem in data["problems"]:
-        print(f"dreamkeep: {text.line(problem)}", file=sys.stderr)  # a detached drainer has nothing but this
+        text.complain(problem)  # a detached drainer has nothing but this
     _print(arguments, data, text.drained)
     if data["sessions"]:
         keep.start_dream()
@@ -184,7 +184,7 @@ def _drain(keep: Keep, arguments: Namespace) -> int:
 
 def _reindex(keep: Keep, arguments: Namespace) -> int:
     built = keep.reindex(from_zero=arguments.from_zero, progress=text.Progress("indexing", always=True))
-    keep.embed(progress=text.Progress("embedding", always=True))
+    keep.embed(progress=text.Progress("embedding", always=True, of="texts"))
     data = {"journals": built.journals, "events": built.events, "removed": built.removed, "strays": list(built.strays)}
     _print(arguments, data, text.reindexed)
     return 0
