@@ -130,6 +130,15 @@ def test_status_and_doctor_say_what_is_here_and_what_is_wrong(sample: Keep, root
     assert doctor.code == 1 and not doctor.json["ok"]
     assert bad == {"folder": f"chmod 700 {root}", "switch": f"rm {root}/OFF"}
     assert cli("status", "--json").json["off"] is True
+    off = cli("doctor", "--json", environment={"DREAMKEEP_OFF": "1"}).json["checks"]
+    assert "unset DREAMKEEP_OFF" in [c["next"] for c in off if not c["ok"]]
+
+
+def test_that_search_knows_words_alone_is_a_hint_and_no_fault(sample: Keep, cli: Cli) -> None:
+    from importlib.util import find_spec
+
+    told = [(c["ok"], "embed" in c["next"]) for c in cli("doctor", "--json").json["checks"] if c["check"] == "search"]
+    assert told == ([] if find_spec("wordllama") else [(True, True)])
 
 
 def test_doctor_finds_a_broken_index_and_says_the_way_out(sample: Keep, root: str, cli: Cli) -> None:

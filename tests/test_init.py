@@ -886,6 +886,9 @@ def test_doctor_tells_what_keeps_hooks_from_working(home: Home, tmp_path: Path) 
     assert sum("another keep" in what for what, _ in checks(home, keep="/elsewhere")) == 6
     hook.unlink()
     assert sum("not there any more" in what for what, ok in checks(home) if not ok) == 6
+    home.init(python=str(tmp_path / "gone" / "python"), hook=str(hook))
+    told = [what for what, ok in checks(home) if not ok and "its MCP server starts" in what]
+    assert [what.partition(":")[0] for what in told] == ["claude", "codex", "gemini", "qwen", "opencode"]
     value = home.json(".claude/settings.json")
     del value["hooks"]["Stop"]
     home.write(".claude/settings.json", json.dumps({**value, "disableAllHooks": True, "cleanupPeriodDays": 0}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -162,6 +163,8 @@ def test_init_leaves_an_agent_alone_that_has_the_plugin(agent: str, file: str, t
     assert cli("init", *home, "--agent", agent, "--uninstall").code == 0
     checks = cli("doctor", "--json", environment=environment).json["checks"]
     assert [one["ok"] for one in checks if one["what"] == f"{agent}: hooks come with the plugin"] == [True]
+    needs = [one["ok"] for one in checks if "needs `dreamkeep-hook` on the PATH" in one["what"]]
+    assert needs == ([] if shutil.which("dreamkeep-hook") else [False])
     [again] = cli("init", *home, "--agent", agent, "--json").json["changes"]
     assert again["action"] == "skipped" and "plugin" in again["reason"]
 

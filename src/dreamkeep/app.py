@@ -473,12 +473,15 @@ class Keep(Recalling, Remembering, Packing, Naming):
         return {**use._asdict(), "over": use.over} if use else None
 
     def doctor(self) -> list[dict[str, Any]]:
+        from importlib.util import find_spec
+
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
 
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
+        found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
         found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)

@@ -46,6 +46,15 @@ def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
 
+def around(*, off: bool, meaning: bool) -> list[dict[str, Any]]:
+    """What the environment says: `off`, that nothing is captured; `meaning`, whether a model for search is installed."""
+    found = [_entry("switch", False, "capture is switched off by DREAMKEEP_OFF", "unset DREAMKEEP_OFF")] if off else []
+    if not meaning:
+        what = "`search` goes by words alone: no model for meanings is installed"
+        found.append(_entry("search", True, what, "pip install 'dreamkeep[embed]', if you want that; nothing is sent anywhere"))
+    return found
+
+
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
     what = f"the keep takes {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
     if used <= limit:

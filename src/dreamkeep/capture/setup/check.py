@@ -11,6 +11,7 @@ from typing import Any
 
 from dreamkeep.capture.setup import jsonedit, tomledit, wanted
 from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.plan import Json
 from dreamkeep.capture.setup.plugged import plugged
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.text import Unreadable, text_of
@@ -66,7 +67,36 @@ def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], pr
         yield from _installed(host, agent, hooks, there, program, again)
         if agent == "codex":
             yield from _codex(host, hooks.file, data or b"")
+    if plugin and not _on_path(host, "dreamkeep-hook", environment.get("PATH", "")):
+        step = "Put it there (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
+        yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, and it is not there", step)
     yield from _settings(agent, hooks, data, bool(there))
+    for target in targets_of(host, agent, home, environment, program, mcp=True):
+        yield from _server(host, agent, target, again)
+
+
+def _on_path(host: Host, name: str, path: str) -> bool:
+    return any(host.stat(f"{folder}/{name}") is not None for folder in path.split(os.pathsep) if os.path.isabs(folder))
+
+
+def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Check]:
+    """The MCP server, where we put it: does what it starts exist?"""
+    try:
+        servers = _servers(target, _read(host, target.file) or b"")
+    except Unreadable as problem:
+        yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep leaves it alone.")
+        return
+    entry = servers.get("dreamkeep") if isinstance(servers, dict) else None
+    command = entry.get("command") if isinstance(entry, dict) else None
+    word = command[0] if isinstance(command, list) and command else command
+    if isinstance(word, str) and os.path.isabs(word) and host.stat(word) is None:
+        yield _entry(agent, False, f"its MCP server starts {word}, which is not there any more", again)
+
+
+def _servers(target: Target, data: bytes) -> Any:
+    if target.file.endswith(".toml"):
+        return tomledit.lookup(tomledit.read(text_of(data).body), ("mcp_servers",))
+    return _json(data).get(target.edit.holder) if isinstance(target.edit, Json) and target.edit.holder else None
 
 
 def _installed(
