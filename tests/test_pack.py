@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep import Keep
+from dreamkeep import Keep, sample
 from dreamkeep.capture import hook
 from dreamkeep.capture.setup import plugin, wanted
 from dreamkeep.errors import BadConfig, BadUsage
@@ -115,6 +115,61 @@ def test_a_long_quote_is_cut_between_words_where_the_words_of_the_query_stand() 
     assert pack.shortened("word " * 100).endswith("word…")
 
 
+def _past(
+    *answers: str, prompts: tuple[str, ...] = ("Move every price of the shop to cents, also in the old invoices.",)
+) -> pack.Past:
+    return pack.Past("claude:x", "claude", "Prices", "2026-11-14T09:10:00Z", prompts, answers, "completed", ("shop/prices.py",))
+
+
+def test_how_the_last_session_stood_is_told_from_its_beginning_or_not_at_all() -> None:
+    """What was said last, by nobody knows whom and where, is noise."""
+    before = pack.Past("codex:y", "codex", "Labels", "2026-11-13T09:10:00Z")
+    lines = pack.of_past(_past("All prices are integers now, and the tests are green."), [before], str)
+    seen = set()
+    for budget in range(1, 400):
+        shown = [line for line in fit("p", lines, budget).text.split("\n") if line.startswith("- ")]
+        assert shown == [f"- {line.text} [{line.ref}]" if line.ref else f"- {line.text}" for line in lines][: len(shown)]
+        seen.add(len(shown))
+    assert seen == {0, 1, 2, 3, 4}
+    assert "claude, 2026-11-14 09:10" in fit("p", [*pack.of_notes(_many(300)), *lines], 300).text, "it has room beside many rules"
+
+
+def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was_said_to() -> None:
+    [_, said, _] = pack.of_past(_past("The old invoices keep their floats, for the tax office.", "Done."), [], str)
+    assert said.text == "What the agent said last: “The old invoices keep their floats, for the tax office. … Done.”"
+    [_, said, _] = pack.of_past(_past("The old invoices keep their floats.", "All prices are integers now, everywhere."), [], str)
+    assert said.text == "What the agent said last: “All prices are integers now, everywhere.”"
+
+
+def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Clean = str) -> list[Line]:
+    return pack.of_matches([pack.Match("message", text, "claude:x", f"{n}", "2026-11-14T09:10:00Z", "", role)], words, {}, clean)
+
+
+def test_a_quote_says_who_said_it_and_the_same_words_are_quoted_once() -> None:
+    lines = [
+        *_matched("Prices are in cents."),
+        *_matched("Prices  are in cents.", 2),
+        *_matched("The prices moved.", 3, "assistant"),
+    ]
+    made = fit("p", lines, 500)
+    assert [line for line in made.text.split("\n") if line.startswith("- ")] == [
+        "- 2026-11-14 09:10, user: “Prices are in cents.” [claude:x 1]",
+        "- 2026-11-14 09:10, agent: “The prices moved.” [claude:x 3]",
+    ]
+    assert made.left_out == 0
+
+
+def test_half_a_secret_where_a_long_text_is_cut_is_in_no_quote() -> None:
+    from dreamkeep.memory.redact import redact
+
+    secret = "ghp_" + "a1B2" * 9
+    for half in range(5, len(secret), 7):
+        text = "filler " * 3000
+        text = text[: 20_000 - half - 20] + " prices, the token " + secret + " more" * 2000
+        [line] = _matched(text, clean=lambda text: redact(text)[0])
+        assert "ghp_" not in line.text
+
+
 # -- asked for
 
 
@@ -174,7 +229,7 @@ def test_the_last_session_is_where_somebody_talked_last_and_thanks_is_not_what_i
     old.end()
     text = keep.pack(project=str(project))["text"]
     assert "answered: “Count the apples in the cellar. … thanks!” [python:new]" in text
-    assert "What the agent said last: “There are 41 apples; seven of them are bad.”" in text
+    assert "What the agent said last: “There are 41 apples; seven of them are bad. … You are welcome.”" in text
     assert "- Before that: python, " in text and text.index("the shed") > text.index("python:new")
 
 
@@ -188,6 +243,31 @@ def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Pat
     assert "PostgreSQL" in told.pack(project=str(project), task="choose a storage", budget=220)["text"]
     said = told.pack("tests green", project=str(project))["sources"]
     assert {"kind": "message", "session": "python:last"}.items() <= next(o for o in said if o["kind"] == "message").items()
+
+
+def test_only_what_somebody_said_is_quoted(tmp_path: Path) -> None:
+    """Not a compaction's summary (D33), and not what a tool put out."""
+    sample.lay(sample.SundayHost(), str(tmp_path / "home"))
+    with Keep.open(tmp_path / "week", host=sample.SundayHost(), environment={}) as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        found, quoted = set(), set()
+        for query in ("summary of the previous conversation", "output of make deploy", "restart the reminder timer"):
+            found |= {_role(keep, hit.session, f"{hit.seq}.{hit.n}") for hit in keep.search(query, kinds=["message"], limit=30)}
+            made = keep.pack(query, "example.org/you/toolshed", budget=100_000)
+            quoted |= {_role(keep, one["session"], one["seq"]) for one in made["sources"] if one["kind"] == "message"}
+    assert quoted == {"user", "assistant"} and {"summary", "tool"} < found, "search finds more"
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_said"), [("", True), ("partial", True), ("rewound", False), ("injected", False), ("copied", False)]
+)
+def test_what_is_taken_back_or_nobodys_own_word_is_not_quoted(mark: str, is_said: bool) -> None:
+    assert pack.is_said("user", mark) is pack.is_said("assistant", mark) is is_said
+    assert not any(pack.is_said(role, mark) for role in ("tool", "summary", "system", "reasoning"))
+
+
+def _role(keep: Keep, session: str, seq: str) -> str:
+    return str(next(one["role"] for one in keep.show(session)["messages"] if str(one["seq"]) == seq))
 
 
 def test_what_does_not_hold_any_more_is_in_no_pack(told: Keep, project: Path) -> None:

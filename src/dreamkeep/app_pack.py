@@ -38,9 +38,11 @@ _BEFORE, _LOOKED_AT, _TURNS = 2, 12, 6
 _LAST_MESSAGES = 400
 #: What matches a query, at most.
 _MATCHES = {"note": 20, "insight": 8, "message": 6}
+#: So many times as many messages are looked at: most of what a session holds is what tools put out, and no quote.
+_PER_QUOTE = 8
 _LARGEST = 1_000_000
 #: What was rendered by other rules is rendered again.
-_VERSION = "1"
+_VERSION = "2"
 _SUBAGENT = "subagent"
 
 
@@ -168,6 +170,7 @@ class Packing:
         """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
         newest record and not by the clock, so that the same keep gives the same pack."""
         from dreamkeep.index.searching import Within
+        from dreamkeep.recall.pack import is_said
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
 
@@ -176,7 +179,9 @@ class Packing:
         search = Search(store, asked, Within(project), newest or rfc3339(0), self._meaning(store))
         found: list[Found] = []
         for kind, limit in _MATCHES.items():
-            found += [one for one in search.run((kind,), limit) if not one.superseded_by]
+            looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
+            held = [one for one in looked if not one.superseded_by and (kind != "message" or is_said(one.role, one.mark))]
+            found += held[:limit]
         texts = store.texts([one.no for one in found if one.kind == "message"])
         return [_match(one, texts.get(one.no, one.text)) for one in found]
 
@@ -321,7 +326,7 @@ def _match(one: Found, text: str) -> Match:
     from dreamkeep.recall.pack import Match
     from dreamkeep.session.packs import without_packs
 
-    return Match(one.kind, without_packs(text), one.session, one.place[1], one.at or "", one.id)
+    return Match(one.kind, without_packs(text), one.session, one.place[1], one.at or "", one.id, one.role)
 
 
 def _remembered(store: Store) -> Memory:

@@ -10,6 +10,7 @@
 
 Whole notes only. Each section first gets its share of the budget, best line first, so that a hundred rules do not push out what
 was asked for; what is then left goes to whatever still fits, in the order of the sections. Pinned notes come before all shares.
+How the last session stood is told from its beginning or not at all: what was said last means nothing without where.
 Words from outside are one flat line each (`page.flat`): they can't end the region or begin one.
 """
 
@@ -24,6 +25,7 @@ from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size, flat
 from dreamkeep.memory.score import newest_of, score
+from dreamkeep.session import facts as f
 
 MARK = "<!-- dreamkeep:pack v1 -->"
 
@@ -62,15 +64,17 @@ _OF_KIND = {
 }
 #: What a compaction squeezes out and nobody can guess again; the rest is in the files.
 _LOST_KINDS = (i.CONSTRAINT, i.CORRECTION, i.PREFERENCE, i.DECISION, i.REJECTION, i.OPEN_LOOP)
+#: Each line goes on from the one before it; so the first may take twice the section's share.
+_IN_ORDER = (LAST,)
 #: More lines than these of a section are never looked at: no budget has room for them.
 _MOST = 400
 _QUOTE = 280
 #: What is looked at of a long text before it is cut.
-_LOOK = 20_000
+_LOOK, _EDGE = 20_000, 512
 _FILES = 8
 #: In tokens: what is not longer says nothing by itself.
 _BRIEF = 6
-_PROMPTS = 3
+_MOST_SAID = 3
 _WORD = re.compile(r"\w{3,}")
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
@@ -86,8 +90,10 @@ class Line(NamedTuple):
     text: str
     ref: str
     source: Mapping[str, Any]
-    #: Two notes that say nearly the same are one; quotes are not compared.
+    #: Two notes that say nearly the same are one.
     is_note: bool = False
+    #: The same words, said twice, are quoted once.
+    quote: str = ""
 
 
 class Pack(NamedTuple):
@@ -114,7 +120,7 @@ class Past(NamedTuple):
 
 
 class Match(NamedTuple):
-    """What holds words of the query: a note (`note`), or what was said or learned at a place."""
+    """What holds words of the query: a note (`note`), or what was said or learned at a place. `role`: who said it."""
 
     kind: str
     text: str
@@ -122,6 +128,16 @@ class Match(NamedTuple):
     seq: str
     at: str
     id: str = ""
+    role: str = ""
+
+
+_WHO = {f.USER: ", user", f.ASSISTANT: ", agent"}
+
+
+def is_said(role: str, mark: str) -> bool:
+    """Somebody's own words, and not taken back. What a tool put out means little without its call; a summary is what a model
+    made of words that are there themselves."""
+    return role in _WHO and mark in ("", f.PARTIAL)
 
 
 # -- lines
@@ -160,10 +176,11 @@ def of_matches(found: Iterable[Match], words: str, notes: Mapping[str, Note], cl
             continue
         if (one.session, one.seq) in resting:
             continue
-        quote = excerpt(clean(one.text[:_LOOK]), words)
+        quote = excerpt(_looked_at(one.text, clean), words)
         source = {"kind": one.kind, "session": one.session, "seq": one.seq, **({"id": one.id} if one.id else {})}
         if quote:
-            lines.append(Line(TASK, f"{_day(one.at)}: “{quote}”".lstrip(": "), f"{one.session} {one.seq}".strip(), source))
+            told = f"{_day(one.at)}{_WHO.get(one.role, '')}: “{quote}”"
+            lines.append(Line(TASK, told, f"{one.session} {one.seq}".strip(), source, quote=quote.casefold()))
     return lines
 
 
@@ -173,7 +190,7 @@ def of_past(last: Past | None, before: Sequence[Past], clean: Clean) -> list[Lin
     if last is not None:
         source = {"kind": "session", "session": last.id}
         lines.append(Line(LAST, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
-        if answer := shortened(clean(_telling(last.answers)[:_LOOK])):
+        if answer := _telling(last.answers, clean):
             lines.append(Line(LAST, f"What the agent said last: “{answer}”", "", source))
         if last.files:
             names = ", ".join(dict.fromkeys(clean(one) for one in last.files[-_FILES:]))
@@ -213,18 +230,22 @@ def _ending(past: Past, clean: Clean) -> str:
 
 
 def _asked(past: Past, clean: Clean) -> str:
-    """The last prompt; before a mere "thanks" or "go on" the one that it is said to."""
+    return _telling(past.prompts, clean)
+
+
+def _telling(texts: Sequence[str], clean: Clean) -> str:
+    """The last one; before a mere "thanks", "go on" or "done" the one that it is said to."""
     said: list[str] = []
-    for prompt in reversed(past.prompts):
-        said.insert(0, shortened(clean(prompt[:_LOOK])))
-        if Size.of(said[0]).tokens > _BRIEF or len(said) == _PROMPTS:
+    for text in reversed(texts):
+        said.insert(0, shortened(_looked_at(text, clean)))
+        if Size.of(said[0]).tokens > _BRIEF or len(said) == _MOST_SAID:
             break
     return " … ".join(filter(None, said))
 
 
-def _telling(answers: Sequence[str]) -> str:
-    """The last that says something; else the last."""
-    return next((one for one in reversed(answers) if Size.of(flat(one[:_LOOK])).tokens > _BRIEF), answers[-1] if answers else "")
+def _looked_at(text: str, clean: Clean) -> str:
+    """Without the secrets, and without what is too far behind: cut after they are masked, for half a secret looks like none."""
+    return clean(text) if len(text) <= _LOOK else clean(text[:_LOOK])[:-_EDGE]
 
 
 def _day(at: str | None) -> str:
@@ -263,11 +284,9 @@ def fit(project: str, lines: Iterable[Line], budget: int, clean: Clean = lambda 
         by_section.setdefault(line.section, []).append(line)
     filling = _Filling(project, budget, clean)
     for number, section in SECTIONS.items():
-        for line in by_section.get(number, ())[:_MOST]:
-            filling.offer(line, section.share)
+        filling.offer_all(by_section.get(number, ())[:_MOST], section.share)
     for number in SECTIONS:
-        for line in by_section.get(number, ())[:_MOST]:
-            filling.offer(line, 1.0)
+        filling.offer_all(by_section.get(number, ())[:_MOST], 1.0)
     return filling.made()
 
 
@@ -282,30 +301,51 @@ class _Filling:
         self._used = dict.fromkeys(SECTIONS, Size())
         self._chosen: dict[int, list[tuple[str, Line]]] = {}
         self._texts: list[str] = []
+        self._quotes: set[str] = set()
         #: By (ref, text): what was offered; and what is in it, or need not be because something else says it.
         self._known: set[tuple[str, str]] = set()
         self._said: set[tuple[str, str]] = set()
 
-    def offer(self, line: Line, share: float) -> None:
+    def offer_all(self, lines: Iterable[Line], share: float) -> None:
+        """Of one section."""
+        room = True
+        for line in lines:
+            self._known.add((line.ref, line.text))
+            if room or line.section not in _IN_ORDER:
+                room = self._offer(line, share)
+
+    def _offer(self, line: Line, share: float) -> bool:
+        """Whether it is said now, by this line or by another one."""
         key = (line.ref, line.text)
-        self._known.add(key)
-        if key in self._said or not self._has_room(line, line.text, share):
-            return
+        if key in self._said:
+            return True
+        if not self._has_room(line, line.text, share):
+            return False
         text = self._clean(line.text)
         if not self._has_room(line, text, share):
-            return
+            return False
         self._said.add(key)
-        if not flat(text) or (line.is_note and any(alike.near(other, text) for other in self._texts)):
-            return
+        if not flat(text) or self._is_told(line, text):
+            return True
         if line.is_note:
             self._texts.append(text)
+        if line.quote:
+            self._quotes.add(line.quote)
         added = self._added(line, text)
         self._size = self._size.plus(added)
         self._used[line.section] = self._used[line.section].plus(added)
         self._chosen.setdefault(line.section, []).append((text, line))
+        return True
+
+    def _is_told(self, line: Line, text: str) -> bool:
+        if line.is_note:
+            return any(alike.near(other, text) for other in self._texts)
+        return line.quote in self._quotes
 
     def _has_room(self, line: Line, text: str, share: float) -> bool:
         added = self._added(line, text)
+        if line.section in _IN_ORDER and line.section not in self._chosen:
+            share *= 2
         own = self._used[line.section].plus(added).tokens <= self._budget * share
         return own and self._size.plus(added).tokens <= self._budget
 
