@@ -206,6 +206,21 @@ def test_a_page_elsewhere_is_its_users_when_it_is_gone_or_has_no_region_and_told
     assert world.classes() == ["page_fence"]
 
 
+def test_another_keeps_lines_in_a_file_that_both_write_are_no_hands_work(world: World, tmp_path: Path) -> None:
+    """M10 R1: colleagues share a repository; what the other's keep wrote there is no edit that waits for a dream."""
+    file = tmp_path / "AGENTS.md"
+    with Keep.open(world.root) as mine, Keep.open(tmp_path / "theirs") as theirs:
+        mine.page(project=world.project, write=file)
+        theirs.note_add("Ask about the pear.", project=world.project)
+        theirs.page(project=world.project, write=file)
+    assert "pear" in file.read_text() and "walrus" not in file.read_text()
+    assert world.notices() == []
+    with Keep.open(world.root) as mine:
+        mine.page(project=world.project, write=file)
+    world.edit("floats", "strings", file)
+    assert world.notices() == [("page_edited", str(file))]
+
+
 def test_what_is_just_being_published_is_no_fault(world: World) -> None:
     """Beside writers: nothing is told of a page while somebody holds their lock, nor of what went on meanwhile."""
     page, text = world.page, world.page.read_bytes()
