@@ -320,6 +320,61 @@ def test_a_command_that_prepares_the_way_is_a_fix() -> None:
     assert "docker compose up -d db" in one.text
 
 
+@pytest.mark.parametrize(
+    "command", ["createdb test", "alembic upgrade head", "chmod +x build", "git submodule update --init", "make db"]
+)
+def test_a_command_that_changes_what_is_there_mends_whatever_it_is_about(command: str) -> None:
+    """M9."""
+    [one] = failure(*ran(4, command, "ok", 0))
+    assert f"fixed by `{command}`" in one.text
+
+
+def test_several_commands_that_may_have_mended_it_are_told_together_and_too_many_not_at_all() -> None:
+    """M9: of two both may have been needed; of a dozen nobody knows which it was."""
+    many = [ran(4 + 2 * n, f"pip install x{n}", "ok", 0) for n in range(4)]
+    [one] = failure(*many[0], *many[1], *ran(14, "pip install x0", "ok", 0))
+    assert "fixed by `pip install x0 && pip install x1`" in one.text
+    assert failure(*[one for pair in many for one in pair]) == []
+    assert failure(*ran(4, "git commit -am wip", "ok", 0)) == [] and failure(*ran(4, "python -m pytest", "ok", 0)) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("make ship", "make release", "make run", "make clean", "make dist-clean", "make build-push", "npm run build:deploy"),
+        *("apt-get install -y make", "pip install build", "source build", "hugo serve", "ninja -C out clean"),
+    ],
+)
+def test_what_only_sounds_like_a_build_is_none(command: str) -> None:
+    assert rules_work.kind_of(command) != "build"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git checkout -b deploy", "git push origin deploy", "cat deploy.sh", "rm -rf upload", "mkdir upload", "cp test x"),
+        *("createdb test", "chmod +x test", "touch check", "gh pr merge build", "grep -rn publish"),
+    ],
+)
+def test_a_name_in_a_command_is_not_what_the_command_does(command: str) -> None:
+    assert rules_work.kind_of(command) == ""
+
+
+@pytest.mark.parametrize(
+    "kind, command",
+    [
+        *(
+            ("build", one)
+            for one in ("make", "make -j8 all", "make build-wasm", "make firmware", "mvn clean package", "west build")
+        ),
+        *(("deploy", one) for one in ("make ship", "npm run deploy", "bash deploy.sh", "cargo publish", "make publish-docs")),
+        *(("test", one) for one in ("make test", "docker compose run test", "just check", "bin/test")),
+    ],
+)
+def test_what_a_command_does_is_told_by_its_program_and_target(kind: str, command: str) -> None:
+    assert rules_work.kind_of(command) == kind
+
+
 def test_a_pipe_does_not_hide_a_failure() -> None:
     turn = [
         user("go"),

@@ -31,8 +31,12 @@ def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def kind_of(key: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
     last = _last_part(key)
+    if is_look(last) or lexicon.pattern("tools", "handles", "only").match(last):
+        return ""
     named = next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
-    if named or is_look(last) or last.startswith(("git ", "gh ", "ssh ")):
+    if named == "build" and lexicon.pattern("tools", "outward", "only").match(last):
+        return ""
+    if named:
         return named
     said: dict[str, list[str]] = lexicon.table("tools")["says"]
     words = [word.rpartition("/")[2] for word in last.split()[:4] if not word.startswith("-")]
@@ -143,7 +147,7 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) ->
     between = [step for step in steps if before[0].n < step.n < passed.n]
     after = [step for step in between if step.n > last.n]
     paths = _paths(after) or _paths(between)
-    prepared = _prepared(last.key, passed.key) or _ran(after)
+    prepared = _prepared(last.key, passed.key) or _ran(after, kind_of(last.key))
     if (not paths and not prepared) or any(
         isinstance(one, Reply) and _talk("reply", "expected").search(one.said.text) for one in between
     ):
@@ -152,7 +156,7 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) ->
     shown = work.quoted(last.result, line) if last.result else ""
     # What was given before may not be quoted again.
     place, quote = _shown(passed if last.known else last)
-    what = f"editing {', '.join(paths[:3])}{' and more' if len(paths) > 3 else ''}" if paths else f"`{prepared[0]}`"
+    what = f"editing {', '.join(paths[:3])}{' and more' if len(paths) > 3 else ''}" if paths else f"`{' && '.join(prepared)}`"
     why = _explained(steps, n)
     return Proposal(
         "failure_fix",
@@ -188,13 +192,28 @@ def _prepared(failed: str, passed: str) -> list[str]:
     return [" && ".join(each[:-1])] if len(each) > 1 and each[-1] == failed else []
 
 
-def _ran(steps: Sequence[Step]) -> list[str]:
-    done = [
-        step.key
-        for step in steps
-        if isinstance(step, Ran) and step.failed is False and not is_look(step.key) and not kind_of(step.key)
-    ]
-    return [key for key in done if len(key) <= _COMMAND and "git " not in key]
+#: Kinds of commands that leave things otherwise than they were.
+_CHANGING = ("", "build", "format", "migrate")
+#: Of so many commands all may have been needed; of more nobody knows which.
+_MENDING = 3
+
+
+def _ran(steps: Sequence[Step], of: str) -> list[str]:
+    """The commands that were run in between, if it can only have been they. `of`: the kind of the one that failed."""
+    ran = [step.key for step in steps if isinstance(step, Ran) and step.failed is False]
+    done = list(dict.fromkeys(key for key in ran if _changes(key, of)))
+    return done if len(done) <= _MENDING and all(len(key) <= _COMMAND for key in done) else []
+
+
+def _changes(key: str, of: str) -> bool:
+    kind = kind_of(key)
+    if is_look(key) or kind not in _CHANGING or (kind and kind == of):
+        return False
+    return all(_mends(part) for part in parts(key))
+
+
+def _mends(part: str) -> bool:
+    return not re.match(r"(?:git|gh|glab)\b", part) or lexicon.pattern("tools", "handles", "mends").match(part) is not None
 
 
 def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran, n: int) -> Proposal | None:
