@@ -28,9 +28,11 @@ from dreamkeep.memory.page import END, Size
 from dreamkeep.recall import pack, rendered
 from dreamkeep.recall.pack import MARK, Line, fit
 from dreamkeep.session.packs import holds_pack, without_packs
+from dreamkeep.session.summary import title_of
 from tests.agents import claude, codex, copilot, gemini, kimi, qwen
 
 from .faults import LOSSES, FragileHost, PowerCut
+from .secrets import Planted, planted
 from .test_cli import Cli
 
 # -- what goes in; pure
@@ -168,6 +170,27 @@ def test_half_a_secret_where_a_long_text_is_cut_is_in_no_quote() -> None:
         text = text[: 20_000 - half - 20] + " prices, the token " + secret + " more" * 2000
         [line] = _matched(text, clean=lambda text: redact(text)[0])
         assert "ghp_" not in line.text
+
+
+@pytest.mark.parametrize("one", planted(), ids=lambda one: str(one.kind))
+def test_no_planted_secret_is_in_a_title_a_prompt_an_answer_a_file_or_a_quote(one: Planted) -> None:
+    from dreamkeep.memory.redact import redact
+
+    def clean(text: str) -> str:
+        return redact(text)[0]
+
+    past = pack.Past(
+        "claude:x", "claude", one.text, "2026-11-14T09:10:00Z", (one.text, "go on"), (one.text, "ok"), "open", (one.text,)
+    )
+    words = " ".join(one.text.split()[:3])
+    told = pack.of_past(past, [past], clean) + _matched(one.text, words=words, clean=clean)
+    text = fit(one.text, told, 100_000, clean).text
+    assert "For this task" in text and not [secret for secret in one.secrets if secret in text]
+    assert not [
+        secret
+        for secret in one.secrets
+        if secret in fit("p", pack.of_past(past._replace(title=title_of(one.text)), [], clean), 9_999).text
+    ]
 
 
 # -- asked for

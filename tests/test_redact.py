@@ -114,6 +114,18 @@ def test_a_key_without_its_end_or_its_beginning_is_masked_as_far_as_it_goes() ->
     assert tail == f"cut before this\n{MARK}\nb"
 
 
+@pytest.mark.parametrize("size", [80, 130, 200, 300])
+def test_a_key_that_was_made_one_line_and_cut_is_masked(size: int) -> None:
+    """As a session's title has it."""
+    for kind in ("RSA PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
+        lines = key_lines(6)
+        line = " ".join([f"use -----BEGIN {kind}-----", *lines])
+        assert redact(line[:size])[0] == f"use {MARK}"
+        assert redact(f"{line[:size]}…")[0].removesuffix("…") == f"use {MARK}"
+    told = "the file begins with -----BEGIN RSA PRIVATE KEY----- and internationalization-words follow it"
+    assert redact(told)[0] == told
+
+
 def test_a_complete_token_at_the_end_does_not_eat_the_next_messages_first_word() -> None:
     [token] = PLANTED[4].secrets
     assert redact_all([f"use {token}", "Sure, I will."])[0] == [f"use {MARK}", "Sure, I will."]

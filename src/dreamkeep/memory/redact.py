@@ -154,6 +154,9 @@ _LINE = re.compile(
 )
 _HEADER = re.compile(r"[ \t>|+]{0,40}+(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): .{0,200}\Z")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{24}")
+#: Such lines as words of one line, as a title has them; the last may be cut.
+_KEY_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{24,4000}={0,2}(?![^\s\"'…])")
+_CUT_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{1,4000}={0,2}(?=…?\s*\Z)")
 #: How far apart the two ends of one key may be.
 _LONGEST_BLOCK = 40_000
 
@@ -188,8 +191,18 @@ def _begun(text: str, start: int) -> list[Span]:
     """From a block's beginning to behind the last line that looks like a part of it."""
     first = _FENCE.match(text, start)
     at = first.end() if first else start
-    end = _lines(text, at, at)
+    line = _words(text, at)
+    end = _lines(text, line, line)
     return [(start, end)] if end > at or at == len(text.rstrip()) else []
+
+
+def _words(text: str, at: int) -> int:
+    """Behind the last word of this line that looks like a line of a key."""
+    begun = at
+    while found := _KEY_WORD.match(text, at):
+        at = found.end()
+    cut = _CUT_WORD.match(text, at) if at > begun else None
+    return cut.end() if cut else at
 
 
 def _lines(text: str, at: int, end: int) -> int:

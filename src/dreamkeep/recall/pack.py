@@ -208,7 +208,8 @@ def _noted(one: Note, section: int) -> Line:
 
 def _about(past: Past, clean: Clean, *, told_prompt: bool = False) -> str:
     """`told_prompt`: the prompt follows; a title that only repeats how it begins is none."""
-    title = clean(_CUT.sub("…", flat(past.title)))
+    # Masked first: which lines are a key's is not seen any more where they are one.
+    title = _CUT.sub("…", flat(clean(past.title)))
     told = bool(title) and not (told_prompt and _asked(past, clean).startswith(title.removesuffix("…").rstrip()))
     return f"{past.agent}, {_day(past.at)}" + (f", “{title}”" if told else "")
 
