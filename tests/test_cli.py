@@ -261,7 +261,21 @@ def test_status_on_an_indexed_keep_loads_only_what_it_needs(sample: Keep, root: 
     call = "from dreamkeep.surfaces.cli import main; main(['--keep', sys.argv[1], 'status', '--json'])"
     loaded = _modules(call, root)
     assert "apsw" in loaded
-    assert not loaded & {"orjson", "zstandard", "dataclasses", "inspect", "tomllib", "shtab", "ctypes", "asyncio", "pathlib"}
+    assert "dreamkeep.surfaces.cli.manual" not in loaded
+    assert not loaded & {
+        "textwrap",
+        "shutil",
+        "unicodedata",
+        "orjson",
+        "zstandard",
+        "dataclasses",
+        "inspect",
+        "tomllib",
+        "shtab",
+        "ctypes",
+        "asyncio",
+        "pathlib",
+    }
 
 
 def test_json_is_one_document_and_nothing_else_on_stdout(sample: Keep, root: str, cli: Cli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 from dreamkeep import __version__
 
@@ -18,11 +19,25 @@ _REPAIR = "Exit code 1 when faults\nremain. Every byte that it replaces is kept 
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Of a fixed width: argparse asks for the terminal's each time an argument is added, and loads shutil for that."""
 
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=100)
+    def __init__(self, prog: str, width: int = 100) -> None:
+        super().__init__(prog, width=width)
 
 
-def _common(parser: argparse.ArgumentParser, keep: str | None, json: bool | str) -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """What stands below the options (manual.py), and how wide the terminal is, is found when help is asked for: the parser is
+    made at every start."""
+
+    def format_help(self) -> str:
+        from dreamkeep.surfaces.cli import manual
+
+        width = manual.width()
+        self.formatter_class = partial(_Help, width=width)
+        self.description = manual.filled(self.description or "", width)
+        self.epilog = manual.ending(self.prog.split()[-1], width) or self.epilog
+        return super().format_help()
+
+
+def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
     """These may stand before the verb or after it; the verb's own must not undo what stood before."""
     parser.add_argument("--keep", metavar="PATH", default=keep, help="the folder that holds everything")
     parser.add_argument("--json", action="store_true", default=json, help="one JSON document on stdout")
@@ -30,8 +45,8 @@ def _common(parser: argparse.ArgumentParser, keep: str | None, json: bool | str)
 
 
 def parser() -> argparse.ArgumentParser:
-    common = _common(argparse.ArgumentParser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
-    top = argparse.ArgumentParser(
+    common = _common(_Parser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
+    top = _Parser(
         prog="dreamkeep",
         description="Memory for AI agents: keeps their sessions crash-safe, and shows them again.",
         epilog=_EPILOG,
@@ -39,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"dreamkeep {__version__}")
     _common(top, None, False)
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep", parser_class=_Parser)
 
     def verb(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
         return verbs.add_parser(
