@@ -56,7 +56,7 @@ def sqlite(path: str) -> Rival:
 
 
 def agents_session(path: str) -> Rival:
-    from agents import SQLiteSession  # type: ignore[import-not-found]  # only `make bench` installs it
+    from agents import SQLiteSession  # only `make bench` and the extra `dev` install it
 
     session = SQLiteSession("bench", path)
     loop = asyncio.new_event_loop()

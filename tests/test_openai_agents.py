@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,11 +102,16 @@ def test_a_whole_turn_is_shown_found_and_completed(keep: Keep) -> None:
         assert turns(keep) == [(ASKED["content"], "started")], "words before a tool call are not the last"
         await session.add_items([ANSWER])
         assert turns(keep) == [(ASKED["content"], "completed")]
+        await session.add_items([CALL])
+        assert turns(keep) == [(ASKED["content"], "started")], "it was not the last word"
+        await session.pop_item()
+        await session.add_items([{"role": "assistant", "content": "That is all."}])
+        assert turns(keep) == [(ASKED["content"], "completed")]
 
     run(work())
     shown = keep.show("chat")
-    assert shown["session"]["title"] == "The build" and shown["session"]["messages"] == 6
-    assert [message["role"] for message in shown["messages"]] == [
+    assert shown["session"]["title"] == "The build" and shown["session"]["messages"] == 8
+    assert [message["role"] for message in shown["messages"][:6]] == [
         "user",
         "reasoning",
         "assistant",
@@ -289,6 +295,18 @@ def test_a_new_run_in_the_same_task_shows_that_the_one_before_was_interrupted(ke
     run(work())
 
 
+def test_what_a_user_adds_before_the_model_speaks_is_of_the_same_turn(keep: Keep) -> None:
+    async def work() -> None:
+        session = DreamkeepSession("chat", keep)
+        await session.get_items()
+        await session.add_items([ASKED])
+        await session.add_items([{"role": "user", "content": "it is the one of today"}])
+        await session.add_items([ANSWER])
+
+    run(work())
+    assert turns(keep) == [(ASKED["content"], "completed")]
+
+
 def test_a_run_that_ends_with_a_tools_result_is_completed(keep: Keep) -> None:
     """Some agents stop at their first tool."""
 
@@ -322,6 +340,8 @@ def test_runs_at_once_keep_their_turns_apart(keep: Keep) -> None:
     async def one(session: DreamkeepSession, name: str, go: asyncio.Barrier) -> None:
         await session.get_items()
         await session.add_items([{"role": "user", "content": name}])
+        await go.wait()
+        assert [state for _, state in turns(keep)] == ["started"] * 4, "what one run begins does not end another"
         await go.wait()
         await session.add_items([CALL, RESULT])
         await go.wait()
@@ -380,7 +400,7 @@ def test_the_event_loop_goes_on_while_the_disk_is_slow_and_closing_waits(root: s
 
     async def work() -> None:
         session = DreamkeepSession("chat", Keep.open(root, host=host))
-        adding = asyncio.create_task(session.add_items([ASKED]))
+        adding = asyncio.create_task(session.add_items([ASKED, ANSWER]))
         while not host.asked.is_set():
             await asyncio.sleep(0.001)
         adding.cancel()  # it is on its way to the disk: the task learns what became of it, then ends
@@ -398,7 +418,7 @@ def test_the_event_loop_goes_on_while_the_disk_is_slow_and_closing_waits(root: s
 
     run(work())
     with Keep.open(root) as keep:
-        assert keep.items("chat").now() == [ASKED]
+        assert keep.items("chat").now() == [ASKED, ANSWER]
 
 
 def test_what_is_given_and_got_may_be_changed_without_changing_what_is_kept(keep: Keep) -> None:
@@ -417,12 +437,26 @@ def test_what_is_given_and_got_may_be_changed_without_changing_what_is_kept(keep
 def test_what_is_no_json_is_refused_and_nothing_of_the_call_is_kept(keep: Keep) -> None:
     async def work() -> None:
         session = DreamkeepSession("chat", keep)
-        for odd in ({"role": "user", "content": object()}, {1: "number"}, {"role": "user", "content": b"bytes"}):
+        deep: Any = []
+        for _ in range(5000):
+            deep = [deep]
+        for odd in ({"content": object()}, {1: "number"}, {"content": b"bytes"}, {"content": deep}, {"at": datetime.now(UTC)}):
             with pytest.raises(Refused):
                 await session.add_items([ASKED, odd])
         assert await session.get_items() == []
 
     run(work())
+
+
+def test_a_snapshot_brings_the_items_into_another_keep(keep: Keep, tmp_path: Path) -> None:
+    keep.items("chat").add([ASKED, ANSWER, STRANGE], run="r")
+    keep.items("chat").pop()
+    keep.export(tmp_path / "s")
+    with Keep.open(tmp_path / "other") as other:
+        other.import_(tmp_path / "s")
+        items = other.items("chat")
+        assert items.now() == [ASKED, ANSWER]
+        assert items.pop() == ANSWER and items.now() == [ASKED]
 
 
 def test_a_deleted_session_is_empty_and_takes_nothing_more(keep: Keep) -> None:
@@ -435,6 +469,18 @@ def test_a_deleted_session_is_empty_and_takes_nothing_more(keep: Keep) -> None:
             await session.add_items([ANSWER])
 
     run(work())
+
+
+def test_a_journal_that_is_another_one_now_is_read_anew(keep: Keep, root: str) -> None:
+    items = keep.items("chat")
+    items.add([ASKED], run="r")
+    assert items.now() == [ASKED]
+    with Keep.open(root) as other:
+        other.delete("chat")
+        other.undelete("chat")
+        other.items("chat").add([CALL, RESULT, ANSWER], run="r")
+        other.items("chat").add([STRANGE], run="r")
+    assert items.now() == [CALL, RESULT, ANSWER, STRANGE]
 
 
 def test_an_ended_session_that_goes_on_is_active_again(keep: Keep) -> None:
@@ -576,10 +622,14 @@ def test_a_session_is_what_a_list_would_be_whoever_writes(tmp_path_factory: pyte
                 items.add(act, run="", instead=True)
                 expected = list(act)
             assert items.now() == expected
+            if who and expected:
+                two.sessions()  # the index follows, bit by bit
         assert both[0].now() == both[1].now() == expected
         if one.exists() and acts and any(isinstance(act, list) for _, act in acts):
-            shown = one.show("chat")
-            assert len(shown["messages"]) >= 0 and one.audit()["clean"]
+            followed = one.show("chat")
+            one.reindex(from_zero=True)
+            assert one.show("chat") == followed, "read in one go it is another session"
+            assert one.audit()["clean"]
 
 
 @settings(max_examples=200)

@@ -90,7 +90,7 @@ class Items:
         if carried == self._current.last:
             return
         try:
-            if carried is None or not self._read(carried):
+            if not self._read(carried):
                 # Nothing is there any more, or what was read is not what lies there now (damage, a repair): from zero, then.
                 self._current, self._position = Current(), Position()
                 self._read(carried)
@@ -116,12 +116,19 @@ def kind_of(item: object) -> str:
 
 def plain(value: object) -> Any:
     """A copy that is JSON data through and through: nothing that would come back as something else."""
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise Refused("it is nested too deep", where="an item of a session", next="Nest at most some 100 levels.") from None
+
+
+def _plain(value: object) -> Any:
     if value is None or type(value) in (str, bool, int, float):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [_plain(one) for one in value]
     for base in (str, bool, int, float):
         if isinstance(value, base):
             return base(value)

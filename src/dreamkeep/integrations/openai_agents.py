@@ -68,7 +68,7 @@ class DreamkeepSession:
 
     def after_fork(self) -> None:
         """Threads and runs are the parent's; a child begins its own."""
-        self._lane: ThreadPoolExecutor | None = None
+        self._lane = ThreadPoolExecutor(1, "dreamkeep")  # its thread begins with the first work
         self._runs: WeakKeyDictionary[_Task, _Run] = WeakKeyDictionary()
 
     # -- the SDK's protocol
@@ -115,8 +115,7 @@ class DreamkeepSession:
         told = self._submit(lambda items: items.over(over)) if over else None
         self._closed = True
         try:
-            if self._lane:
-                self._lane.shutdown(wait=True)
+            self._lane.shutdown(wait=True)
             if told:
                 told.result()
         finally:
@@ -165,8 +164,6 @@ class DreamkeepSession:
     def _submit(self, act: Callable[[Items], T]) -> Future[T]:
         if self._closed:
             raise BadUsage("the session is closed", where=self.session_id, next="Make a new DreamkeepSession.")
-        if self._lane is None:
-            self._lane = ThreadPoolExecutor(1, "dreamkeep")
         return self._lane.submit(lambda: act(self._items()))
 
     def _items(self) -> Items:

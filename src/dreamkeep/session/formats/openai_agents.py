@@ -139,7 +139,7 @@ def _settled(turn: dict[str, Any], at: str | None) -> Iterator[Fact]:
 
 def _said(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
     kind = text(item.get("type"))
-    if _is_message(item):
+    if _is_message(item) and item.get("role"):
         role = _ROLES.get(text(item.get("role")), f.SYSTEM)
         yield f.Said(role, words_in(item.get("content")), key, at, turn, mark=mark)
     elif kind == "reasoning":
@@ -152,7 +152,7 @@ def _said(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterato
         words, known = _result(item.get("output"))
         yield f.Said(f.TOOL, words, key, at, turn, {"id": _id(item), **known}, mark)
     elif kind not in ("compaction", "item_reference"):
-        yield f.Unknown(kind)
+        yield f.Unknown(kind or "item")
 
 
 def _call(item: Item, kind: str, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
