@@ -19,6 +19,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.surfaces.mcp import streamable
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_local, name_in
 from tests.mcp_talk import META, TOOLS, Address, Got, address, ask, call, found, greet, named, refused, slow_keep, talked, words
@@ -277,6 +278,41 @@ def test_what_is_cut_off_or_garbled_ends_only_its_own_connection(server: Address
         assert _raw(server, HEAD + twice + b"\r\n\r\n{}").startswith(b"HTTP/1.1 400")
     _raw(server, HEAD)
     assert server.post(greet()).status == 200
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /mcp HTTP/1.1\r\n",
+        HEAD,
+        HEAD + b"Content-Length: 9999\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n",
+    ],
+    ids=["line", "headers", "one header", "body", "trailers"],
+)
+def test_who_sends_a_byte_now_and_then_does_not_keep_a_place_for_ever(
+    begun: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamable, "_SLOWEST_S", 0.3)
+    monkeypatch.setattr(streamable, "_LONGEST_LINGER_S", 0.3)
+    tools = Tools(lambda: Keep.open(tmp_path / "none"))
+    server = _listening(Service(tools, "", "127.0.0.1"), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with socket.create_connection(server.server_address[:2], timeout=60) as line:
+            line.sendall(begun)
+            for _ in range(300):
+                try:
+                    line.sendall(b"a")
+                except OSError:
+                    break
+                time.sleep(0.05)
+            else:
+                pytest.fail("it still listens")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_one_connection_serves_many_requests(server: Address) -> None:

@@ -8,7 +8,8 @@ Up to 2025-11-25 `initialize` gives a session id, which every later message name
 client then begins anew). 2026-07-28 knows no sessions: each request says its version, in the body and in headers that must agree.
 
 A web page must not reach us through its visitor's browser: `Host` must name this machine (unless we listen elsewhere, and then a
-token is needed), and `Origin`, if there is one, too. Bodies, connections and sessions are bounded.
+token is needed), and `Origin`, if there is one, too. Bodies, connections and sessions are bounded; and a request must be all here
+some time after the last one was answered: who sends a byte now and then would keep a place for ever.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import signal
 import socket
 import sys
 import threading
+import time
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -41,7 +43,8 @@ _SHORTEST_TOKEN = 16
 _SESSIONS = 1_000
 _CONNECTIONS = 256
 _IDLE_S = 60
-_LINGER, _LINGER_S = 32 << 20, 2.0
+_SLOWEST_S = 120.0
+_LINGER, _LINGER_S, _LONGEST_LINGER_S = 32 << 20, 2.0, 20.0
 _LAST_WORDS_S = 10.0
 _LOOK_S = 1.0
 #: How an error of the protocol is told by HTTP in 2026-07-28. Before, it is an answer like any other.
@@ -104,7 +107,25 @@ class _Server(ThreadingHTTPServer):
         self.service = service
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._room = threading.BoundedSemaphore(_CONNECTIONS)
+        self._until: dict[socket.socket, float] = {}
+        self._alone = threading.Lock()
         super().__init__((host, port), _Handler)
+
+    def expect(self, line: socket.socket, within_s: float | None) -> None:
+        """All that is to be read there is read within that time. None: nothing is read now."""
+        with self._alone:
+            self._until.pop(line, None)
+            if within_s is not None:
+                self._until[line] = time.monotonic() + within_s
+
+    def service_actions(self) -> None:
+        """Called twice a second: whoever is too slow is not listened to any more, and whoever reads there finds an end."""
+        now = time.monotonic()
+        with self._alone:
+            for line in [line for line, until in self._until.items() if until < now]:
+                del self._until[line]
+                with suppress(OSError):  # gone by itself
+                    line.shutdown(socket.SHUT_RD)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -366,6 +387,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _IDLE_S
     disable_nagle_algorithm = True
 
+    def handle_one_request(self) -> None:
+        self.server.expect(self.connection, _SLOWEST_S)
+        super().handle_one_request()
+
+    def finish(self) -> None:
+        self.server.expect(self.connection, None)
+        super().finish()
+
     def do_POST(self) -> None:
         self._do(self._posted)
 
@@ -397,7 +426,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise _No(415, "the Content-Type must be application/json")
         if not _accepts_json(self.headers.get("Accept")):
             raise _No(406, "the answer is application/json: accept that")
-        return self.server.service.post(self, self._body())
+        body = self._body()
+        self.server.expect(self.connection, None)
+        return self.server.service.post(self, body)
 
     def _no_stream(self, asked: _Handler) -> Answer:
         raise _No(405, "only POST and DELETE: there is no stream to listen to", Allow="POST, DELETE")
@@ -452,6 +483,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _linger(self) -> None:
         """Who still sends would not hear our answer if we hung up on them: the rest is read and thrown away, up to a point."""
         self.connection.settimeout(_LINGER_S)
+        self.server.expect(self.connection, _LONGEST_LINGER_S)
         try:
             self.connection.shutdown(socket.SHUT_WR)
             for _ in range(_LINGER >> 16):
