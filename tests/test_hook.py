@@ -442,6 +442,15 @@ def test_a_pack_is_said_even_when_the_spool_is_broken(hooks: Calling) -> None:
     assert len(hooks.problems) == 1
 
 
+def test_also_then_it_is_the_pack_of_the_folder_and_none_for_a_session_that_goes_on(hooks: Calling) -> None:
+    _pack(hooks, "/", "everywhere", "all.md")
+    _pack(hooks, "/home/dev", TEXT)
+    Path(f"{hooks.keep}/spool").write_text("a file")
+    said = {"session_id": "a", "cwd": "/home/dev/work", "source": "startup"}
+    assert b"Remember" in hooks.call(event="SessionStart", said=json.dumps(said).encode()).stdout
+    assert hooks.call(event="SessionStart", said=json.dumps({**said, "source": "resume"}).encode()).stdout == b""
+
+
 # -- the drainer
 
 

@@ -164,6 +164,8 @@ def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> Non
     temp = f"{folder}/.{name}.tmp"
     # Read first: with stdin closed, the file that is opened next would get its number.
     piece = _read()
+    if head is not None:
+        head.append(piece)  # also where nothing can be kept: a pack is for whoever asks, and depends on what he says
     try:
         handle = posix.open(temp, _NEW, 0o600)
     except FileNotFoundError:
@@ -172,7 +174,7 @@ def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> Non
     try:
         size = 0
         while piece:
-            if head is not None and size < _HEAD:
+            if head is not None and 0 < size < _HEAD:
                 head.append(piece)
             size += len(piece)
             wait_s = _IDLE_S if piece.rstrip().endswith(b"}") else _HELD_UP_S
