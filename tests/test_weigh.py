@@ -57,6 +57,12 @@ def test_the_same_words_weigh_less_as_an_order_than_as_an_answer() -> None:
     assert answer.keep > order.keep and answer.type == "decision"
 
 
+def test_a_plain_rule_is_kept_whatever_the_model_answers() -> None:
+    for text in ("We never use floats for prices.", "The port of the server is always 8080."):
+        for answer in ("Understood.", "The cache was full, so I cleared it.", "Done, and tested."):
+            assert [one.text for one in found([user(text), model(answer)]) if one.author == "user"] == [text]
+
+
 def test_a_rule_that_is_all_that_was_said_is_kept_whatever_it_weighs() -> None:
     for words in (
         "never commit to main directly",
