@@ -369,6 +369,44 @@ def test_a_text_that_speaks_of_today_depends_on_its_day(text: str, is_so: bool) 
     assert alike.dated(text) == is_so
 
 
+@pytest.mark.parametrize(
+    "newer, older",
+    [
+        ("The report must go out at 18:00.", "The report must go out at 8:00."),
+        ("The report must go out at 18:00, not at 8:00.", "The report must go out at 8:00."),
+        ("The report must go out at 6 pm.", "The report must go out at 8:00."),
+        ("Backups run at 3:30 p.m.", "Backups run at 2 am."),
+        ("Never deploy after 16:00.", "Never deploy after 15:00."),
+        ("The limit must be 5, not 3.", "The limit must be 3."),
+    ],
+)
+def test_another_time_of_day_supersedes_and_so_does_one_that_names_the_old_value(newer: str, older: str) -> None:
+    """M9."""
+    assert alike.contradicts(newer, older) == "it gives another value"
+    assert alike.marks(newer) & alike.marks(older)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("It crashed at 18:00.", "It crashed at 8:00."),
+        ("The import was slow at 18:00.", "The import broke at 8:00."),
+        ("The nightly job runs at 2:00.", "The weekly job runs at 3:00."),
+        ("Freeze begins at 18:00 on Fridays.", "Freeze begins at 18:00 on Mondays."),
+        ("Call at 8:00 and at 18:00.", "Call at 8:00."),
+        ("The limit is 5, not 3.", "The timeout is 3."),
+    ],
+)
+def test_times_of_what_happened_and_of_other_things_exclude_nothing(one: str, other: str) -> None:
+    assert alike.contradicts(one, other) == "" == alike.contradicts(other, one) and not alike.same(one, other)
+
+
+@pytest.mark.parametrize("other", ["at 8 pm", "at 8pm", "at 8:00 p.m.", "at 20:00", "at 8 PM", "at 8.00pm"])
+def test_a_time_of_day_is_the_same_however_it_is_written(other: str) -> None:
+    assert alike.same(f"The backup starts {other}.", "The backup starts at 20:00.")
+    assert not alike.same(f"The backup starts {other}.", "The backup starts at 8:00.")
+
+
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_text_can_be_asked_about(one: str, other: str) -> None:
     assert alike.key(one) and alike.same(one, one)

@@ -149,9 +149,9 @@ def marks(text: str) -> frozenset[object]:
     found = form(text)
     clauses: set[object] = {frozenset(stem for stem, _ in clause) for clause in found.clauses}
     for value in found.values:
-        for term in found.key:
+        for term in (said := _asserted(found)):
             if value.told and _ends_in(term[0], value) and not _names(found, value):
-                clauses.add((found.key - {term}, term[0].removesuffix(value.number + value.unit), value.unit))
+                clauses.add((said - {term}, term[0].removesuffix(value.number + value.unit), value.unit))
     return frozenset(clauses)
 
 
@@ -212,8 +212,9 @@ def _revalues(new: Form, old: Form, *, changed: bool) -> bool:
 
 def _one_number_apart(new: Form, old: Form) -> bool:
     """The same words but for one number, which is what is said and not what is spoken of."""
-    ours, theirs = new.key - old.key, old.key - new.key
-    if len(ours) != 1 or len(theirs) != 1 or len(new.key & old.key) == 0:
+    said, held = _asserted(new), _asserted(old)
+    ours, theirs = said - held, held - said
+    if len(ours) != 1 or len(theirs) != 1 or len(said & held) == 0:
         return False
     (mine, depth), (other, depth_of_other) = next(iter(ours)), next(iter(theirs))
     if depth != depth_of_other:
@@ -223,6 +224,17 @@ def _one_number_apart(new: Form, old: Form) -> bool:
             if _ends_in(mine, a) and _ends_in(other, b) and a.unit == b.unit and a.told and b.told:
                 return mine.removesuffix(a.number + a.unit) == other.removesuffix(b.number + b.unit)
     return False
+
+
+def _asserted(found: Form) -> frozenset[Term]:
+    """The key without `…, not 8:00`: who says which number it is not, says nothing else by that."""
+    if len(found.clauses) == 1 or not found.values:
+        return found.key
+    return frozenset().union(*(clause for clause in found.clauses if not _denies_a_number(found, clause)))
+
+
+def _denies_a_number(found: Form, clause: frozenset[Term]) -> bool:
+    return len(clause) == 1 and all(depth % 2 and any(_ends_in(stem, one) for one in found.values) for stem, depth in clause)
 
 
 def _ends_in(term: str, value: Value) -> bool:

@@ -15,6 +15,12 @@ from dreamkeep.memory import words as w
 _ENDS = ",;:.!?…)]}\"'`”’*"
 _BEGINS = "([{\"'`“‘*"
 _NUMBER = re.compile(r"^([$€£~]?)([-+]?\d[\d,_]*(?:\.\d+)*)([^\W\d_]*|%)$")
+#: A time of day: `18:00`, `8am`, `3:30pm`; and what stands behind one that is written as two words.
+_CLOCK = re.compile(r"^(?:([01]?\d|2[0-3])[:.]([0-5]\d)([ap]m)?|(1[0-2]|0?[1-9])([ap]m))$")
+_HOUR = re.compile(r"^(?:1?\d|2[0-3])$")
+_HALVES = {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm", "oclock": ":00"}
+#: The unit of a time of day: minutes since midnight, however it was written.
+CLOCK = "oclock"
 _PARTS = re.compile(r"^(.*?)([<>=!]=?|=>|->|→|≥|≤)(.+)$")
 _PLAIN = re.compile(r"^[^\W\d_]+(?:['’][^\W\d_]+)*$")
 _HYPHENED = re.compile(r"^[^\W\d_]{2,}(?:-[^\W\d_]{2,})+$")
@@ -146,6 +152,10 @@ def _joined(words: list[str]) -> list[str]:
             made.append(folded[at].replace("-", "") if whole else "".join(folded[at : at + 2]))
             at += 1 if whole else 2
             continue
+        if at + 1 < len(words) and (time := _time_of_day(words[at], folded[at + 1])):
+            made.append(time)
+            at += 2
+            continue
         for length in (3, 2):
             pair = w.PAIRS.get(tuple(folded[at : at + length]))
             if pair and at + length <= len(words):
@@ -156,6 +166,13 @@ def _joined(words: list[str]) -> list[str]:
             made += _contraction(words[at])
             at += 1
     return made
+
+
+def _time_of_day(word: str, behind: str) -> str:
+    """`8 am`, `3:30 p.m.`, `9 o'clock` as one word; "" for anything else."""
+    half = _HALVES.get(behind, "")
+    whole = word + half if half and _HOUR.match(word) else word + half.removeprefix(":00") if half else ""
+    return whole if whole and _CLOCK.match(whole) else ""
 
 
 def _contraction(word: str) -> list[str]:
@@ -313,12 +330,17 @@ class _Parse:
             self._head = self._next_to = term
 
     def _number(self, number: re.Match[str], next_to: str) -> None:
-        told = self._told or len(self._strict) > 1
+        told = (self._told or len(self._strict) > 1) and not (number[3] == CLOCK and self._happened())
         by = frozenset((self._head,)) - {""}
         about = frozenset(stem for stem, _ in self._loose[-1])
         self._values.append(Value(number[2], number[3], by, len(self._strict) - 1, told, about))
         if next_to and number[0].isdecimal() and next_to not in _VALUED:
             self._name(next_to, number[2])
+
+    def _happened(self) -> bool:
+        """When something came about (`it crashed at 8:00`) says nothing of when else it does."""
+        ruled = any(name in w.RULES for name in self._heard)
+        return not ruled and any(name in w.HAPPENED or (name.endswith("ed") and len(name) > 4) for name in self._heard)
 
     def _behind_number(self, term: str) -> None:
         value = self._values[-1]
@@ -359,6 +381,8 @@ def _terms(word: str, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     if _HYPHENED.match(word) and not _CAMEL.search(word):
         for piece in word.split("-"):
             yield stem(_fold(piece)), ()
+    elif _CLOCK.match(name) and (":" in name or name.endswith("m")):
+        yield _minutes(name), ()
     elif name in w.NUMBERS:
         yield w.NUMBERS[name], ()
     elif _NUMBER.match(word):
@@ -368,6 +392,15 @@ def _terms(word: str, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     else:
         plain = word.casefold() if re.fullmatch(r"[A-Z]?[a-z]*\d+|[A-Z]+\d+", word) else word
         yield plain, tuple(stem(piece.casefold()) for piece in _PIECES.findall(word))
+
+
+def _minutes(time: str) -> str:
+    found = _CLOCK.match(time)
+    assert found
+    hour, half = int(found[1] or found[4]), found[3] or found[5]
+    if half and hour <= 12:
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    return f"{hour * 60 + int(found[2] or 0)}{CLOCK}"
 
 
 def _number(word: str) -> str:

@@ -370,6 +370,10 @@ DIRECTIONS = _set("up down only min max about around")
 AUXILIARY = _set("is are was were be been do does did will would can could must should shall may might has have had am")
 #: One such word more makes it another statement.
 WEIGHTY = _set("only may maybe will all or some most")
+#: When something is to be, or is as a rule.
+RULES = _set("is are be must should shall will need needs always every daily weekly nightly may can")
+#: … and when it was.
+HAPPENED = _set("was were went broke died fell came began ran hung froze saw got woke took did")
 COPULAS = _set("is are was were be been am")
 #: Who does this `from` something leaves it.
 MOVES = _set("move moves moved moving switch switches switched switching migrate migrates migrated migrating change changed")
