@@ -7,9 +7,10 @@ but which messages are of one session: they are given anew when an index is made
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dreamkeep.index.words import Term
+if TYPE_CHECKING:
+    from dreamkeep.index.words import Term
 
 SESSION_BITS = 32
 

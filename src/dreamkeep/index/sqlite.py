@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import quote
 
 import apsw
 
@@ -16,7 +15,6 @@ from dreamkeep.event import disarm, encode_body
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
 from dreamkeep.index.sqlite_search import SCHEMA, Searching, match
 from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place, Standing
-from dreamkeep.index.words import terms
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
@@ -144,6 +142,8 @@ class SqliteStore(Searching):
         Without a -wal no lock protects us (`immutable`): the caller looks afterwards whether something moved. A -wal without
         its -shm was left by somebody who died: its index is made in our own memory, for making a -shm would leave that behind.
         """
+        from urllib.parse import quote
+
         where = f"file:{quote(os.path.realpath(path))}?mode=ro" + ("&readonly_shm=1" if shm else "" if wal else "&immutable=1")
         store = cls.__new__(cls)
         store.path = path
@@ -427,6 +427,8 @@ class SqliteStore(Searching):
     def remembered(
         self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:
+        from dreamkeep.index.words import terms
+
         wanted = match(terms(query))
         if not wanted or not kinds:
             return []
@@ -606,6 +608,8 @@ class SqliteStore(Searching):
     def search(
         self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
     ) -> list[Hit]:
+        from dreamkeep.index.words import terms
+
         wanted = match(terms(query))
         if not wanted:
             return []

@@ -10,11 +10,13 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
-from dreamkeep.index.words import Term, indexed
 from dreamkeep.session.packs import without_packs
+
+if TYPE_CHECKING:
+    from dreamkeep.index.words import Term
 
 #: Tables that a rebuilt index makes, too.
 SCHEMA = """
@@ -58,7 +60,7 @@ class Searching:
         if mark in NOT_SEARCHED:
             return
         # A pack that stands in a prompt is nobody's word (D33); what is around it is.
-        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (no, indexed(without_packs(text))))
+        self._db.execute("INSERT INTO words(rowid, text) VALUES (?, ?)", (no, _indexed(without_packs(text))))
         if role in EMBEDDED and text.strip():
             self._db.execute("INSERT OR REPLACE INTO unembedded VALUES (?)", (no,))
 
@@ -102,7 +104,7 @@ class Searching:
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
             tuple(map(stored, (*row, body["state"], body.get("by") or ""))),
         ).fetchone()
-        self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], indexed(body["text"])))
+        self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], _indexed(body["text"])))
         self._db.execute("INSERT OR REPLACE INTO unembedded VALUES (?)", (-added[0],))
         if kind == "note":
             self._db.executemany(
@@ -279,6 +281,14 @@ class Searching:
 def _middle(numbers: list[int], no: int, reach: int) -> list[int]:
     at = bisect_left(numbers, no)
     return numbers[max(0, at - reach) : at + reach + 1]
+
+
+def _indexed(text: str) -> str:
+    """words.py's, loaded when first needed, and from then on without this detour: most commands search for nothing."""
+    global _indexed
+    from dreamkeep.index.words import indexed as _indexed
+
+    return _indexed(text)
 
 
 def match(terms: Sequence[Term]) -> str:
