@@ -89,6 +89,12 @@ def test_many_rules_do_not_push_out_what_was_asked_for_and_what_is_open() -> Non
     assert made.text.count("never touched by hand") > 5 and made.left_out > 200
 
 
+def test_what_was_left_out_is_told_also_where_there_was_room() -> None:
+    notes = [_note(n, "constraint", f"The {chr(97 + n // 26)}{chr(97 + n % 26)}omat is never painted.") for n in range(500)]
+    made = fit("p", pack.of_notes(notes), 1_000_000)
+    assert len(made.sources) + made.left_out == 500 and made.left_out >= 100
+
+
 def test_pinned_notes_come_before_everything_and_notes_are_whole_or_not_there() -> None:
     long = "Deploys go through the release branch, " * 12 + "always."
     notes = [

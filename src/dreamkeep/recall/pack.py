@@ -66,7 +66,7 @@ _OF_KIND = {
 _LOST_KINDS = (i.CONSTRAINT, i.CORRECTION, i.PREFERENCE, i.DECISION, i.REJECTION, i.OPEN_LOOP)
 #: Each line goes on from the one before it; so the first may take twice the section's share.
 _IN_ORDER = (LAST,)
-#: More lines than these of a section are never looked at: no budget has room for them.
+#: More lines than these of a section are never looked at: nobody reads them, and each is compared with all others.
 _MOST = 400
 _QUOTE = 280
 #: What is looked at of a long text before it is cut.
@@ -288,7 +288,7 @@ def fit(project: str, lines: Iterable[Line], budget: int, clean: Clean = lambda 
         filling.offer_all(by_section.get(number, ())[:_MOST], section.share)
     for number in SECTIONS:
         filling.offer_all(by_section.get(number, ())[:_MOST], 1.0)
-    return filling.made()
+    return filling.made(beyond=sum(max(0, len(of_one) - _MOST) for of_one in by_section.values()))
 
 
 class _Filling:
@@ -354,8 +354,9 @@ class _Filling:
         heading = "" if line.section in self._chosen else f"\n{_heading(line.section)}"
         return Size.of(f"{heading}\n{_shown(line, text)}")
 
-    def made(self) -> Pack:
-        left = len(self._known - self._said)
+    def made(self, beyond: int) -> Pack:
+        """`beyond`: how many lines were not even looked at."""
+        left = len(self._known - self._said) + beyond
         if not self._chosen:
             return Pack("", 0, (), left)
         lines, sources = list(self._head), []
