@@ -144,7 +144,16 @@ def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
         for n in ast.walk(source)
         if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "os"
     }
-    harmless = {"os.path", "os.fspath", "os.PathLike", "os.environ", "os.pathsep", "os.uname", "os.devnull"}
+    harmless = {
+        "os.path",
+        "os.fspath",
+        "os.PathLike",
+        "os.environ",
+        "os.pathsep",
+        "os.uname",
+        "os.devnull",
+        "os.get_terminal_size",
+    }
     if name in ("capture/tap.py", "capture/tap_signals.py", "capture/tap_guard.py", "surfaces/mcp/stdio.py"):
         return  # pipes and signals are their work
     cli = {"os.dup2", "os.open", "os.O_WRONLY"} if name == "surfaces/cli/__init__.py" else set()

@@ -125,3 +125,4 @@ def test_what_can_not_be_renamed_is_refused_with_a_word(tmp_path: Path, root: st
     merged = cli("project", "merge", first, second, "--json")
     assert merged.code == 0 and merged.json == {"project": second, "was": first, "sessions": 2, "notes": 0}
     assert len(cli("sessions", "--project", first, "--json").json["sessions"]) == 2, "the old name is understood"
+    assert cli("search", "x", "--project", first).code == cli("search", "x", "--project", str(tmp_path / "second")).code == 0

@@ -107,8 +107,10 @@ def test_raw_bytes_go_into_a_pipe_as_they_are_and_are_only_shown_on_a_terminal(k
 
 def test_colours_are_for_terminals_that_want_them(hostile: dict[str, str], root: str) -> None:
     assert OURS.search(on_terminal(root, "sessions"))
+    assert "\x1b[1mpelican\x1b[0m" in on_terminal(root, "search", "pelican")
     for around in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert "\x1b" not in on_terminal(root, "sessions", around=around)
+        for words in (["sessions"], ["search", "pelican"]):
+            assert "\x1b" not in on_terminal(root, *words, around=around)
     assert "\x1b" not in piped(root, "sessions", TERM="xterm", FORCE_COLOR="1")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dreamkeep.app import Keep
-from dreamkeep.surfaces.cli import text
+from dreamkeep.surfaces.cli import look, text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -41,7 +41,7 @@ def as_json(hit: Any) -> dict[str, Any]:
 def human(data: dict[str, Any], query: str, keep: Keep) -> str:
     if not data["hits"]:
         return "Nothing found."
-    bright = sys.stdout.isatty()
+    bright = look.of(sys.stdout).colours
     return "\n\n".join(_hit(hit, query, keep, bright) for hit in data["hits"])
 
 

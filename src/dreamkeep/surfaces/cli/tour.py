@@ -16,9 +16,8 @@ from typing import TextIO, cast
 
 from dreamkeep.app_tour import Tour, begin, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
-from dreamkeep.surfaces.cli import text
+from dreamkeep.surfaces.cli import look, text
 
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 _NAME = "TOUR"
 #: Of a user's own sessions a dream reads no more than so many: each takes a moment.
 _DREAMED = "20"
@@ -63,7 +62,7 @@ def _named(folder: str) -> Iterator[None]:
 
 
 def _say(head: str, more: str = "") -> None:
-    print(f"\n{_BOLD}{head}{_PLAIN}" if sys.stdout.isatty() else f"\n{head}")
+    print(f"\n{look.paint(head, 'bold')}")
     if more:
         print(more)
     sys.stdout.flush()
