@@ -13,7 +13,7 @@ import pytest
 from dreamkeep.errors import Busy, NoSpace, NotDurable, ReadOnly, from_os
 from dreamkeep.event import Ids, rfc3339
 from dreamkeep.held import hold, is_held, sweep
-from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, replace_file
+from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, read_file, replace_file
 
 from .faults import LOSSES, FragileHost, PowerCut
 
@@ -59,6 +59,11 @@ def test_publishing_never_overwrites_what_appeared_meanwhile(tmp_path: Path) -> 
     assert not publish_file(HOST, target, b"second")
     assert Path(target).read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_is_not_read_as_a_file_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        read_file(RealHost(), str(tmp_path))
 
 
 def test_temp_names_are_unique_and_exclusive(tmp_path: Path) -> None:

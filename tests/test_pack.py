@@ -732,6 +732,24 @@ def test_packs_that_can_not_be_written_stop_nothing(keep: Keep, root: str, agent
     assert keep.note_add("Answer in plain words.")["text"] == "Answer in plain words."
 
 
+def test_packs_that_can_not_be_read_cost_a_pack_and_doctor_says_just_that(keep: Keep, root: str, agent: Agent) -> None:
+    warned: list[str] = []
+    keep.warn = warned.append
+    Path(root, rendered.FOLDER, "index").mkdir(parents=True)
+    assert agent.starts() == ""
+    [told] = [one for one in keep.doctor() if one["check"] == "hook"]
+    assert told["what"].startswith("an agent got no pack: ") and "directory" in told["what"]
+    assert keep.drain()["calls"] == 1 and "packs" in warned[0]
+
+
+def test_a_folder_of_which_no_file_system_has_heard_is_no_trouble(keep: Keep, root: str, agent: Agent) -> None:
+    keep.note_add("Answer in plain words.", kind="preference")
+    agent.says("Rename the price column.")
+    keep.drain()
+    assert "plain words" in agent.fires("SessionStart", cwd="/a\0b", source="startup")
+    assert not [one for one in keep.doctor() if one["check"] == "hook"]
+
+
 def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_the_rest() -> None:
     def wanted_now(version: str) -> list[rendered.Wanted]:
         return [rendered.Wanted(name, ((f"/{name}", True),), version) for name in ("one", "two")]

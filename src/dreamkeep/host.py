@@ -498,5 +498,7 @@ def read_file(host: Host, path: str) -> bytes:
     handle = host.open_read(path)
     try:
         return host.read(handle, host.end(handle), 0)
+    except OverflowError:  # a folder's end is at the end of all numbers
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
     finally:
         host.close(handle)

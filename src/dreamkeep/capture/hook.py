@@ -39,6 +39,8 @@ _HELD_UP_S = 8.0
 #: Answers are for small payloads; what is longer is not looked into.
 _HEAD = 1 << 20
 _PROBLEMS_SIZE = 1 << 16
+#: Before a problem that cost no more than the agent's pack.
+NO_PACK = "(no pack)"
 #: What agents tell a plugin's hooks, and no shell that they start. Others than Claude set Claude's name, too.
 _PLUGIN_OF = (("COPILOT_PLUGIN_ROOT", "copilot"), ("CLAUDE_PLUGIN_ROOT", "claude"), ("QWEN_PROJECT_DIR", "qwen"))
 _NEW = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC | posix.O_NOFOLLOW
@@ -131,7 +133,7 @@ def _home() -> str:
 def _there(path: str) -> bool:
     try:
         posix.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # nothing has such a name
         return False
     return True
 
@@ -220,9 +222,9 @@ def _sync_folder(folder: str) -> None:
 # -- what went wrong
 
 
-def _note(keep: str, agent: str, event: str, problem: BaseException) -> None:
+def _note(keep: str, agent: str, event: str, problem: BaseException, about: str = "") -> None:
     """One line, no word of the payload in it. Bounded: when the file is full it begins anew."""
-    what = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
+    what = " ".join(f"{about} {type(problem).__name__}: {problem}".split())[:400]
     line = f"{time_ns()} {agent} {event} {what} (keep {keep})\n".encode("utf-8", "backslashreplace")
     temp = _env("XDG_RUNTIME_DIR") or _env("TMPDIR") or "/tmp"
     for path in (f"{keep}/spool/problems", f"{temp}/dreamkeep-hook-{posix.getuid()}.problems"):
@@ -276,7 +278,7 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
     except FileNotFoundError:
         return b""
     except Exception as problem:
-        _note(keep, agent, event, problem)
+        _note(keep, agent, event, problem, NO_PACK)
         return b""
 
 

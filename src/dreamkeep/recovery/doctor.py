@@ -63,11 +63,15 @@ def quota(used: int, limit: int) -> list[dict[str, Any]]:
     return [_entry("quota", False, what, NEXT)]
 
 
+def _cost(line: str) -> str:
+    """What a problem of a hook cost, by its line (capture/hook.py)."""
+    return "an agent got no pack" if " (no pack) " in line else "a hook call was not kept"
+
+
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
     """What hooks could not keep, and what they kept that nobody has journaled."""
     found = [
-        _entry("hook", False, f"a hook call was not kept: {line}", f"Mend that; then take the file away: rm {path}")
-        for path, line in lost
+        _entry("hook", False, f"{_cost(line)}: {line}", f"Mend that; then take the file away: rm {path}") for path, line in lost
     ]
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:
