@@ -300,7 +300,7 @@ def test_who_sends_a_byte_now_and_then_does_not_keep_a_place_for_ever(
     server = _listening(Service(tools, "", "127.0.0.1"), "127.0.0.1", 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with socket.create_connection(server.server_address[:2], timeout=60) as line:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as line:
             line.sendall(begun)
             for _ in range(300):
                 try:

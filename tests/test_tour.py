@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from dreamkeep import Keep, sample
 from dreamkeep.capture import find
 from dreamkeep.capture.sources import Source
 from dreamkeep.host import RealHost, Stat
+from tests.agents import claude
 
 from .planted.sample import INTO, made
 from .planted.written import WEEK, load, wrong_together, wrong_with
@@ -122,6 +125,24 @@ def test_a_users_own_files_are_read_and_left_as_they_are(tmp_path: Path, monkeyp
     assert "Tests must never send real mail." in done.stdout and "dreamkeep:pack" in done.stdout
     assert "$ dreamkeep repair\n" in done.stdout and "--apply" not in done.stdout
     assert tree(home) == before and not mine.exists()
+
+
+@pytest.mark.parametrize("said", ["Good morning to you.", "--no-verify is never allowed in this repository."])
+def test_a_users_own_session_is_searched_and_packed_whatever_it_says(said: str, tmp_path: Path) -> None:
+    """Also where nothing is worth a note, and where a note begins like an option of ours."""
+    talk = claude.Talk(claude.MAIN)
+    talk.prompt(said)
+    talk.answer({"type": "text", "text": "Understood, every commit goes through the hooks."})
+    file = tmp_path / f"home/.claude/projects/-home-dev-shop/{claude.MAIN}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(one) + "\n" for one in talk.lines))
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    done = tour(tmp_path / "home", "--at", str(tmp_path / "tour"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "newest file of your own agents' sessions is looked at" in done.stdout
+    query = shlex.quote(" ".join(said.split()[:5]))
+    assert f"$ dreamkeep search --kind note,message --limit 2 -- {query}\n" in done.stdout
+    assert "### Where the last session stood\n- claude, " in done.stdout
 
 
 def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:

@@ -123,7 +123,11 @@ _QUERIES = (
 def _own(tour: Tour) -> None:
     assert tour.found is not None
     more = f" ({tour.found.left} older or larger ones are left out)" if tour.found.left else ""
-    print(f"The {len(tour.found.sources)} newest files of your own agents' sessions are looked at{more}; they are only read.")
+    count = len(tour.found.sources)
+    files = (
+        f"{count} newest files of your own agents' sessions are" if count != 1 else "newest file of your own agents' sessions is"
+    )
+    print(f"The {files} looked at{more}; nothing there is changed.")
     _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
     _take_in(tour)
     _do(tour, "sessions", "--limit", "10")
@@ -136,24 +140,28 @@ def _own(tour: Tour) -> None:
     )
     _do(tour, "hygiene")
     _do(tour, "dream", "--limit", _DREAMED)
-    notes = tour.keep.notes()
+    notes, sessions = tour.keep.notes(), tour.keep.sessions(limit=10)
+    if not sessions:
+        print("There is no session in these files. The sample shows more: dreamkeep tour --sample")
+        return
     if not notes:
         print("Nothing worth a note was found in these sessions. The sample shows more: dreamkeep tour --sample")
-        return
-    projects = [note["project"] for note in notes]
+    projects = [str(note["project"]) for note in notes] or [sessions[0].project]
     project = max(dict.fromkeys(projects), key=projects.count)
-    _do(tour, "page", "--project", project)
-    _say("4. Search: what was said and learned, with the place where it was.")
-    for query in _asked(notes, project):
-        _do(tour, "search", query, "--kind", "note,message", "--limit", "2")
+    if notes:
+        _do(tour, "page", "--project", project)
+    texts = [str(note["text"]) for note in notes if note["project"] == project] or [one.title for one in sessions]
+    if queries := _asked(texts):
+        _say("4. Search: what was said and learned, with the place where it was.")
+    for query in queries:
+        _do(tour, "search", "--kind", "note,message", "--limit", "2", "--", query)
     _say("5. Pack: what the next session is given to read first, by a hook.")
     _do(tour, "pack", "--project", project)
 
 
-def _asked(notes: Sequence[dict[str, object]], project: str) -> list[str]:
-    """Of three of the notes a few words: nobody knows here what the user would ask."""
-    texts = [str(note["text"]) for note in notes if note["project"] == project]
-    return [" ".join(words.split()[:5]) for words in texts[:3]]
+def _asked(texts: Sequence[str]) -> list[str]:
+    """Of three of the notes (or titles) a few words: nobody knows here what the user would ask."""
+    return list(dict.fromkeys(words for text in texts if (words := " ".join(text.split()[:5]))))[:3]
 
 
 # -- both
