@@ -81,13 +81,21 @@ def test_words_for_the_model_name_tools_that_are_there() -> None:
     texts = [one for one in FILES if one.suffix in (".md", ".toml") and one.name != "README.md"]
     assert len(texts) == 8
     named = {word for one in texts for word in re.findall(r"`([a-z]+(?:_[a-z]+)?)`", one.read_text())}
-    known = {"note", "message", "query", "kind", "dreamkeep", "superseded_by"}
+    known = {"dreamkeep", "superseded_by"} | {name for tool in TOOLS for name in tool["inputSchema"]["properties"]}
     assert named - known <= tools and {"search", "pack", "timeline", "why", "note_add", "insight_add", "dream_run"} <= named
     for one in GEMINI.glob("commands/*.toml"):
         same = (PLUGIN / "commands" / f"{one.stem}.md").read_text()
         assert tomllib.loads(one.read_text())["prompt"].strip().replace("{{args}}", "$ARGUMENTS") in same
     skills = [folder / "skills" / "earlier-sessions" / "SKILL.md" for folder in (PLUGIN, GEMINI)]
     assert skills[0].read_text() == skills[1].read_text() and skills[0].read_text().startswith("---\nname: earlier-sessions\n")
+
+
+def test_the_skill_names_arguments_that_the_tool_has() -> None:
+    arguments = {str(tool["name"]): set(tool["inputSchema"]["properties"]) for tool in TOOLS}
+    text = (PLUGIN / "skills" / "earlier-sessions" / "SKILL.md").read_text()
+    steps = [re.findall(r"`([a-z_]+)`", step) for step in re.findall(r"^\d\. (.*(?:\n   .*)*)", text, re.MULTILINE)]
+    assert [words[0] for words in steps] == ["pack", "search", "timeline", "why"]
+    assert all(set(words[1:]) <= arguments[words[0]] for words in steps) and sum(map(len, steps)) > 6
 
 
 # -- the hooks, run as an agent's shell runs them
