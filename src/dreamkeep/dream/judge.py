@@ -39,8 +39,13 @@ class Judged(NamedTuple):
     rule: str
 
 
-def judged(sentence: Sentence, *, first: bool) -> Iterator[tuple[Sentence, Judged]]:
+@lru_cache(512)
+def judged(sentence: Sentence, *, first: bool) -> tuple[tuple[Sentence, Judged], ...]:
     """The sentence with what it is, or those of its clauses that are something. `first`: see lexicon.Rule.later."""
+    return tuple(_judged(sentence, first))
+
+
+def _judged(sentence: Sentence, first: bool) -> Iterator[tuple[Sentence, Judged]]:
     parts = list(clauses(sentence))
     sentence = _without_task(sentence, parts)
     found, one = judge(sentence.text, first=first)

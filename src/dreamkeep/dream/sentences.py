@@ -59,12 +59,17 @@ class _Line(NamedTuple):
 
 
 def sentences(message: str) -> list[Sentence]:
+    return list(_sentences(message))
+
+
+@lru_cache(128)  # each rule asks for them, of a message and of the few before it
+def _sentences(message: str) -> tuple[Sentence, ...]:
     if lexicon.pattern("quoted", "lines", "program").match(message[:400]):
-        return []
+        return ()
     found: list[Sentence] = []
     for offset, piece in _pieces(message):
         found += _of_piece(piece, offset, len(found))
-    return found
+    return tuple(found)
 
 
 def _pieces(message: str) -> Iterator[tuple[int, str]]:

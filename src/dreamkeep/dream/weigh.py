@@ -254,10 +254,8 @@ def weights(who: str) -> Weights:
 
 def weighed(who: str, marks: Iterable[str]) -> Weighed:
     types, of = weights(who)
-    sums = list(of["*"])
-    for mark in marks:
-        if (known := of.get(mark)) is not None:
-            sums = [a + b for a, b in zip(sums, known, strict=True)]
+    known = (of[mark] for mark in marks if mark in of)
+    sums = [sum(column) for column in zip(of["*"], *known, strict=True)]
     best = max(range(len(types)), key=lambda n: (sums[n + 1], -n)) if types else 0
     by_type = {kind: number / UNIT for kind, number in zip(types, sums[1:], strict=True)}
     return Weighed(sums[0] / UNIT, types[best] if types else "", by_type)

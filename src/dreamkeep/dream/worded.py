@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from dreamkeep.dream import lexicon
 from dreamkeep.dream.dates import resolved
@@ -26,6 +26,7 @@ def _lead() -> re.Pattern[str]:
     return re.compile(rf"^\s*(?:(?:{sign})\s*(?:[,:;.!…]+|\s[—–-]+)\s*|(?:{space})\s+)(?=\S)", re.IGNORECASE)
 
 
+@lru_cache(2048)
 def without_lead(text: str) -> str:
     """Without "ok so, btw, just so you know:"."""
     for _ in range(5):
