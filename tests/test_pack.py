@@ -296,6 +296,15 @@ def _role(keep: Keep, session: str, seq: str) -> str:
     return str(next(one["role"] for one in keep.show(session)["messages"] if str(one["seq"]) == seq))
 
 
+def test_an_agent_that_asks_is_not_told_under_its_task_what_it_was_just_asked(told: Keep, project: Path) -> None:
+    now = told.session("now", cwd=project).submit("Make the prices page show cents, as the tests want it.")
+    now.start()
+    made = told.pack("prices page cents tests", project=str(project))
+    task, _, rest = made["text"].partition("### Where the last session stood\n")
+    assert "prices page" not in task and "The prices are in cents now; the tests are next." in task
+    assert rest.startswith("- python, ") and "Make the prices page show cents" in rest.partition("\n")[0]
+
+
 def test_what_does_not_hold_any_more_is_in_no_pack(told: Keep, project: Path) -> None:
     floats = next(one for one in told.notes() if "floats" in one["text"])
     told.note_change(floats["id"], "retract")

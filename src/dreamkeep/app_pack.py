@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, DreamkeepError
@@ -85,8 +85,9 @@ class Packing:
         where = self._project_of(project if project is not None else ".")
 
         def lines(store: Store) -> list[Line]:
-            memory = _remembered(store)
-            return [*self._matching(store, memory, where, query or "", task or ""), *self._standing(store, memory, where)]
+            memory, latest = _remembered(store), self._latest_in(store, where)
+            matching = self._matching(store, memory, where, query or "", task or "", _asked_last(latest))
+            return [*matching, *self._standing(store, memory, where, latest)]
 
         made = fit(where, self._ask(lines), limit, self._clean)
         return {
@@ -105,14 +106,14 @@ class Packing:
 
         return redact(text)[0]
 
-    def _standing(self, store: Store, memory: Memory, project: str) -> list[Line]:
+    def _standing(self, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[Line]:
         """What holds whatever is asked: notes, and how the last sessions ended."""
         from dreamkeep.recall import pack
 
-        lines = pack.of_notes(memory.shown(project))
-        if project:
-            lines += self._past_lines(store, self._latest(store, store.sessions(project=project, limit=_OF_ONE)))
-        return lines
+        return [*pack.of_notes(memory.shown(project)), *self._past_lines(store, latest)]
+
+    def _latest_in(self, store: Store, project: str) -> list[Stood]:
+        return self._latest(store, store.sessions(project=project, limit=_OF_ONE)) if project else []
 
     def _latest(self, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
         """The last ones that somebody talked in, by when that was: one that was only ended or renamed since is no newer."""
@@ -147,7 +148,10 @@ class Packing:
 
     # -- what matches
 
-    def _matching(self, store: Store, memory: Memory, project: str, query: str, task: str) -> list[Line]:
+    def _matching(
+        self, store: Store, memory: Memory, project: str, query: str, task: str, asked_last: Collection[tuple[str, str | None]]
+    ) -> list[Line]:
+        """`asked_last`: turns whose prompts are told anyway. One of them may be just what the asking agent was asked."""
         from dreamkeep.recall import pack
 
         words, notes = " ".join(query.split()), memory.notes
@@ -163,16 +167,20 @@ class Packing:
             return lines
         shown = {one.id: one for one in memory.shown(project)}
         covered = {id for one in shown.values() for id in one.insights}
-        found = [one for one in self._found(store, words, project) if not (one.kind == "insight" and one.id in covered)]
+        found = [one for one in self._found(store, words, project, asked_last) if one.kind != "insight" or one.id not in covered]
         return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
 
-    def _found(self, store: Store, words: str, project: str) -> list[Match]:
+    def _found(self, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]) -> list[Match]:
         """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
         newest record and not by the clock, so that the same keep gives the same pack."""
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.pack import is_said
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
+        from dreamkeep.session.messages import USER
+
+        def quotable(one: Found) -> bool:
+            return is_said(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
 
         newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
         asked = understood(words, rfc3339(self._host.now()))
@@ -180,7 +188,7 @@ class Packing:
         found: list[Found] = []
         for kind, limit in _MATCHES.items():
             looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
-            held = [one for one in looked if not one.superseded_by and (kind != "message" or is_said(one.role, one.mark))]
+            held = [one for one in looked if not one.superseded_by and (kind != "message" or quotable(one))]
             found += held[:limit]
         texts = store.texts([one.no for one in found if one.kind == "message"])
         return [_match(one, texts.get(one.no, one.text)) for one in found]
@@ -238,7 +246,9 @@ class Packing:
         sessions = store.sessions(limit=_SESSIONS)
         shelf.update(
             self._wanted(store, memory, sessions),
-            lambda project: fit(project, self._standing(store, memory, project), budget, self._clean).text,
+            lambda project: (
+                fit(project, self._standing(store, memory, project, self._latest_in(store, project)), budget, self._clean).text
+            ),
         )
         states = {one.id: one.state for one in sessions}
         shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
@@ -309,6 +319,16 @@ class Packing:
 def _at(summary: Summary, turns: tuple[Turn, ...]) -> str:
     times = [turns[-1].submitted_at or "", turns[-1].settled_at or ""] if turns else []
     return max(times, default="") or summary.last_at or ""
+
+
+def _asked_last(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
+    """The turns whose prompts are told of the last sessions (`pack.of_past`)."""
+    from dreamkeep.session.turns import INTERRUPTED
+
+    told = [
+        (summary, turns[-1]) for n, (summary, turns) in enumerate(latest) if turns and (n == 0 or turns[-1].state == INTERRUPTED)
+    ]
+    return {(summary.id, turn.id) for summary, turn in told}
 
 
 def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
