@@ -395,6 +395,22 @@ def test_two_keeps_that_write_one_file_take_nothing_for_a_hands_work(tmp_path: P
         assert texts(one) == {"Ask about the walrus."} and "walrus" not in file.read_text()
 
 
+@pytest.mark.parametrize(
+    "name, content", [("HEAD", b"ref: refs/heads/\0\0\n"), ("commondir", b"\0\0\0\n"), ("", b"gitdir: \0\n")]
+)
+def test_a_repository_that_a_power_cut_harmed_keeps_no_page_from_being_written(tmp_path: Path, name: str, content: bytes) -> None:
+    git = tmp_path / "repo" / ".git"
+    git.parent.mkdir()
+    if name:
+        git.mkdir()
+        (git / "HEAD").write_bytes(b"ref: refs/heads/main\n")
+    (git / name if name else git).write_bytes(content)
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add("Ask about the walrus.", project="p")
+        keep.page(project="p", write=tmp_path / "repo" / "AGENTS.md")
+    assert "walrus" in (tmp_path / "repo" / "AGENTS.md").read_text()
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_another_branchs_older_file_is_no_hands_work_and_a_deleted_line_is(tmp_path: Path, packed: bool) -> None:
     """M10: what we wrote there once, after a checkout; without a checkout the same bytes are a line that somebody deleted."""

@@ -24,8 +24,8 @@ def head_of(host: Host, path: str) -> str:
         ref = os.path.normpath(head.partition(":")[2].strip())
         common = os.path.normpath(os.path.join(folder, _text(host, f"{folder}/commondir").strip() or "."))
         return digest(head, _text(host, f"{common}/{ref}") or _packed(host, common, ref))[:16]
-    except OSError:
-        return ""
+    except (OSError, ValueError):
+        return ""  # a power cut leaves zeros where a name was: no path
 
 
 def _git_folder(host: Host, at: str) -> str:
