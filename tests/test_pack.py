@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -646,6 +647,10 @@ def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Ag
     head = said.partition("### Said in this session before its context was compacted\n")[2].partition("###")[0]
     assert "we never use floats for prices." in head and "PostgreSQL" in head and "hunter2pass" not in said
     assert "Rename the price column." in said and Size.of(said).tokens <= 2000
+    assert "### Where this session stood\n- claude, " in said and "last session stood" not in said
+    for session, seq in re.findall(r"\[(claude:\S+) ([\d.]+)\]$", head, re.MULTILINE):
+        assert any(str(one["seq"]) == seq for one in keep.show(session)["messages"])
+    assert "[n-" not in head and head.count(f"[claude:{agent.session} ") == head.count("\n- ") + 1, "looked up where it was said"
     assert keep.notes() == [] and not any("insight" in line for line in _kinds(before, keep.root)), "nothing was concluded"
     assert "### Said in this session" not in agent.starts("startup"), "only for who was compacted"
     assert "### Said in this session" not in Agent(keep.root, agent.cwd, "another").starts("compact")

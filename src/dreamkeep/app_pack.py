@@ -125,12 +125,12 @@ class Packing:
         ]
         return sorted(found, key=lambda stood: (_at(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
 
-    def _past_lines(self, store: Store, latest: Sequence[Stood]) -> list[Line]:
+    def _past_lines(self, store: Store, latest: Sequence[Stood], section: int | None = None) -> list[Line]:
         from dreamkeep.recall import pack
 
         pasts = [_past(*stood) for stood in latest]
         last = self._with_work(store, latest[0][0], pasts[0]) if pasts else None
-        return pack.of_past(last, pasts[1:], self._clean)
+        return pack.of_past(last, pasts[1:], self._clean, pack.LAST if section is None else section)
 
     def _with_work(self, store: Store, summary: Summary, past: Past) -> Past:
         """What the agent said last, and the files it changed."""
@@ -271,9 +271,9 @@ class Packing:
         ]
         own = [one for one in now if one is not None and one.state == ACTIVE]
         lines = [
-            *pack.of_squeezed(own),
+            *pack.of_squeezed(own, memory.notes),
             *pack.of_notes(memory.shown(summary.project)),
-            *self._past_lines(store, self._latest(store, [summary])),
+            *self._past_lines(store, self._latest(store, [summary]), pack.HERE),
         ]
         return pack.fit(summary.project, lines, self.config["recall.budget"], self._clean)
 

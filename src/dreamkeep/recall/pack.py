@@ -17,7 +17,7 @@ Words from outside are one flat line each (`page.flat`): they can't end the regi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.memory import alike
@@ -29,7 +29,7 @@ from dreamkeep.session import facts as f
 
 MARK = "<!-- dreamkeep:pack v1 -->"
 
-PINNED, LOST, RULES, TASK, LAST, OPEN, HOW, FIXES, DECIDED, KNOWN = range(10)
+PINNED, LOST, RULES, TASK, HERE, LAST, OPEN, HOW, FIXES, DECIDED, KNOWN = range(11)
 
 
 class Section(NamedTuple):
@@ -44,6 +44,7 @@ SECTIONS: Mapping[int, Section] = {
     LOST: Section("Said in this session before its context was compacted", 0.5),
     RULES: Section("Rules and preferences", 0.25),
     TASK: Section("For this task", 0.3),
+    HERE: Section("Where this session stood", 0.2),
     LAST: Section("Where the last session stood", 0.2),
     OPEN: Section("Open", 0.15),
     HOW: Section("How it is done here", 0.1),
@@ -65,7 +66,7 @@ _OF_KIND = {
 #: What a compaction squeezes out and nobody can guess again; the rest is in the files.
 _LOST_KINDS = (i.CONSTRAINT, i.CORRECTION, i.PREFERENCE, i.DECISION, i.REJECTION, i.OPEN_LOOP)
 #: Each line goes on from the one before it; so the first may take twice the section's share.
-_IN_ORDER = (LAST,)
+_IN_ORDER = (HERE, LAST)
 #: More lines than these of a section are never looked at: nobody reads them, and each is compared with all others.
 _MOST = 400
 _QUOTE = 280
@@ -151,11 +152,18 @@ def of_notes(notes: Iterable[Note]) -> list[Line]:
     return [_noted(one, PINNED if one.pinned else _OF_KIND[one.kind]) for one in best if one.pinned or one.kind in _OF_KIND]
 
 
-def of_squeezed(notes: Iterable[Note]) -> list[Line]:
-    """What one session said so far that must not be lost; rules first, then by when it was said."""
+def of_squeezed(notes: Iterable[Note], noted: Container[str]) -> list[Line]:
+    """What one session said so far that must not be lost; rules first, then by when it was said. `noted`: ids of notes that are
+    there; what is none yet is looked up where it was said."""
     kept = [one for one in notes if one.kind in _LOST_KINDS]
     kept.sort(key=lambda one: (_LOST_KINDS.index(one.kind), one.first_at or "", one.id))
-    return [_noted(one, LOST) for one in kept]
+    return [_noted(one, LOST) if one.id in noted or not one.evidence else _unnoted(one) for one in kept]
+
+
+def _unnoted(one: Note) -> Line:
+    said = one.evidence[-1]
+    source = {"kind": "message", "session": said.session, "seq": said.seq}
+    return Line(LOST, one.text, f"{said.session} {said.seq}", source, is_note=True)
 
 
 def of_task(notes: Iterable[Note]) -> list[Line]:
@@ -184,21 +192,21 @@ def of_matches(found: Iterable[Match], words: str, notes: Mapping[str, Note], cl
     return lines
 
 
-def of_past(last: Past | None, before: Sequence[Past], clean: Clean) -> list[Line]:
+def of_past(last: Past | None, before: Sequence[Past], clean: Clean, section: int = LAST) -> list[Line]:
     """The last session in full, the ones before it in a line each."""
     lines = []
     if last is not None:
         source = {"kind": "session", "session": last.id}
-        lines.append(Line(LAST, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
+        lines.append(Line(section, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
         if answer := _telling(last.answers, clean):
-            lines.append(Line(LAST, f"What the agent said last: “{answer}”", "", source))
+            lines.append(Line(section, f"What the agent said last: “{answer}”", "", source))
         if last.files:
             names = ", ".join(dict.fromkeys(clean(one) for one in last.files[-_FILES:]))
-            lines.append(Line(LAST, f"Files changed last: {names}", "", source))
+            lines.append(Line(section, f"Files changed last: {names}", "", source))
     for one in before:
         ending = _ending(one, clean) if one.turn == "interrupted" else ""
         told = f"Before that: {_about(one, clean, told_prompt=bool(ending))}{ending}"
-        lines.append(Line(LAST, told, one.id, {"kind": "session", "session": one.id}))
+        lines.append(Line(section, told, one.id, {"kind": "session", "session": one.id}))
     return lines
 
 
