@@ -47,6 +47,12 @@ def test_what_means_the_same_is_found_without_one_word_of_the_query(keep: Keep) 
     assert keep.search("car") == []
 
 
+def test_of_neighbours_the_one_that_means_it_comes_first(keep: Keep) -> None:
+    """They have the same words of the query and the same neighbourhood; and of equal ones the newer would be first."""
+    talk(keep, "a", "tower: the automobile", "tower: the strawberry")
+    assert texts(keep.search("tower vehicle")) == ["tower: the automobile", "tower: the strawberry"]
+
+
 def test_a_note_is_found_by_what_it_means(keep: Keep) -> None:
     note(keep, "n-1", "Automobiles are repaired in the garage", at="2026-01-01T00:00:00Z")
     assert "n-1" in [hit.id for hit in keep.search("vehicle repair", kinds=["note"])]
@@ -140,3 +146,12 @@ def test_many_threads_search_one_keep_while_vectors_are_made(keep: Keep) -> None
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda n: len(keep.search("car", limit=5)), range(24)))
     assert found[-1] == 5 and set(found) <= {0, 1, 2, 3, 4, 5}
+
+
+def test_a_note_that_only_sounds_alike_stays_below_a_message_that_holds_the_name(keep: Keep) -> None:
+    for n in range(10):
+        keep.session(f"s{n}", cwd="/").record(f"what is zebra{n}?", ("assistant", f"An animal, the {n}th."))
+    for n in range(10, 100, 10):
+        keep.note_add(f"zebra{n} is striped")
+    for n in range(10):
+        assert keep.search(f"zebra{n}", limit=1)[0].text == f"what is zebra{n}?"

@@ -1,9 +1,10 @@
 """What is known of a candidate → one number. Pure. Why it is these, and what else was tried: docs/decisions/011-search.md.
 
 words      BM25 of the message, as a part of the best one's
-before     the same of the message before it: an answer has few words of the question; `after`: of the one after it
+window     the part of the query that it holds together with its neighbours: an answer has few words of the question
 session    how much of the query its whole session holds
 meaning    cosine of query and the message with its neighbours; 0 without an embedder
+own        cosine of query and the message alone: which of the neighbours it is
 said_by    the query names whom the message is by
 question   it asks something itself: who searches wants answers
 length     up to some forty words, a longer message says more
@@ -40,6 +41,7 @@ class Seen(NamedTuple):
     window: float = 0.0
     session: float = 0.0
     meaning: float = 0.0
+    own: float = 0.0
     said_by: float = 0.0
     question: float = 0.0
     length: float = 0.0
@@ -48,8 +50,8 @@ class Seen(NamedTuple):
 
 
 #: Chosen on one half of the conversations that quality is measured on, rounded; with an embedder and without.
-WORDS = Seen(0.7, 1.0, 0.6, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
-HYBRID = Seen(0.6, 1.0, 0.6, 2.3, 0.95, -0.33, 1.25, 1.65, 0.03)
+WORDS = Seen(0.7, 1.0, 0.6, 0.0, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
+HYBRID = Seen(0.6, 1.0, 0.6, 2.3, 1.0, 0.95, -0.33, 1.25, 1.65, 0.03)
 
 
 def score(seen: Seen, weights: Seen) -> float:

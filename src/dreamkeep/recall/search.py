@@ -39,6 +39,7 @@ _SETTLED = 50
 #: So many messages on each side belong to what a message says.
 _REACH = 2
 _WORTH = {INSIGHT: 1.0, NOTE: 1.1}
+_ALIKE = 0.75
 
 
 class Meaning(NamedTuple):
@@ -168,7 +169,7 @@ class Search:
         first = {
             no: weights.words * part.get(no, 0.0)
             + weights.window * window[no]
-            + weights.meaning * near.get(no, 0.0)
+            + (weights.meaning + weights.own) * near.get(no, 0.0)
             + weights.session * sessions.get(no >> SESSION_BITS, 0.0)
             + weights.time * timely.get(no >> SESSION_BITS, 0.0)
             for no in nos
@@ -195,17 +196,19 @@ class Search:
         meaning = self._meaning(around)
         found = []
         for head in self._store.heads(nos):
+            together, own = meaning.get(head.no, (0.0, 0.0))
             seen = fuse.of_head(head, self._query, self._now)._replace(
                 words=part.get(head.no, 0.0),
                 window=window.get(head.no, 0.0),
                 session=sessions.get(session_of(head.no), 0.0),
-                meaning=meaning.get(head.no, 0.0),
+                meaning=together,
+                own=own,
             )
             found.append((fuse.score(seen, weights) * fuse.worth(head), head))
         return found
 
-    def _meaning(self, around: Mapping[int, Sequence[int]]) -> dict[int, float]:
-        """Of each message with the one before and the one after it."""
+    def _meaning(self, around: Mapping[int, Sequence[int]]) -> dict[int, tuple[float, float]]:
+        """Of each message with the one before and the one after it; and alone."""
         if self._asked is None:
             return {}
         groups = {no: members[max(0, (at := members.index(no)) - 1) : at + 2] for no, members in around.items()}
@@ -222,7 +225,8 @@ class Search:
                 part[no] = part.get(no, 0.0) + (weight / whole if whole else 0.0)
         if self._asked is not None and self._nearest is not None:
             for no, value in self._store_near().items():
-                part[no] = max(part.get(no, 0.0), value)
+                # What only sounds alike stays below what holds every word: an identifier's neighbour is not that identifier.
+                part[no] = max(part.get(no, 0.0), _ALIKE * value)
         rows = self._store.remembered_rows(part)
         wanted = [row for row in rows if row.kind in kinds and is_within(self._store, row, self._within)]
         return [self._learned(row, part[row.no]) for row in wanted]

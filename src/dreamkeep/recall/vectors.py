@@ -127,8 +127,10 @@ def cosines(vectors: Mapping[int, bytes], asked: Array) -> dict[int, float]:
     return dict(zip(vectors, (rows @ asked / norms).tolist(), strict=True))
 
 
-def with_neighbours(vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[int]], asked: Array) -> dict[int, float]:
-    """The cosine of each group's sum, its members counting alike; of groups whose first is there."""
+def with_neighbours(
+    vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[int]], asked: Array
+) -> dict[int, tuple[float, float]]:
+    """The cosine of each group's sum, its members counting alike, and of the one it is named by; of those that are there."""
     import numpy as np
 
     if not vectors:
@@ -142,7 +144,8 @@ def with_neighbours(vectors: Mapping[int, bytes], groups: Mapping[int, Sequence[
     starts = np.cumsum([0, *(len(members) for members in known.values())])[:-1]
     summed = np.add.reduceat(rows[[n for members in known.values() for n in members]], starts, axis=0)
     near = summed @ asked / np.maximum(np.linalg.norm(summed, axis=1), 1e-9)
-    return dict(zip(known, near.tolist(), strict=True))
+    own = rows[[at[no] for no in known]] @ asked
+    return dict(zip(known, zip(near.tolist(), own.tolist(), strict=True), strict=True))
 
 
 def _rows(vectors: Mapping[int, bytes]) -> Array:
