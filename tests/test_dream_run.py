@@ -17,6 +17,7 @@ from dreamkeep import Keep
 from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
 from dreamkeep.dream.parts import redacted
 from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
+from dreamkeep.errors import NotDurable
 from dreamkeep.event import Kind
 from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
@@ -106,6 +107,14 @@ def test_a_run_reads_what_ended_and_a_second_one_changes_no_byte(tmp_path: Path)
             again = dreaming(keep).run(parts(Prompts()))
             assert (again["considered"], again["run"]) == (0, None)
         assert truth(tmp_path / "k") == before
+
+
+def test_a_dream_that_can_not_begin_says_that_it_could_not_write(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "keep") as keep:
+        keep.session("s").record("We never use floats for prices.", ("assistant", "Understood."))
+        (tmp_path / "keep" / LOCK).mkdir(parents=True)
+        with pytest.raises(NotDurable, match=r"beginning a dream failed .*dream\.lock"):
+            keep.dream()
 
 
 def test_a_session_that_goes_on_is_dreamed_for_its_new_part_only(tmp_path: Path) -> None:

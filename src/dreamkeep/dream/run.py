@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.dream import when
 from dreamkeep.dream.given import Backend, TurnGiven, Usage
+from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
@@ -154,8 +155,12 @@ class Dreaming:
     @contextmanager
     def lock(self) -> Iterator[bool]:
         """Whether we have it."""
-        make_folders(self._host, f"{self._root}/state")
-        handle = self._host.open_lock(f"{self._root}/{LOCK}")
+        path = f"{self._root}/{LOCK}"
+        try:
+            make_folders(self._host, f"{self._root}/state")
+            handle = self._host.open_lock(path)
+        except OSError as problem:
+            raise from_os(problem, "beginning a dream", path) from problem
         try:
             yield self._host.try_lock(handle)
         finally:
