@@ -395,6 +395,7 @@ def test_another_time_of_day_supersedes_and_so_does_one_that_names_the_old_value
         ("Freeze begins at 18:00 on Fridays.", "Freeze begins at 18:00 on Mondays."),
         ("Call at 8:00 and at 18:00.", "Call at 8:00."),
         ("The limit is 5, not 3.", "The timeout is 3."),
+        ("Requests must go to service 5.", "Requests must go to service 3.5."),
     ],
 )
 def test_times_of_what_happened_and_of_other_things_exclude_nothing(one: str, other: str) -> None:

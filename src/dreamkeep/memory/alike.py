@@ -221,6 +221,8 @@ def _one_number_apart(new: Form, old: Form) -> bool:
         return False
     for a in new.values:
         for b in old.values:
+            if _names(new, a) != _names(old, b):
+                continue  # `service 5` is one of its kind; `service 3.5` is none of them
             if _ends_in(mine, a) and _ends_in(other, b) and a.unit == b.unit and a.told and b.told:
                 return mine.removesuffix(a.number + a.unit) == other.removesuffix(b.number + b.unit)
     return False
