@@ -236,7 +236,7 @@ def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat
         ("search", {"query": "x", "limit": True}, "`limit` must be a whole number, not True"),
         ("search", {"query": "x", "kinds": ["note", "rumour"]}, "each is one of message, insight, note"),
         ("search", {"query": "x", "kinds": "note"}, "`kinds` must be a list"),
-        ("search", {"query": "x", "sort": "new", "page": 2}, "there is no argument `'sort'`; there is no argument `'page'`"),
+        ("search", {"query": "x", "sort": "new", "page": 2}, "there is no argument 'sort'; there is no argument 'page'"),
         ("search", {"query": "y" * 20_000}, "at most 10000 characters, not a text of 20000 characters"),
         ("timeline", {"session": ""}, "`session` must be a text that says something"),
         ("timeline", {"session": "chat", "around": 1.5}, "`around` must be a text or a whole number"),
@@ -383,6 +383,13 @@ def test_a_project_is_named_by_a_folder_in_it(tmp_path: Path) -> None:
     with wire(tmp_path / "keep") as server:
         hits = found(server.ask(call(1, "search", query="zebra", project=str(folder / "deep"))))["hits"]
         assert {hit["session"] for hit in hits} == {"python:here"}
+        told = refused(server.ask(call(2, "search", query="zebra", project="WORK")))
+        assert "there is no project 'WORK'" in told and f"{folder}" in told, "the full name is what it needs"
+        assert found(server.ask(call(3, "search", query="zebra", project="/nobody/knows")))["hits"] == []
+        name = hits[0]["project"]
+        assert found(server.ask(call(4, "search", query="giraffe", project=name)))["hits"] == []
+        server.ask(call(5, "note_add", text="Zoos close at six.", project="only/notes"))
+        assert found(server.ask(call(6, "search", query="giraffe", project="only/notes")))["hits"] == []
 
 
 # -- what leaves

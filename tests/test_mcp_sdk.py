@@ -135,7 +135,7 @@ def test_malformed_arguments_get_a_clear_error(tmp_path: Path, transport: str, e
             ("search", {"query": "x", "limit": 5000}, "`limit` must be from 1 to 50, not 5000"),
             ("timeline", {"session": "nobody"}, "there is no session 'nobody'"),
             ("why", {"note": "n-1"}, "there is no note"),
-            ("dream_run", {"force": True}, "there is no argument `'force'`"),
+            ("dream_run", {"force": True}, "there is no argument 'force'"),
         ]
         for tool, arguments, told in bad:
             result = await client.call_tool(tool, arguments)

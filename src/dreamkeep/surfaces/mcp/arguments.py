@@ -26,7 +26,7 @@ def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     known = schema["properties"]
     said = {key: value for key, value in given.items() if value is not None}
     wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
-    wrong += [f"there is no argument `{_shown(key)}`" for key in said if key not in known]
+    wrong += [f"there is no argument {_shown(key)}" for key in said if key not in known]
     for key, value in said.items():
         if key in known and (problem := _problem(known[key], value)):
             wrong.append(f"`{key}` must be {problem}, not {_shown(value)}")

@@ -31,6 +31,7 @@ _FRESH = frozenset(("search", "timeline", "pack", "insight_add"))
 #: In characters: what a timeline gives at once, whatever was asked for.
 _PAGE = 100_000
 _MANY = 50
+_MANY_SESSIONS = 1_000
 _LONGEST_PACK = 400_000
 
 
@@ -111,7 +112,24 @@ def _search(keep: Keep, given: dict[str, Any]) -> Outcome:
     if "session" in given:
         chosen["session"] = keep.resolve(given["session"])
     hits = keep.search(given["query"], limit=given["limit"], **chosen)
+    if not hits and "project" in chosen:
+        _known_project(keep, given["project"], chosen["project"])
     return Outcome(keep.outward({"hits": [_hit(hit) for hit in hits]}, longest=SHORT))
+
+
+def _known_project(keep: Keep, said: str, project: str) -> None:
+    """That nothing was found there must not be said of a project that is only misspelt. A folder is what it is."""
+    if said.startswith(("/", "~")) or keep.sessions(project=project, limit=1):
+        return
+    known = list(dict.fromkeys(one.project for one in keep.sessions(limit=_MANY_SESSIONS) if one.project))
+    if not known or any(one["project"] == project for one in keep.notes(state=None)):
+        return
+    alike = [one for one in known if said.casefold() in one.casefold()] or known
+    raise NotFound(
+        f"there is no project {said[:100]!r}",
+        where="project",
+        next=f"Leave it out, or give the path of its folder or its name: {', '.join(alike[:10])}.",
+    )
 
 
 def _hit(hit: Any) -> dict[str, Any]:
