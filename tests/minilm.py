@@ -40,7 +40,7 @@ class MiniLM:
         import numpy as np
 
         ids = [found.ids for found in self._tokens.encode_batch(list(texts))]
-        made = np.zeros((len(ids), _WIDE), dtype=np.float32)
+        made: Array = np.zeros((len(ids), _WIDE), dtype=np.float32)
         by_length: dict[int, list[int]] = {}
         for row, one in enumerate(ids):
             by_length.setdefault(len(one), []).append(row)

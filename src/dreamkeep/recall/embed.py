@@ -51,7 +51,7 @@ class Wordllama:
         self._tokens = Tokenizer.from_file(os.path.join(folder, *_TOKENS))
         self._tokens.no_truncation()
         self._tokens.no_padding()
-        self._worth = np.ones(len(self._pieces), dtype=np.float32)
+        self._worth: Array = np.ones(len(self._pieces), dtype=np.float32)
         for number in range(len(self._pieces)):
             word = (self._tokens.id_to_token(number) or "").replace("▁", "")
             if not re.search(r"[^\W_]", word):

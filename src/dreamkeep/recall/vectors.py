@@ -76,7 +76,7 @@ class Nearest:
         nos_held, codes = self._load(store)
         if not len(nos_held):
             return []
-        code = np.packbits(asked > 0).view(np.uint64)
+        code: Array = np.packbits(asked > 0).view(np.uint64)
         far = np.bitwise_count(codes ^ code).sum(axis=1, dtype=np.uint16)
         usable = nos_held > 0
         if sessions is not None:
