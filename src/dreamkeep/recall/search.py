@@ -29,7 +29,8 @@ from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
 _COMMON, _COMMON_MOST = 1_000, 20_000
 #: From here on a meaning is near.
 _NEAR = 0.45
-_CANDIDATES, _NEAREST = 400, 100
+#: Long messages have the lowest BM25, and often the answer: where meaning counts, too, more of them get a chance.
+_CANDIDATES, _CANDIDATES_BY_MEANING, _NEAREST = 400, 600, 100
 #: So many are looked at closely: more where a meaning counts, too, of which the first order knows little.
 _JUDGED, _JUDGED_BY_MEANING = 100, 180
 #: Messages that hold a rare term are enough to choose among.
@@ -132,7 +133,7 @@ class Search:
         return [message(head, max(score, 0.0) * scale) for score, head in seen]
 
     def _by_words(self, limit: int) -> dict[int, float]:
-        wanted = max(_CANDIDATES, 4 * limit)
+        wanted = max(_CANDIDATES if self._asked is None else _CANDIDATES_BY_MEANING, 4 * limit)
         telling = self._terms.telling
         found = self._store.best(telling, self._within, wanted)
         if len(found) < max(50, 4 * limit) and len(telling) < len(self._terms.all):
