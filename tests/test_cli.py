@@ -13,6 +13,7 @@ import pytest
 
 from dreamkeep import Keep, __version__
 from dreamkeep.journal.places import folder_of
+from dreamkeep.surfaces.cli import parser
 
 from .conftest import Ran
 from .journals import part
@@ -291,3 +292,13 @@ def test_json_is_one_document_and_nothing_else_on_stdout(sample: Keep, root: str
     ):
         ran = cli(*words, "--json")
         assert len(ran.out.splitlines()) == 1 and isinstance(json.loads(ran.out), dict)
+
+
+def test_the_parser_of_one_verb_takes_what_the_whole_one_takes() -> None:
+    """Only what was typed is built; a name that is no verb is told by all."""
+    whole = parser.parser()
+    typed = ("--json show x --live", "--keep show status", "search a --limit 3", "dream why n")
+    for words in map(str.split, typed):
+        assert vars(parser.parser(parser.named(words)).parse_args(words)) == vars(whole.parse_args(words))
+    assert parser.named(["--keep", "show"]) == "" and parser.named(["--json", "show", "x"]) == "show"
+    assert parser.parser("nonsense").format_help() == whole.format_help()

@@ -10,12 +10,12 @@ from dreamkeep.errors import DreamkeepError, cannot_read
 
 def main(argv: list[str] | None = None) -> int:
     """Exit codes: 0 done, 1 the answer is no, 2 bad usage or config, 3 failed, 4 busy."""
-    from dreamkeep.surfaces.cli.parser import parser
+    from dreamkeep.surfaces.cli.parser import named, parser
 
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parser().parse_args(argv)
+        arguments = parser(named(words)).parse_args(words)
     except SystemExit:
-        words = sys.argv[1:] if argv is None else argv
         if "hook" not in words[:3] or "-h" in words or "--help" in words:
             raise
         return 0  # 2 would tell an agent to stop what it was doing

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, cast
 
 from dreamkeep import __version__
 
@@ -44,7 +45,31 @@ def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
     return parser
 
 
-def parser() -> argparse.ArgumentParser:
+class _Unbuilt:
+    """Stands for the parser of a verb that was not typed: takes every call, and does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words, **more: self
+
+
+def named(words: Sequence[str]) -> str:
+    """The verb that was typed, if one was: to build the parser of that one only."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--keep":
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """`only`: the one verb whose words are needed; making all takes longer than most verbs. A name that is none: all are made."""
+    found = _parser(only)
+    return found if found is not None else cast("argparse.ArgumentParser", _parser(""))
+
+
+def _parser(only: str) -> argparse.ArgumentParser | None:
     common = _common(_Parser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
     top = _Parser(
         prog="dreamkeep",
@@ -57,6 +82,8 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep", parser_class=_Parser)
 
     def verb(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
+        if only and name != only:
+            return cast("argparse.ArgumentParser", _Unbuilt())
         return verbs.add_parser(
             name,
             parents=[common],
@@ -139,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
         'For bash: eval "$(dreamkeep completion bash)".\nFor zsh: dreamkeep completion zsh > "${fpath[1]}/_dreamkeep".',
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
-    return top
+    return top if not only or only in verbs.choices else None
 
 
 def _project(verb: argparse.ArgumentParser) -> None:
