@@ -25,6 +25,15 @@ def _scratch(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("scratch"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_for_what_several_tests_share() -> Iterator[None]:
+    """Before the first test, and not only around each: a keep that a whole file uses is made before its first one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith("DREAMKEEP_") and n != "DREAMKEEP_AGENTS"]:
+            patch.delenv(name)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, _scratch: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", _scratch)  # where a hook complains that has no keep to complain in
