@@ -574,6 +574,19 @@ def test_a_session_is_captured_by_its_hooks_alone_without_anybody_running_a_comm
         assert (turn["prompt"], turn["state"]) == ("why?", "completed")
 
 
+def test_what_a_hook_said_that_nobody_understands_is_kept_and_doctor_shows_it(hooks: Calling) -> None:
+    """C4: it disturbs no agent; but whoever looks is told. No words at all are no such thing."""
+    for said in (b"", b"{}"):
+        hooks.call(event="SessionEnd", said=said)
+    with Keep.open(hooks.keep) as keep:
+        keep.drain()
+        assert not [one for one in keep.doctor() if one["check"] == "hook"]
+        hooks.call(event="PostToolUse", said=b"garbage \xff")
+        keep.drain()
+        [told] = [one for one in keep.doctor() if one["check"] == "hook"]
+        assert told["ok"] and "object: 1," in told["what"] and "PostToolUse" in told["what"] and "garbage" not in told["what"]
+
+
 # -- cheap
 
 

@@ -7,11 +7,15 @@ from typing import Any
 
 from dreamkeep.capture.quota import NEXT
 from dreamkeep.errors import DreamkeepError
+from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
+from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery.delete import ASIDE, INTENTS
 from dreamkeep.recovery.ledger import PREFIX
+from dreamkeep.session import raw
 
 _LITTLE_SPACE = 200 << 20
 #: Locks, renames or syncs on these are not what a journal needs, or not known to be.
@@ -40,7 +44,7 @@ def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
-    checks = (_folder, _file_system, _space, _switch, _index, _journals, _unfinished, _aside)
+    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside)
     found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
@@ -162,6 +166,22 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         yield _entry("journal", False, f"… and {len(faults) - 20} more", "`dreamkeep show SESSION` lists those of one session.")
     if not faults:
         yield _entry("journal", True, "no damage seen")
+
+
+def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    """Hook calls whose words nobody understands, so that they belong to no session. They are kept, so nothing is wrong here."""
+    fired = (event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind == Kind.HOOK_FIRED)
+    calls = [call for event in fired for call in _unread(event)]
+    if calls:
+        last = calls[-1]
+        what = f"hook calls that said what is no JSON object: {len(calls)}, the last by {last['agent']} {last['event']} at {last['at']}"
+        yield _entry("hook", True, what, "They are kept raw in the keep's own journal. See what calls `dreamkeep hook`.")
+
+
+def _unread(event: Event) -> Iterator[dict[str, Any]]:
+    for call, said in zip(event.body["calls"], raw.contents(event.body), strict=False):
+        if isinstance(said, bytes) and said.strip():
+            yield call
 
 
 def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
