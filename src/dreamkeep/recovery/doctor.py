@@ -174,7 +174,8 @@ def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     calls = [call for event in fired for call in _unread(event)]
     if calls:
         last = calls[-1]
-        what = f"hook calls that said what is no JSON object: {len(calls)}, the last by {last['agent']} {last['event']} at {last['at']}"
+        by = f"{last['agent']} {last['event']} at {last['at']}"
+        what = f"hook calls that said what is no JSON object: {len(calls)}, the last by {by}"
         yield _entry("hook", True, what, "They are kept raw in the keep's own journal. See what calls `dreamkeep hook`.")
 
 

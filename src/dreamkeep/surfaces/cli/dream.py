@@ -188,7 +188,7 @@ def page(keep: Keep, arguments: Namespace, show: Print) -> int:
 def _page(done: dict[str, Any]) -> str:
     if not done.get("problem") and not done["notes"] and not done.get("changed"):
         if done.get("project") == "":
-            return "No note holds everywhere. For a project's page name it: --project . is that of this folder."
+            return "Nothing is remembered that holds everywhere. Name a project: --project . is that of this folder."
         return "Nothing is remembered of that project, so there is nothing to write. `dreamkeep notes` lists what is."
     if "text" in done:
         return text.clean(done["text"])
