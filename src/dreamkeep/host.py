@@ -11,7 +11,8 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple, Protocol
 
 from dreamkeep.errors import Busy, Unsupported
@@ -434,6 +435,18 @@ def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = F
         host.sleep(pause)
         waited += pause
         pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+@contextmanager
+def alone(host: Host, path: str, *, wait_s: float) -> Iterator[None]:
+    """While nobody else holds this lock file, which is made if it is not there."""
+    make_folders(host, os.path.dirname(path))
+    handle = host.open_lock(path)
+    try:
+        lock(host, handle, where=path, wait_s=wait_s)
+        yield
+    finally:
+        host.close(handle)
 
 
 def make_folders(host: Host, path: str) -> None:

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.checkout import head_of
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, lock, make_folders, publish_file, read_file
+from dreamkeep.host import Host, make_folders, publish_file, read_file
+from dreamkeep.host import alone as host_alone
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
@@ -54,15 +55,8 @@ def place(root: str, project: str, name: str) -> str:
     return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
 
 
-@contextmanager
-def alone(host: Host, root: str) -> Iterator[None]:
-    make_folders(host, f"{root}/state")
-    handle = host.open_lock(f"{root}/{LOCK}")
-    try:
-        lock(host, handle, where=f"{root}/{LOCK}", wait_s=_WAIT_S)
-        yield
-    finally:
-        host.close(handle)
+def alone(host: Host, root: str) -> AbstractContextManager[None]:
+    return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
 def withdraw(host: Host, path: str) -> None:

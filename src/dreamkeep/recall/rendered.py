@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
+from dreamkeep.host import Host, make_folders, read_file, replace_file
+from dreamkeep.host import alone as host_alone
 from dreamkeep.memory.insight import digest
 
 FOLDER = "state/packs"
@@ -50,15 +51,8 @@ def wanted_at_all(host: Host, root: str) -> bool:
     return any(host.stat(f"{root}/{name}") is not None for name in (FOLDER, "spool", "state/init"))
 
 
-@contextmanager
-def alone(host: Host, root: str) -> Iterator[None]:
-    make_folders(host, f"{root}/state")
-    handle = host.open_lock(f"{root}/{LOCK}")
-    try:
-        lock(host, handle, where=f"{root}/{LOCK}", wait_s=_WAIT_S)
-        yield
-    finally:
-        host.close(handle)
+def alone(host: Host, root: str) -> AbstractContextManager[None]:
+    return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
 def file_of(project: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from dreamkeep.event import Event, Kind, rfc3339
-from dreamkeep.host import lock, make_folders, read_file
+from dreamkeep.host import alone, make_folders, read_file
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory import page
@@ -30,16 +30,8 @@ _COUNTED = {
 }
 
 
-@contextmanager
-def _alone(mending: Mending, name: str) -> Iterator[None]:
-    path = f"{mending.root}/{name}"
-    make_folders(mending.host, os.path.dirname(path))
-    handle = mending.host.open_lock(path)
-    try:
-        lock(mending.host, handle, where=path, wait_s=_WAIT_S)
-        yield
-    finally:
-        mending.host.close(handle)
+def _alone(mending: Mending, name: str) -> AbstractContextManager[None]:
+    return alone(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
 
 
 def _said(mending: Mending) -> list[Event]:

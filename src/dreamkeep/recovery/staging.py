@@ -5,10 +5,10 @@ One import at a time has it (`state/import.lock`); so whoever gets the lock may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from dreamkeep.host import Host, lock, make_folders
+from dreamkeep.host import Host
+from dreamkeep.host import alone as host_alone
 
 LOCK = "state/import.lock"
 _STATE = "state"
@@ -20,16 +20,8 @@ def new_staging(host: Host) -> str:
     return f"{_STATE}/{_PREFIX}{host.random(8).hex()}.tmp"
 
 
-@contextmanager
-def alone(host: Host, root: str, *, wait_s: float) -> Iterator[None]:
-    make_folders(host, f"{root}/{_STATE}")
-    path = f"{root}/{LOCK}"
-    handle = host.open_lock(path)
-    try:
-        lock(host, handle, where=path, wait_s=wait_s)
-        yield
-    finally:
-        host.close(handle)
+def alone(host: Host, root: str, *, wait_s: float) -> AbstractContextManager[None]:
+    return host_alone(host, f"{root}/{LOCK}", wait_s=wait_s)
 
 
 def sweep(host: Host, root: str) -> None:
