@@ -107,7 +107,8 @@ def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tupl
     temp = environment.get("XDG_RUNTIME_DIR") or environment.get("TMPDIR") or "/tmp"
     paths = [f"{root}/{SPOOL}/{PROBLEMS}"]
     try:
-        paths += [f"{temp}/{n}" for n in sorted(host.names(temp)) if re.fullmatch(r"dreamkeep-hook-\d+\.problems", n)]
+        mine = [name for name in host.names(temp) if name.startswith("dreamkeep-hook-")]
+        paths += [f"{temp}/{name}" for name in sorted(mine) if re.fullmatch(r"dreamkeep-hook-\d+\.problems", name)]
     except OSError:
         pass  # no temp folder, no problems in it
     return [(path, line) for path in paths for line in _lines(host, path)[-_PROBLEMS_SHOWN:]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 from dreamkeep.host import Host, publish_file
@@ -23,6 +24,7 @@ _FROZEN_BLOCK = 1 << 15  # of compressed bytes: what comes out is held in memory
 LONGEST_LINE = 2 * MAX_FRAME
 
 
+@lru_cache(1024)
 def name(part: int) -> str:
     return f"{part:06d}{_PLAIN}"
 

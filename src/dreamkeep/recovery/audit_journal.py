@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import Busy
@@ -157,22 +157,18 @@ class Journals:
         """The common case, in one piece because there are thousands: one part, all of it indexed, nothing known against it, and
         it looks as it did. Then there is nothing to tell, and two stats said so (and, when asked, its checksum)."""
         loud = {folder_of(session) for session in (*self._known, *self.dead) if session}
-        plain = {
-            name: f"{name}/{parts.name(part)}"
-            for name, _, sums, plain, part, *_ in self._standings
-            if plain and name not in loud and (not self._deep or (name, sums) in self._proven)
-        }
+        deep, proven, part_name = self._deep, self._proven, parts.name
+        files: dict[str, str] = {}
+        looks_of: list[Look] = []
+        for name, _, sums, plain, part, size, mtime_ns, inode, folder_mtime_ns in self._standings:
+            if plain and name not in loud and (not deep or (name, sums) in proven):
+                files[name] = path = f"{name}/{part_name(part)}"
+                looks_of += (path, size, mtime_ns, inode), (name, 0, folder_mtime_ns, 0)
         try:
-            changed = set(self._host.changed(self._root, self._as_they_were(plain)))
+            changed = set(self._host.changed(self._root, looks_of))
         except OSError:
             return set()  # whoever looks closer tells why
-        return {name for name, path in plain.items() if name not in changed and path not in changed}
-
-    def _as_they_were(self, plain: Mapping[str, str]) -> Iterator[Look]:
-        for name, _, _, _, _, size, mtime_ns, inode, folder_mtime_ns in self._standings:
-            if name in plain:
-                yield plain[name], size, mtime_ns, inode
-                yield name, 0, folder_mtime_ns, 0
+        return {name for name, path in files.items() if name not in changed and path not in changed} if changed else set(files)
 
     def _one(self, name: str) -> Iterator[Fault]:
         self.checked["journals"] += 1
