@@ -313,6 +313,18 @@ def test_a_dream_that_was_killed_is_told_ended_and_what_it_had_in_hand_is_read_b
     assert (made["processed"], made["failed"]) == (2, 0) and world.audit()["clean"]
 
 
+def test_the_next_dream_ends_one_that_was_killed_and_reads_what_that_had_in_hand(world: World) -> None:
+    """M1 M5: no repair is needed; the report of the dead one says what became of it."""
+    killed(world)
+    made = world.dream()
+    assert (made["processed"], made["failed"]) == (2, 0) and world.audit()["clean"]
+    with Keep.open(world.root) as keep:
+        dead = next(one for one in keep.dream_history() if one["id"] != made["run"])
+    assert (dead["report"]["status"], dead["report"]["processed"]) == ("partial", 1)
+    assert "is gone" in dead["report"]["why"]
+    assert world.repair(apply=True)["applied"] == []
+
+
 def test_a_dream_that_goes_on_is_no_fault_and_nor_is_one_that_was_undone_or_a_session_that_failed(world: World) -> None:
     seen: list[dict[str, Any]] = []
 

@@ -163,7 +163,12 @@ class Remembering:
             erase_in_keep(self._host, self.root, self._journals(), session, ())
             self._forget(folder_of(session))
 
-        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget, None if look else self._glance)
+        def end(run: str) -> None:
+            from dreamkeep.recovery.mend_dream import bury
+
+            bury(self._host, self.root, self._journals(), self._ids, run)
+
+        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget, None if look else self._glance, end)
 
     def _glance(self, act: Callable[[Store], T]) -> T:
         """Ask the index as it is, without following the journal: for who knows that what he asks for is there."""

@@ -21,7 +21,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.life import Dreamed
-from dreamkeep.memory.memory import DREAMED, Memory
+from dreamkeep.memory.memory import DREAMED, RUNS, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,10 +91,12 @@ class Dreaming:
         settings: Settings,
         forget: Callable[[str], object] = lambda session: None,
         glance: Ask[Any] | None = None,
+        bury: Callable[[str], object] = lambda run: None,
     ) -> None:
         """`forget`: takes out of the keep's own journal what was learned in a session that is deleted. `glance`: as `ask`, but of
-        the index as it is: cheap, however many sessions there are."""
+        the index as it is: cheap, however many sessions there are. `bury`: says of a run that it is over."""
         self.forget = forget
+        self._bury = bury
         self._glance = glance or ask
         self._host = host
         self._root = root
@@ -191,6 +193,8 @@ class Dreaming:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
 
+            for dead in self._ask(_unended):  # we have the lock, so nobody is at them any more
+                self._bury(dead)
             made = parts if isinstance(parts, Parts) else parts()
             run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
             return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance)
@@ -244,6 +248,10 @@ def _with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> M
 def _life(store: Store) -> Memory:
     """How far sessions were dreamed, without what was found: that may be much, and most questions are not about it."""
     return Memory.load((DREAMED, id, body) for id, body in store.memory_table(DREAMED))
+
+
+def _unended(store: Store) -> list[str]:
+    return [id for id, body in store.memory_table(RUNS) if not (body["report"] or body["finished_at"] or body["undone"])]
 
 
 def _is_ours(store: Store, session: str) -> bool:

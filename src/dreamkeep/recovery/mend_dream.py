@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dreamkeep.event import Event, Kind, rfc3339
-from dreamkeep.host import alone, make_folders, read_file
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import Host, alone, make_folders, read_file
 from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory import page
 from dreamkeep.memory.life import COMPLETED, FAILED, RUNNING, Dreamed, Run
@@ -34,8 +35,8 @@ def _alone(mending: Mending, name: str) -> AbstractContextManager[None]:
     return alone(mending.host, f"{mending.root}/{name}", wait_s=_WAIT_S)
 
 
-def _said(mending: Mending) -> list[Event]:
-    return [event for _, event in events(Reading(mending.host, f"{mending.root}/{KEEP}"))]
+def _said(host: Host, root: str) -> list[Event]:
+    return [event for _, event in events(Reading(host, f"{root}/{KEEP}"))]
 
 
 # -- pages
@@ -45,7 +46,7 @@ def write_page(mending: Mending, fault: Fault) -> Done:
     """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
     project, name = str(fault.about["project"]), str(fault.about["page"])
     with _alone(mending, PAGE_LOCK):
-        last = fold(_said(mending)).pages.get(f"{project}\0{name}")
+        last = fold(_said(mending.host, mending.root)).pages.get(f"{project}\0{name}")
         if last is None or "erased" in last or not last.get("region"):
             return left("what was published there, nobody knows any more: `dreamkeep dream` makes the page anew")
         done = _put(mending, str(fault.about["path"]), last)
@@ -76,24 +77,28 @@ def _bytes(text: str) -> bytes:
 
 def end_dream(mending: Mending, fault: Fault) -> Done:
     """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
-    id = str(fault.about["run"])
     with _alone(mending, DREAM_LOCK):
-        said = _said(mending)
-        memory = fold(said)
-        run = memory.runs.get(id)
-        if run is None or run.report or run.undone:
-            return MENDED
-        of_it = [one for one in memory.dreamed.values() if one.run == id]
-        # The one it had in hand has been tried: one at which every dream dies must not be tried for ever.
-        bodies = [
-            {"run": id, "session": one.session, "upto": one.read, "status": FAILED, "reason": _DIED}
-            for one in of_it
-            if one.status == RUNNING
-        ]
-        now = rfc3339(mending.host.now())
-        ended = Event(mending.ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
-        mending.journals.append("", [*(Event(mending.ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
+        bury(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
     return MENDED
+
+
+def bury(host: Host, root: str, journals: Journals, ids: Ids, id: str) -> None:
+    """Under the dream's lock: so whoever has not ended is dead."""
+    said = _said(host, root)
+    memory = fold(said)
+    run = memory.runs.get(id)
+    if run is None or run.report or run.undone:
+        return
+    of_it = [one for one in memory.dreamed.values() if one.run == id]
+    # The one it had in hand has been tried: one at which every dream dies must not be tried for ever.
+    bodies = [
+        {"run": id, "session": one.session, "upto": one.read, "status": FAILED, "reason": _DIED}
+        for one in of_it
+        if one.status == RUNNING
+    ]
+    now = rfc3339(host.now())
+    ended = Event(ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
+    journals.append("", [*(Event(ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
 
 
 def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
