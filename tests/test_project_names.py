@@ -70,6 +70,21 @@ def test_sessions_notes_tasks_and_pages_go_with_the_name_and_so_does_what_comes_
         assert keep.audit(home=str(tmp_path))["clean"]
 
 
+def test_a_session_that_goes_on_under_another_project_name_keeps_its_task(tmp_path: Path, root: str) -> None:
+    with Keep.open(root) as keep:
+        session = keep.session("one", cwd=folder(tmp_path, "old"))
+        session.record("Count the pelicans. We never count at night.")
+        session.end()
+        assert keep.dream()["processed"] == 1
+        keep.project_rename("example.org/you/old", "birds")
+        session.resume()
+        session.record("We never count on Mondays.")
+        session.end()
+        assert keep.dream()["processed"] == 1
+        [task] = keep.tasks()
+        assert task["project"] == "birds"
+
+
 def test_a_name_that_is_given_back_holds_again(tmp_path: Path, root: str) -> None:
     place = folder(tmp_path, "old")
     with Keep.open(root) as keep:

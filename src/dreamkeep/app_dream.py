@@ -591,7 +591,7 @@ class Remembering:
         words = redacted(" ".join(title.split()))
         if not words:
             raise BadUsage("what is the task?", where="task open", next="Give it a title.")
-        id = task_id(project, self._ids.new())
+        id = task_id(self._ids.new())
         self._journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
         return self.task_show(id)
 

@@ -218,7 +218,7 @@ class Run:
 
     def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
         """The session's own task: what it is for, by its title or first prompt."""
-        id = task_id(summary.project, summary.id)
+        id = task_id(summary.id)
         known = self.memory.tasks.get(id)
         title = known.title if known else self._title(summary)
         opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]

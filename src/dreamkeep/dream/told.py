@@ -60,7 +60,7 @@ class Ground(NamedTuple):
 
 def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Callable[[str], str]) -> Ground:
     """Where the quote stands: in the last message that has it. Without one the place alone: where the session ends now."""
-    task = task_id(summary.project, summary.id)
+    task = task_id(summary.id)
     if not quote.strip():
         last = messages[-1] if messages else None
         place = Quote(summary.id, _seq(last) if last else "0", last.turn if last else None, "")

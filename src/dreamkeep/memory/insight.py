@@ -92,8 +92,9 @@ def note_id(project: str, kind: str, text: str) -> str:
     return f"n-{digest(project, kind, normal(text))[:12]}"
 
 
-def task_id(project: str, session: str) -> str:
-    return f"t-{digest(project, session)[:12]}"
+def task_id(session: str) -> str:
+    """By what opened it alone: a project may be renamed."""
+    return f"t-{digest(session)[:12]}"
 
 
 def digest(*words: str) -> str:
