@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
+
+from dreamkeep.session import facts as f
+from dreamkeep.session.formats import Reader
 
 _ODDITIES: Sequence[Any] = (
     None,
@@ -51,3 +54,26 @@ def resumed(state: dict[str, Any]) -> dict[str, Any]:
     """The state as another process gets it."""
     found: dict[str, Any] = json.loads(json.dumps(state))
     return found
+
+
+def changed(random: Random, value: Any, chance: float) -> Any:
+    """The same, but that here and there, at any depth, something else stands instead."""
+    if random.random() < chance:
+        return random.choice((*_ODDITIES, "x", 10**18, {"type": []}))
+    if isinstance(value, dict):
+        return {key: changed(random, one, chance) for key, one in value.items()}
+    return [changed(random, one, chance) for one in value] if isinstance(value, list) else value
+
+
+def read_changed(
+    make: Callable[[dict[str, Any]], Reader], lines: Iterable[str], *, seed: int, times: int, chance: float = 0.1
+) -> None:
+    """Reads the lines again and again, each time otherwise changed, going on from the state as JSON after each of them."""
+    random = Random(seed)
+    whole = [json.loads(line) for line in lines]
+    for _ in range(times):
+        reader = make({})
+        for one in whole:
+            data = changed(random, one, chance)
+            list(reader.read(f.Record("file", data if isinstance(data, dict) else None, "?")))
+            reader = make(resumed(reader.state))

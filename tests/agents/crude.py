@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+from dreamkeep.capture import rows
+from dreamkeep.host import RealHost
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats import Reader
 
@@ -24,6 +27,26 @@ def read(
             data = None
         whole = isinstance(data, dict)
         found += reader.read(f.Record("file", data if whole else None, "" if whole else line, "", source))
+        if rest:
+            reader = make(json.loads(json.dumps(reader.state)))
+    return found
+
+
+def lines_of(agent: str, path: Path, session: str, known: dict[str, str] | None = None) -> list[bytes]:
+    """The rows of a session in an agent's database, as journaled. With `known`: only what an ingest at this moment would add."""
+    found = list(rows.rows(RealHost(), agent, str(path), session, known or {}))
+    if known is not None:
+        known.update({row.key: row.version for row in found})
+    return [row.line for row in found]
+
+
+def read_rows(make: Callable[[dict[str, Any]], Reader], lines: Iterable[bytes], *, rest: bool = False) -> list[f.Fact]:
+    """As `read`, from rows."""
+    reader = make({})
+    found: list[f.Fact] = []
+    for line in lines:
+        held = json.loads(line)
+        found += reader.read(f.Record("row", held["row"], "", held["table"]))
         if rest:
             reader = make(json.loads(json.dumps(reader.state)))
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import random
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from dreamkeep.capture.sources import LINES, LINES_ZST, NAMES, SHARED, discovery
 from dreamkeep.host import RealHost
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.codex import Reader
-from tests.agents import codex, crude
+from tests.agents import anything, codex, crude
 
 MADE = {
     codex.MAIN: codex.main,
@@ -228,23 +227,8 @@ def test_the_first_versions_bare_lines_are_read() -> None:
 
 
 def test_any_change_to_a_line_is_survived() -> None:
-    random.seed(5)
-    values: list[Any] = [None, 0, -1, 1e300, "", "x", [], {}, [[]], {"type": []}, True, "\ud800", 10**18]
-
-    def broken(value: Any) -> Any:
-        if random.random() < 0.08:
-            return random.choice(values)
-        if isinstance(value, dict):
-            return {key: broken(one) for key, one in value.items()}
-        return [broken(one) for one in value] if isinstance(value, list) else value
-
     for make in MADE.values():
-        for _ in range(20):
-            reader = Reader({})
-            for line in make():
-                data = broken(json.loads(line))
-                list(reader.read(f.Record("file", data if isinstance(data, dict) else None, "?")))
-                reader = Reader(json.loads(json.dumps(reader.state)))
+        anything.read_changed(Reader, make(), seed=5, times=20, chance=0.08)
 
 
 def test_what_is_found_is_what_was_written(tmp_path: pathlib.Path) -> None:

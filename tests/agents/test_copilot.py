@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from dreamkeep.capture.agents import copilot as places
 from dreamkeep.host import RealHost
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.copilot import Reader
-from tests.agents import copilot, crude
+from tests.agents import anything, copilot, crude
 
 MADE = {copilot.MAIN: copilot.main, copilot.DETACHED: copilot.detached}
 
@@ -83,22 +82,7 @@ def test_a_compaction_without_its_start_is_still_told() -> None:
 
 
 def test_any_change_to_a_line_is_survived() -> None:
-    random.seed(6)
-    values: list[Any] = [None, 0, -1, "", [], {}, [[]], {"type": []}, True, "\ud800", 10**18]
-
-    def broken(value: Any) -> Any:
-        if random.random() < 0.1:
-            return random.choice(values)
-        if isinstance(value, dict):
-            return {key: broken(one) for key, one in value.items()}
-        return [broken(one) for one in value] if isinstance(value, list) else value
-
-    for _ in range(60):
-        reader = Reader({})
-        for line in copilot.main():
-            data = broken(json.loads(line))
-            list(reader.read(f.Record("file", data if isinstance(data, dict) else None, "?")))
-            reader = Reader(json.loads(json.dumps(reader.state)))
+    anything.read_changed(Reader, copilot.main(), seed=6, times=60)
 
 
 def test_what_is_found_is_what_was_written(tmp_path: pathlib.Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,8 @@ from tests.agents import crude
 from tests.agents.goose import EMPTY, EXPECTED, OLDER, SCHEMA, Goose, text, write
 
 HOST = RealHost()
-
-
-def facts(lines: Iterable[bytes], *, rest: bool = False) -> list[f.Fact]:
-    reader = Reader({})
-    found: list[f.Fact] = []
-    for line in lines:
-        held = json.loads(line)
-        found += reader.read(f.Record("row", held["row"], "", held["table"]))
-        if rest:
-            reader = Reader(json.loads(json.dumps(reader.state)))
-    return found
-
-
-def lines(path: Path, session: str, known: dict[str, str] | None = None) -> list[bytes]:
-    found = list(rows.rows(HOST, "goose", str(path), session, known or {}))
-    if known is not None:
-        known.update({row.key: row.version for row in found})
-    return [row.line for row in found]
+facts = partial(crude.read_rows, Reader)
+lines = partial(crude.lines_of, "goose")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +18,8 @@ from tests.agents import crude
 from tests.agents.hermes import BRANCH, EXPECTED, GHOST, SHOP, TRIP, TRIP_2, Hermes, write
 
 HOST = RealHost()
-
-
-def facts(lines: Iterable[bytes], *, rest: bool = False) -> list[f.Fact]:
-    reader = Reader({})
-    found: list[f.Fact] = []
-    for line in lines:
-        held = json.loads(line)
-        found += reader.read(f.Record("row", held["row"], "", held["table"]))
-        if rest:
-            reader = Reader(json.loads(json.dumps(reader.state)))
-    return found
-
-
-def folded(found: Iterable[f.Fact]) -> dict[str, Any]:
-    """As the crude fold, which knows no rewinding."""
-    order: dict[str, f.Said] = {}
-    kept: list[f.Fact] = []
-    for fact in found:
-        if isinstance(fact, f.Said):
-            order[fact.key] = fact
-        if isinstance(fact, f.Rewound):
-            kept += [order[key]._replace(mark=f.REWOUND) for key in list(order)[list(order).index(fact.key) :]]
-        kept.append(fact)
-    return crude.fold(kept)
-
-
-def lines(path: Path, session: str) -> list[bytes]:
-    return [row.line for row in rows.rows(HOST, "hermes", str(path), session, {})]
-
-
-def live(path: Path, known: dict[str, str], session: str) -> list[bytes]:
-    """What an ingest at this moment adds to the journal."""
-    found = list(rows.rows(HOST, "hermes", str(path), session, known))
-    known.update({row.key: row.version for row in found})
-    return [row.line for row in found]
+facts = partial(crude.read_rows, Reader)
+lines = partial(crude.lines_of, "hermes")
 
 
 @pytest.fixture
@@ -66,7 +33,7 @@ def database(tmp_path: Path) -> Path:
 def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: dict[str, Any], rest: bool) -> None:
     """K5, S28, T3: rewound, squeezed-out and live rows told apart; tool ids and reasoning kept; copies count once."""
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
-    got = folded(found)
+    got = crude.fold(found)
     got["lineage"] = [one | {"session": f"hermes:{one['session']}"} for one in got["lineage"]]
     assert got == {name: expected[name] for name in got}
     titles = [one.title for one in found if isinstance(one, f.Titled)]
@@ -117,19 +84,19 @@ def test_reading_after_every_write_gives_the_same_messages_as_reading_once(tmp_p
     for n in range(3):
         for prompt in ("continue", f"step {n}", "continue"):
             h.ask(s, prompt)
-            journal += live(path, known, s)
+            journal += lines(path, s, known)
             h.answer(s, "ok")
-            journal += live(path, known, s)
+            journal += lines(path, s, known)
         if resumed:
             h.resume(s)
         h.compact(s, f"summary {n}", head=2, tail=3, newer=newer)
-        journal += live(path, known, s)
+        journal += lines(path, s, known)
     h.ask(s, "continue")
     h.answer(s, "ok")
-    journal += live(path, known, s)
+    journal += lines(path, s, known)
     h.close()
     for read in (journal, lines(path, s)):
-        got = folded(facts(read, rest=True))
+        got = crude.fold(facts(read, rest=True))
         assert [turn["state"] for turn in got["turns"]] == ["completed"] * 10
         assert got["roles"] == {"user": 10, "assistant": 10, "tool": 0, "reasoning": 0, "summary": 3, "system": 0}
         assert got["marks"] == {}
@@ -146,13 +113,13 @@ def test_what_the_user_takes_back_is_marked_as_soon_as_it_is_seen(tmp_path: Path
     h.answer(s, "first")
     h.ask(s, "two")
     h.answer(s, "second")
-    before = live(path, known, s)
+    before = lines(path, s, known)
     h.rewind(s, 2)
-    after = live(path, known, s)
+    after = lines(path, s, known)
     h.close()
-    assert folded(facts(before))["marks"] == {}
-    assert folded(facts(before + after))["marks"] == {"rewound": 2}
-    assert folded(facts(lines(path, s)))["marks"] == {"rewound": 2}
+    assert crude.fold(facts(before))["marks"] == {}
+    assert crude.fold(facts(before + after))["marks"] == {"rewound": 2}
+    assert crude.fold(facts(lines(path, s)))["marks"] == {"rewound": 2}
 
 
 def test_the_same_first_prompt_typed_twice_is_two_turns(tmp_path: Path) -> None:
@@ -168,7 +135,7 @@ def test_the_same_first_prompt_typed_twice_is_two_turns(tmp_path: Path) -> None:
         h.ask(s, "go on")
         h.answer(s, "done")
     h.close()
-    got = folded(facts(lines(path, s), rest=True))
+    got = crude.fold(facts(lines(path, s), rest=True))
     assert len(got["turns"]) == 5
     assert got["roles"]["user"] == 5
     assert len(got["compactions"]) == 2
@@ -190,7 +157,7 @@ def test_a_rollover_is_a_boundary_and_no_compaction(tmp_path: Path) -> None:
     found = facts(lines(path, "20261101_000000_ffffff"))
     assert [one.reason for one in found if isinstance(one, f.Boundary)] == ["rollover"]
     assert not any(isinstance(one, f.Signal) for one in found)
-    assert len(folded(found)["turns"]) == 2
+    assert len(crude.fold(found)["turns"]) == 2
 
 
 def test_the_reader_remembers_little_of_a_long_session(tmp_path: Path) -> None:
@@ -235,7 +202,7 @@ def test_an_older_schema_without_flags_is_read_as_all_live(tmp_path: Path) -> No
     h.say("old", "assistant", "hi")
     h.close()
     assert not rows.sessions(HOST, "hermes", str(path))["old"].empty
-    got = folded(facts(lines(path, "old")))
+    got = crude.fold(facts(lines(path, "old")))
     assert (got["roles"]["user"], got["roles"]["assistant"], got["marks"]) == (1, 1, {})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from dreamkeep.capture.sources import DOCUMENT
 from dreamkeep.host import RealHost
 from dreamkeep.session import facts as f
 from dreamkeep.session.formats.kimi import Reader
-from tests.agents import crude, kimi
+from tests.agents import anything, crude, kimi
 
 
 def lines(*made: tuple[str, dict[str, Any]]) -> list[str]:
@@ -128,22 +127,7 @@ def test_older_assistant_messages_give_texts_thoughts_and_calls() -> None:
 
 
 def test_any_change_to_a_line_is_survived() -> None:
-    random.seed(7)
-    values: list[Any] = [None, 0, -1, "", [], {}, [[]], {"type": []}, True, "\ud800", 10**18]
-
-    def broken(value: Any) -> Any:
-        if random.random() < 0.1:
-            return random.choice(values)
-        if isinstance(value, dict):
-            return {key: broken(one) for key, one in value.items()}
-        return [broken(one) for one in value] if isinstance(value, list) else value
-
-    for _ in range(60):
-        reader = Reader({})
-        for line in kimi.main():
-            data = broken(json.loads(line))
-            list(reader.read(f.Record("file", data if isinstance(data, dict) else None, "?")))
-            reader = Reader(json.loads(json.dumps(reader.state)))
+    anything.read_changed(Reader, kimi.main(), seed=7, times=60)
 
 
 def test_what_is_found_is_what_was_written(tmp_path: pathlib.Path) -> None:

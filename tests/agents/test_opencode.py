@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,8 @@ from tests.agents import crude
 from tests.agents.opencode import EMPTY, EXPECTED, SHOP, TAKEN_BACK, OpenCode, text, tool, write
 
 HOST = RealHost()
-
-
-def facts(lines: Iterable[bytes], *, rest: bool = False) -> list[f.Fact]:
-    reader = Reader({})
-    found: list[f.Fact] = []
-    for line in lines:
-        held = json.loads(line)
-        found += reader.read(f.Record("row", held["row"], "", held["table"]))
-        if rest:
-            reader = Reader(json.loads(json.dumps(reader.state)))
-    return found
-
-
-def lines(path: Path, session: str, known: dict[str, str] | None = None) -> list[bytes]:
-    found = list(rows.rows(HOST, "opencode", str(path), session, known or {}))
-    if known is not None:
-        known.update({row.key: row.version for row in found})
-    return [row.line for row in found]
+facts = partial(crude.read_rows, Reader)
+lines = partial(crude.lines_of, "opencode")
 
 
 @pytest.fixture
