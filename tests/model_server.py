@@ -10,12 +10,12 @@ import gzip
 import json
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+
+from tests import loopback
 
 Insights = list[Any]
 
@@ -25,11 +25,9 @@ def insight(**more: Any) -> dict[str, Any]:
     return {**one, "confidence": 0.9, "about": "indentation", **more}
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Server(loopback.Server):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.acts: list[str] = []
         self.received: list[bytes] = []
         self.headers_seen: list[dict[str, str]] = []
@@ -38,36 +36,15 @@ class Server(ThreadingHTTPServer):
         self.usage: Any = {}
         #: What an honest biller would count: tokens are at most the bytes of what was sent, and of what was answered.
         self.billed: list[tuple[int, int]] = []
-        self.stop = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # whoever hangs up on us is meant to
 
 
-@contextmanager
-def serving() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def serving() -> AbstractContextManager[Server]:
+    return loopback.serving(Server())
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(loopback.Handler):
     server: Server
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -104,20 +81,11 @@ class _Handler(BaseHTTPRequestHandler):
         reply["usage"] = usage if self.server.usage == {} else self.server.usage
         return json.dumps({**reply, **more}).encode()
 
-    def _send(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None, length: int | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        self.end_headers()
-        self.wfile.write(body)
-
     def _error(self, status: int, message: str = "no", headers: dict[str, str] | None = None) -> None:
-        self._send(json.dumps({"error": {"message": message, "type": "x"}}).encode(), status, headers)
+        self.send(json.dumps({"error": {"message": message, "type": "x"}}).encode(), status, headers)
 
     def act_good(self) -> None:
-        self._send(self._words())
+        self.send(self._words())
 
     # -- refusals
 
@@ -131,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._error(529, "overloaded")
 
     def act_html(self) -> None:
-        self._send(b"<html>bad gateway</html>", 502)
+        self.send(b"<html>bad gateway</html>", 502)
 
     def act_429(self) -> None:
         self._error(429, "slow down", {"Retry-After": "7"})
@@ -149,13 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._error(401, "Incorrect API key provided: " + self.headers.get("Authorization", self.headers.get("x-api-key", "")))
 
     def act_redirect(self) -> None:
-        self._send(b"", 307, {"Location": self.server.url + "/elsewhere"})
+        self.send(b"", 307, {"Location": self.server.url + "/elsewhere"})
 
     def act_no_schema(self) -> None:
         if "response_format" in self.asked:
             self._error(400, "response_format is not supported")
         else:
-            self._send(self._words("Here you are:\n```json\n" + json.dumps({"insights": self._insights()}) + "\n```"))
+            self.send(self._words("Here you are:\n```json\n" + json.dumps({"insights": self._insights()}) + "\n```"))
 
     def act_new_limit(self) -> None:
         if "max_tokens" in self.asked:
@@ -170,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.act_good()
 
     def act_error_200(self) -> None:
-        self._send(json.dumps({"error": {"message": "provider down"}}).encode())
+        self.send(json.dumps({"error": {"message": "provider down"}}).encode())
 
     # -- the line
 
@@ -206,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def act_short(self) -> None:
         body = self._words()
-        self._send(body[:-20], length=len(body))
+        self.send(body[:-20], length=len(body))
         self.close_connection = True
 
     def act_garbage_line(self) -> None:
@@ -214,83 +182,83 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def act_gzip(self) -> None:
-        self._send(gzip.compress(self._words()), headers={"Content-Encoding": "gzip"})
+        self.send(gzip.compress(self._words()), headers={"Content-Encoding": "gzip"})
 
     def act_bomb(self) -> None:
-        self._send(gzip.compress(b" " * (6 << 20)), headers={"Content-Encoding": "gzip"})
+        self.send(gzip.compress(b" " * (6 << 20)), headers={"Content-Encoding": "gzip"})
 
     def act_bad_gzip(self) -> None:
-        self._send(b"\x1f\x8b broken", headers={"Content-Encoding": "gzip"})
+        self.send(b"\x1f\x8b broken", headers={"Content-Encoding": "gzip"})
 
     # -- what it says
 
     def act_huge(self) -> None:
-        self._send(self._words({"insights": [insight(text="x" * 1000) for _ in range(10_000)]}))
+        self.send(self._words({"insights": [insight(text="x" * 1000) for _ in range(10_000)]}))
 
     def act_truncated(self) -> None:
         body = self._words()
-        self._send(body[: len(body) // 2])
+        self.send(body[: len(body) // 2])
 
     def act_truncated_inside(self) -> None:
-        self._send(self._words(json.dumps({"insights": self._insights()})[:-15]))
+        self.send(self._words(json.dumps({"insights": self._insights()})[:-15]))
 
     def act_cut(self) -> None:
         """It stopped in the middle of the last one, and says so."""
         whole = json.dumps({"insights": [*self._insights(), insight(text="the last one")]})[:-30]
         if self.path.endswith("/chat/completions"):
-            self._send(self._words(None, choices=[{"message": {"content": whole}, "finish_reason": "length"}]))
+            self.send(self._words(None, choices=[{"message": {"content": whole}, "finish_reason": "length"}]))
         else:
-            self._send(self._words(whole, stop_reason="max_tokens"))
+            self.send(self._words(whole, stop_reason="max_tokens"))
 
     def act_prose(self) -> None:
-        self._send(self._words("I am sorry, there is nothing to say. {not json}"))
+        self.send(self._words("I am sorry, there is nothing to say. {not json}"))
 
     def act_refusal(self) -> None:
         if self.path.endswith("/chat/completions"):
-            self._send(self._words(None, choices=[{"message": {"content": None, "refusal": "no"}}]))
+            self.send(self._words(None, choices=[{"message": {"content": None, "refusal": "no"}}]))
         else:
-            self._send(self._words("", stop_reason="refusal"))
+            self.send(self._words("", stop_reason="refusal"))
 
     def act_list(self) -> None:
-        self._send(b"[1, 2]")
+        self.send(b"[1, 2]")
 
     def act_null(self) -> None:
-        self._send(b"null")
+        self.send(b"null")
 
     def act_empty(self) -> None:
-        self._send(b"")
+        self.send(b"")
 
     def act_deep(self) -> None:
-        self._send(b"[" * 200_000)
+        self.send(b"[" * 200_000)
 
     def act_deep_inside(self) -> None:
-        self._send(self._words('{"insights":' + "[" * 100_000))
+        self.send(self._words('{"insights":' + "[" * 100_000))
 
     def act_no_choices(self) -> None:
-        self._send(json.dumps({"choices": [], "content": []}).encode())
+        self.send(json.dumps({"choices": [], "content": []}).encode())
 
     def act_odd_choices(self) -> None:
-        self._send(json.dumps({"choices": "x", "content": {"a": 1}, "usage": []}).encode())
+        self.send(json.dumps({"choices": "x", "content": {"a": 1}, "usage": []}).encode())
 
     def act_wrong_types(self) -> None:
         wrong: Insights = [None, 7, "x", [], insight(text=7), insight(quote=None), insight(seq={"a": 1}), insight(type="close")]
-        self._send(self._words({"insights": [*wrong, insight(text="the good one", confidence="high")]}))
+        self.send(self._words({"insights": [*wrong, insight(text="the good one", confidence="high")]}))
 
     def act_no_list(self) -> None:
-        self._send(self._words({"insights": 7}))
+        self.send(self._words({"insights": 7}))
 
     def act_unicode(self) -> None:
         odd = insight(text="\x1b[31mred\u2028 \ud800 \u202eevil \x00", quote="\ud800")
-        self._send(self._words({"insights": [odd]}))
+        self.send(self._words({"insights": [odd]}))
 
     def act_bad_utf8(self) -> None:
-        self._send(self._words().replace(b"tabs", b"\xff\xfe\xfa"))
+        self.send(self._words().replace(b"tabs", b"\xff\xfe\xfa"))
 
     def act_twice(self) -> None:
-        self._send(self._words({"insights": [insight(), insight(), insight()]}))
+        self.send(self._words({"insights": [insight(), insight(), insight()]}))
 
     def act_many(self) -> None:
-        self._send(self._words({"insights": [insight(text=f"number {n}") for n in range(500)]}))
+        self.send(self._words({"insights": [insight(text=f"number {n}") for n in range(500)]}))
 
 
 #: All ways there are, for tests that try any sequence of them. Slow ones wait until the caller gives up.

@@ -8,50 +8,31 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from typing import Any
+
+from tests import loopback
 
 Out = list[dict[str, Any]]
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Server(loopback.Server):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.asked: list[dict[str, Any]] = []
         self.waiting = threading.Event()
-        self.stop = threading.Event()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # whoever hangs up on us is meant to
+        return super().url + "/v1"
 
 
-@contextmanager
-def serving() -> Iterator[Server]:
-    server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def serving() -> AbstractContextManager[Server]:
+    return loopback.serving(Server())
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(loopback.Handler):
     server: Server
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -61,31 +42,24 @@ class _Handler(BaseHTTPRequestHandler):
             squeezed = {"type": "compaction", "id": "cmp_1", "encrypted_content": "c3F1ZWV6ZWQ="}
             first = next(one for one in asked["input"] if one.get("role") == "user")
             reply = {"id": f"resp_{number}", "object": "response.compaction", "created_at": 1, "output": [first, squeezed]}
-            return self._send(json.dumps({**reply, "usage": _usage()}).encode())
+            return self.send(json.dumps({**reply, "usage": _usage()}).encode())
         last = asked["input"][-1] if isinstance(asked["input"], list) else {"role": "user", "content": asked["input"]}
         words = json.dumps(last)
         if "wait" in words:
             self.server.waiting.set()
             self.server.stop.wait(30)
         if "break" in words or "wait" in words:
-            return self._send(b'{"error": {"message": "no"}}', 500)
+            return self.send(b'{"error": {"message": "no"}}', 500)
         response = _response(number, _output(number, last))
         if not asked.get("stream"):
-            return self._send(json.dumps(response).encode())
+            return self.send(json.dumps(response).encode())
         begun = {**response, "output": [], "status": "in_progress"}
         events = [("response.created", begun), ("response.completed", response)]
         lines = [
             f"event: {name}\ndata: {json.dumps({'type': name, 'sequence_number': n, 'response': one})}\n\n"
             for n, (name, one) in enumerate(events)
         ]
-        return self._send("".join(lines).encode(), kind="text/event-stream")
-
-    def _send(self, body: bytes, status: int = 200, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return self.send("".join(lines).encode(), kind="text/event-stream")
 
 
 def _output(number: int, last: dict[str, Any]) -> Out:
