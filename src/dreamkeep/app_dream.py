@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotDurable, NotFound, from_os
-from dreamkeep.event import Ids, rfc3339
+from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
-    from dreamkeep.config import Config
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.dream.told import Ground, Told
     from dreamkeep.event import Event
-    from dreamkeep.host import Host
     from dreamkeep.index.store import Store
-    from dreamkeep.journal.pool import Journals
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
@@ -28,35 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Remembering:
-    """What `Keep` can do with dreams, notes and tasks. Needs what `Keep` has."""
-
-    root: str
-    config: Config
-    _host: Host
-    _ids: Ids
-    _environment: Mapping[str, str]
-    warn: Callable[[str], None]
+class Remembering(Part):
+    """What `Keep` can do with dreams, notes and tasks."""
 
     if TYPE_CHECKING:
 
-        def _ask(self, act: Callable[[Store], T]) -> T: ...
-
-        def _look(self, act: Callable[[Store], T]) -> T: ...
-
-        def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T: ...
-
-        def _journals(self) -> Journals: ...
-
-        def _alive(self, owner: str) -> bool: ...
-
         def _forget(self, name: str) -> None: ...
-
-        def exists(self) -> bool: ...
-
-        def is_off(self) -> bool: ...
-
-        def compress(self, *, everything: bool = False) -> int: ...
 
         @staticmethod
         def _embedder() -> Embedder | None: ...
@@ -81,15 +56,16 @@ class Remembering:
         `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
         what would change; neither of the two writes anything.
         """
+        from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream import run
 
         if dry_run and preview:
             raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
-        if limit is not None and (isinstance(limit, bool) or limit < 1):
-            raise BadUsage(f"limit must be at least 1, not {limit!r}", where="limit", next="Give a number from 1 on.")
+        if limit is not None:
+            at_least_one(limit, "limit")
         if not self.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
-        chosen = [self._session_named(one) for one in sessions]
+        chosen = [self.resolve(one) for one in sessions]
         if dry_run:
             return self._dry(self._dreaming(look=True).scope(if_due=if_due, sessions=chosen, limit=limit))
         from dreamkeep.dream.parts import assemble, named
@@ -136,9 +112,6 @@ class Remembering:
             self.warn(f"A dream can't be started: {problem}")
             return False
         return True
-
-    def _session_named(self, text: str) -> str:
-        return self.resolve(text)  # type: ignore[attr-defined, no-any-return]
 
     def _dreaming(self, *, look: bool = False) -> Dreaming:
         from dreamkeep.dream.run import Dreaming, Settings
@@ -511,7 +484,7 @@ class Remembering:
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        id = self._session_named(session)
+        id = self.resolve(session)
         summary, messages = self._ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
             raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")

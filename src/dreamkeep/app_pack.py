@@ -6,14 +6,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dreamkeep.config import Config
-    from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
@@ -46,22 +45,10 @@ _VERSION = "2"
 _SUBAGENT = "subagent"
 
 
-class Packing:
-    """What `Keep` can do with packs. Needs what `Keep` has."""
-
-    root: str
-    config: Config
-    _host: Host
-    _environment: Mapping[str, str]
-    warn: Callable[[str], None]
+class Packing(Part):
+    """What `Keep` can do with packs."""
 
     if TYPE_CHECKING:
-
-        def _ask(self, act: Callable[[Store], T]) -> T: ...
-
-        def _alive(self, owner: str) -> bool: ...
-
-        def exists(self) -> bool: ...
 
         def _meaning(self, store: Store) -> Meaning | None: ...
 

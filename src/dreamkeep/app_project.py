@@ -6,33 +6,19 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, NotFound, from_os
 
 if TYPE_CHECKING:
-    from dreamkeep.config import Config
-    from dreamkeep.host import Host
-    from dreamkeep.index.store import Store
-    from dreamkeep.journal.pool import Journals
     from dreamkeep.memory.memory import Memory
 
 T = TypeVar("T")
 
 
-class Naming:
-    """What `Keep` can do with projects' names. Needs what `Keep` has."""
-
-    root: str
-    config: Config
-    _host: Host
-    warn: Callable[[str], None]
+class Naming(Part):
+    """What `Keep` can do with projects' names."""
 
     if TYPE_CHECKING:
-
-        def _ask(self, act: Callable[[Store], T]) -> T: ...
-
-        def _journals(self) -> Journals: ...
-
-        def exists(self) -> bool: ...
 
         def _memory(self, *tables: str) -> Memory: ...
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, Busy, NotDurable
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
-    from dreamkeep.config import Config
-    from dreamkeep.host import Host
     from dreamkeep.index.store import Store
     from dreamkeep.recall.embed import Embedder
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.query import Query
     from dreamkeep.recall.search import Meaning
     from dreamkeep.recall.vectors import Nearest
-
-T = TypeVar("T")
 
 _KINDS = ("message", "insight", "note")
 #: So many texts are embedded on the way when somebody searches: a third of a second. The rest is for `ingest` and `reindex`.
@@ -47,20 +44,12 @@ class Hit(NamedTuple):
     superseded_by: str = ""
 
 
-class Recalling:
-    """What `Keep` can do to find again. Needs what `Keep` has."""
+class Recalling(Part):
+    """What `Keep` can do to find again."""
 
-    root: str
-    config: Config
-    _host: Host
-    warn: Callable[[str], None]
     _nearest_made: Nearest | None = None
 
     if TYPE_CHECKING:
-
-        def _ask(self, act: Callable[[Store], T]) -> T: ...
-
-        def exists(self) -> bool: ...
 
         def take_in(self) -> None: ...
 
@@ -78,13 +67,13 @@ class Recalling:
     ) -> list[Hit]:
         """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
         `as_of`: what was known then."""
+        from dreamkeep.app_asked import at_least_one
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
 
         wanted = _checked_kinds(kinds)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise BadUsage(f"limit must be at least 1, not {limit!r}", where="limit", next="Give a number from 1 on.")
+        at_least_one(limit, "limit")
         since, until = _moment(since, "since"), _moment(as_of, "as_of", end=True)
         now = until or rfc3339(self._host.now())
         asked = understood(query, now)

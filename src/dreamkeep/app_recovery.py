@@ -1,0 +1,270 @@
+"""Part of app: recovery. The verbs of `Keep` that find what is wrong and mend it, give a session back to its agent, take one
+away for good, or carry the whole keep as one file; wiring, no rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dreamkeep.app_part import Part
+from dreamkeep.errors import DreamkeepError, NotDurable, NotFound, cannot_read, from_os
+from dreamkeep.event import rfc3339
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.ingest import Ingest
+    from dreamkeep.index.store import Store
+    from dreamkeep.recovery.delete import Deleting
+    from dreamkeep.session.summary import Summary
+
+#: A page is made in memory, and a snapshot must not need more of it for a longer session.
+_LARGEST_PAGE = 32 << 20
+
+
+class Recovering(Part):
+    """What `Keep` can do about what went wrong."""
+
+    _off: bool
+    _strays: tuple[str, ...]
+
+    if TYPE_CHECKING:
+
+        def drain(self, *, also_off: bool = False) -> dict[str, Any]: ...
+
+        def _ingest(self, again: bool = False) -> Ingest: ...
+
+        @staticmethod
+        def markdown(data: dict[str, Any]) -> str: ...
+
+        def _use(self) -> dict[str, Any] | None: ...
+
+        def _publish(self, run: str) -> list[dict[str, Any]]: ...
+
+        def _forget_packs(self) -> None: ...
+
+    # -- faults
+
+    def doctor(self) -> list[dict[str, Any]]:
+        from importlib.util import find_spec
+
+        from dreamkeep.app_capture import hook_file
+        from dreamkeep.capture import setup, spool
+        from dreamkeep.recovery import doctor
+
+        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
+        lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
+        stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
+        found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
+        if use := self._use():
+            found += doctor.quota(use["used"], use["limit"])
+        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
+        where, environment = self._home(None)
+        return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)
+
+    def _ours(self, path: str, line: str) -> bool:
+        """Of what hooks could not keep: theirs of another keep is told in a file that all share."""
+        return path.startswith(f"{self.root}/") or self.root in line
+
+    def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.
+
+        `deep`: every byte is read again, not only what looks other than it did."""
+        from dreamkeep.recovery.audit import audit
+
+        if not self.exists():
+            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
+        where, environment = self._home(home)
+        try:
+            found = audit(self._host, self.root, home=where, environment=environment, deep=deep, around=self._environment)
+        except OSError as problem:
+            raise cannot_read(problem, self.root) from problem
+        return found.as_json()
+
+    def repair(
+        self,
+        *,
+        apply: bool = False,
+        undo: str | None = None,
+        accept: Sequence[str] = (),
+        only: Sequence[str] = (),
+        home: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """The plan that mends what an audit finds; or (one of these) do it, accept faults as they are, or take a repair back."""
+        from dreamkeep.recovery.audit import audit
+        from dreamkeep.recovery.mending import Looking
+        from dreamkeep.recovery.repair import Repair, checked
+
+        checked(apply=apply, undo=undo, accept=accept, only=only)
+        where, environment = self._home(home)
+        repair = Repair(
+            Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
+            lambda: audit(self._host, self.root, home=where, environment=environment, around=self._environment),
+            alive=self._alive,
+            rebuild=lambda: self._with_index(lambda store: None),
+            forget=self._forget,
+            off=self.is_off(),
+        )
+        try:
+            if undo is not None:
+                return repair.undo(undo).as_json()
+            if accept:
+                return repair.accept(accept).as_json()
+            return (repair.apply(only) if apply else repair.plan(only)).as_json()
+        except OSError as problem:
+            raise from_os(problem, "repairing", str(problem.filename or self.root)) from problem
+
+    # -- back to its agent
+
+    def restore(
+        self,
+        session: str,
+        to: str,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        generation: int | None = None,
+        convert: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Write a session back for an agent: byte for byte where it came from there, else converted."""
+        from dreamkeep.app_asked import at_least_one
+        from dreamkeep.recovery import restore
+        from dreamkeep.recovery import where as where_to
+
+        if generation is not None:
+            at_least_one(generation, "generation")
+        found = self.resolve(session)
+        told = self._ask(lambda store: restore.story(store, found, lambda: self._ask(lambda again: again.messages(found))))
+        where, _ = self._home(home)
+        folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
+        place = where_to.Home(where, home is not None, self._environment)
+        try:
+            return restore.restore(self._host, self.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
+        except OSError as problem:
+            raise from_os(problem, "restoring", str(problem.filename or where)) from problem
+
+    # -- gone for good
+
+    def delete(self, session: str) -> Summary:
+        """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
+        from dreamkeep.capture.seen import Cache
+
+        self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
+        found = self.summary(self.resolve(session))
+        try:
+            cache = Cache(self._host, self.root)
+            cache.forget_session(found.id)
+            cache.save()
+            self._deleting().delete(found.id)
+        except OSError as problem:
+            raise from_os(problem, "deleting", str(problem.filename or found.id)) from problem
+        return found
+
+    def undelete(self, session: str) -> str:
+        """A later capture of the same session is accepted again; what was deleted stays deleted."""
+        from dreamkeep.app_asked import the_one
+
+        dead = self._ask(lambda store: store.tombstones())
+        matches = (
+            [d for d in dead if session == d]
+            or [d for d in dead if session == d.partition(":")[2]]
+            or [d for d in dead if session and (d.startswith(session) or d.partition(":")[2].startswith(session))]
+        )
+        found = the_one(matches, session, "deleted session")
+        self._deleting().undelete(found)
+        return found
+
+    def _deleting(self) -> Deleting:
+        from dreamkeep.recovery.delete import Deleting
+
+        return Deleting(self._host, self.root, self._journals(), self._forget)
+
+    def _finish_deletions(self) -> None:
+        try:
+            self._deleting().finish_all()
+        except (DreamkeepError, OSError) as problem:
+            # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
+            self.warn(f"A deletion that was interrupted can't be finished: {problem}")
+
+    def _forget(self, name: str) -> None:
+        from dreamkeep.journal.places import KEEP
+
+        def forget(store: Store) -> None:
+            with store.writing():
+                store.forget(name)
+                # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
+                store.forget(KEEP)
+
+        self._with_index(forget)
+        self._with_index(lambda store: store.shred())
+        if self._host.stat(f"{self.root}/pages") is not None:
+            self._publish("")  # without what was learned in that session alone
+        self._forget_packs()
+
+    # -- the whole keep as one file
+
+    def export(
+        self, file: str | os.PathLike[str], *, view: bool = True, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """The whole keep as one file. `view`: with a page for people of each session."""
+        from dreamkeep.recovery import snapshot
+
+        path = os.path.abspath(os.fspath(file))
+        if not self.exists():
+            raise NotFound("there is no keep to be exported", where=self.root, next="Record or ingest something first.")
+
+        def out(store: Store | None) -> snapshot.Exported | NotDurable:
+            try:
+                return snapshot.export(self._host, self.root, path, self._pages(store) if store else None, progress)
+            except NotDurable as problem:
+                return problem  # of the file, not of the index: there is no sense in asking without one
+
+        done = self._ask(out) if view else out(None)
+        if isinstance(done, NotDurable):
+            raise done
+        problems = [one._asdict() for one in done.problems]
+        return {"file": path, **done.counts._asdict(), "problems": problems}
+
+    def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
+        """For a journal's folder: where a snapshot has its session's page, and that page."""
+        from dreamkeep import views
+        from dreamkeep.journal.places import SESSIONS, folder_of
+
+        sessions = {folder_of(one.id): one for one in store.sessions()}
+        now = rfc3339(self._host.now())
+
+        def page(journal: str) -> tuple[str, str] | None:
+            one = sessions.get(journal)
+            if one is None:
+                return None
+            name = f"{journal.removeprefix(SESSIONS)[1:]}.md"
+            if one.bytes > _LARGEST_PAGE:
+                return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
+            try:
+                return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
+            except NotFound:
+                return None  # deleted meanwhile
+
+        return page
+
+    def verify(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Whether a snapshot is whole; what is wrong with it, if not."""
+        from dreamkeep.recovery import snapshot
+
+        path = os.path.abspath(os.fspath(file))
+        found = snapshot.verify(self._host, path, progress)
+        about = {"file": path, "ok": found.ok, "keep": found.about.get("keep", "")}
+        return {**about, **found.counts._asdict(), "problems": [one._asdict() for one in found.bad]}
+
+    def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """What a snapshot has and this keep has not; everything, where there is no keep yet."""
+        from dreamkeep.capture.regain import regain
+        from dreamkeep.recovery.snapshot_import import Importing
+
+        def again(session: str, name: str, other: str) -> str:
+            return regain(self._host, self.root, self._ingest(), session, name, other)
+
+        path = os.path.abspath(os.fspath(file))
+        done = Importing(self._host, self.root, path, self._journals, again).run(progress)
+        skipped = [{"where": where, "why": why} for where, why in done.skipped]
+        return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
