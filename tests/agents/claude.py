@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "7d0f7c52-6a39-4a55-9d62-0a4f6f2d1b01"
 COPY = "7d0f7c52-6a39-4a55-9d62-0a4f6f2d1b02"
 BRANCH = "7d0f7c52-6a39-4a55-9d62-0a4f6f2d1b03"
@@ -386,26 +388,32 @@ def write(home: Path) -> None:
         path.write_bytes(data)
 
 
-_FIRST = {"user": 2, "assistant": 4, "tool": 2, "reasoning": 1, "system": 3}
 _FIRST_CALLS = [{"name": "Bash", "error": True}, {"name": "Task", "error": False}]
+#: Both say the first turns again, and then one of their own.
+_FORKED: dict[str, Any] = {
+    "roles": roles(user=3, assistant=5, tool=2, reasoning=1, system=3),
+    "tool_calls": _FIRST_CALLS,
+    "lineage": [{"kind": "fork", "session": f"claude:{MAIN}"}],
+    "marks": {"copied": 12},
+}
 
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"claude:{MAIN}",
-            "title": "Prices in cents",
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "Why does the price test fail?\n[image]", "state": "completed"},
-                {"prompt": "/review src/price.py", "state": "cancelled"},
-                {"prompt": "Store prices as strings.", "state": "completed"},
-                {"prompt": "Store prices as integers, in cents.", "state": "completed"},
-                {"prompt": "Write the changelog entry.", "state": "completed"},
-                {"prompt": "Run all tests.", "state": "interrupted"},
-                {"prompt": "Run all tests again.", "state": "failed"},
+        session(
+            f"claude:{MAIN}",
+            "Prices in cents",
+            CWD,
+            turns=[
+                ("Why does the price test fail?\n[image]", "completed"),
+                ("/review src/price.py", "cancelled"),
+                ("Store prices as strings.", "completed"),
+                ("Store prices as integers, in cents.", "completed"),
+                ("Write the changelog entry.", "completed"),
+                ("Run all tests.", "interrupted"),
+                ("Run all tests again.", "failed"),
             ],
-            "roles": {"user": 9, "assistant": 15, "tool": 9, "reasoning": 1, "summary": 1, "system": 8},
-            "tool_calls": [
+            roles=roles(user=9, assistant=15, tool=9, reasoning=1, summary=1, system=8),
+            tool_calls=[
                 *_FIRST_CALLS,
                 {"name": "Edit", "error": True},
                 {"name": "Write", "error": False},
@@ -414,87 +422,58 @@ EXPECTED: dict[str, Any] = {
                 {"name": "mcp__memo__memo_recall", "error": False},
                 {"name": "Bash", "error": False},
             ],
-            "compactions": [{"state": "completed", "reason": "auto", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"injected": 1, "hook": 1, "meta": 6, "synthetic": 3, "rewound": 2},
-            "unknown": {"hologram-state": 1, "tool-results/pdf": 1},
-            "odd": 1,
-        },
-        {
-            "id": f"claude:{HELPER}",
-            "title": "Find every float price.",
-            "cwd": CWD,
-            "turns": [{"prompt": "Find every float price.", "state": "completed"}],
-            "roles": {"user": 1, "assistant": 2, "tool": 1},
-            "tool_calls": [{"name": "Grep", "error": False}],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"claude:{MAIN}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"claude:{COPY}",
-            "title": "What if we used Decimal?",
-            "cwd": CWD,
-            "turns": [{"prompt": "What if we used Decimal?", "state": "completed"}],
-            "roles": {**_FIRST, "user": 3, "assistant": 5},
-            "tool_calls": _FIRST_CALLS,
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"claude:{MAIN}"}],
-            "marks": {"copied": 12},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"claude:{BRANCH}",
-            "title": "Failing price test (fork)",
-            "cwd": CWD,
-            "turns": [{"prompt": "And in the cart?", "state": "completed"}],
-            "roles": {**_FIRST, "user": 3, "assistant": 5},
-            "tool_calls": _FIRST_CALLS,
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"claude:{MAIN}"}],
-            "marks": {"copied": 12},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"claude:{OLD}",
-            "title": "Explain the cart.",
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "Explain the cart.", "state": "completed"},
+            compactions=[compaction("auto")],
+            segments=2,
+            marks={"injected": 1, "hook": 1, "meta": 6, "synthetic": 3, "rewound": 2},
+            unknown={"hologram-state": 1, "tool-results/pdf": 1},
+            odd=1,
+        ),
+        session(
+            f"claude:{HELPER}",
+            "Find every float price.",
+            CWD,
+            turns=completed("Find every float price."),
+            roles=roles(user=1, assistant=2, tool=1),
+            tool_calls=[{"name": "Grep", "error": False}],
+            lineage=[{"kind": "subagent", "session": f"claude:{MAIN}"}],
+        ),
+        session(
+            f"claude:{COPY}",
+            "What if we used Decimal?",
+            CWD,
+            turns=completed("What if we used Decimal?"),
+            **_FORKED,
+        ),
+        session(
+            f"claude:{BRANCH}",
+            "Failing price test (fork)",
+            CWD,
+            turns=completed("And in the cart?"),
+            **_FORKED,
+        ),
+        session(
+            f"claude:{OLD}",
+            "Explain the cart.",
+            CWD,
+            turns=[
+                ("Explain the cart.", "completed"),
                 # Nothing ends it but an answer in words, and the next prompt behind it.
-                {"prompt": "And the tax?", "state": "completed"},
-                {"prompt": "Thanks. Anything else?", "state": "completed"},
+                ("And the tax?", "completed"),
+                ("Thanks. Anything else?", "completed"),
             ],
-            "roles": {"user": 4, "assistant": 5, "tool": 1, "summary": 1},
-            "tool_calls": [{"name": "Task", "error": False}],
-            "compactions": [{"state": "completed", "reason": "auto", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"meta": 2},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"claude:{OLD_HELPER}",
-            "title": "List the tests.",
-            "cwd": CWD,
-            "turns": [{"prompt": "List the tests.", "state": "completed"}],
-            "roles": {"user": 1, "assistant": 1},
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"claude:{OLD}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            roles=roles(user=4, assistant=5, tool=1, summary=1),
+            tool_calls=[{"name": "Task", "error": False}],
+            compactions=[compaction("auto")],
+            segments=2,
+            marks={"meta": 2},
+        ),
+        session(
+            f"claude:{OLD_HELPER}",
+            "List the tests.",
+            CWD,
+            turns=completed("List the tests."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"claude:{OLD}"}],
+        ),
     ]
 }

@@ -12,6 +12,8 @@ from typing import Any
 
 import zstandard
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "0199a000-1000-7000-8000-00000000000a"
 FORK = "0199a100-0000-7000-8000-00000000000b"
 HELPER = "0199a200-0000-7000-8000-00000000000c"
@@ -276,95 +278,67 @@ def names() -> str:
     return "\n".join([*lines, "{torn", f'{{"id":"{COLD}","thread_na'])
 
 
-def _roles(**known: int) -> dict[str, int]:
-    return {role: known.get(role, 0) for role in ("user", "assistant", "tool", "reasoning", "summary", "system")}
-
-
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"codex:{MAIN}",
-            "title": "Why does the tide table test fail?",
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "Why does the tide table test fail?\nIt worked last week.", "state": "completed"},
-                {"prompt": "continue", "state": "cancelled"},
-                {"prompt": "continue", "state": "completed"},
-                {"prompt": "Rename everything to fathoms.", "state": "completed"},
-                {"prompt": "Run the slow tests.", "state": "open"},
+        session(
+            f"codex:{MAIN}",
+            "Why does the tide table test fail?",
+            CWD,
+            turns=[
+                ("Why does the tide table test fail?\nIt worked last week.", "completed"),
+                ("continue", "cancelled"),
+                ("continue", "completed"),
+                ("Rename everything to fathoms.", "completed"),
+                ("Run the slow tests.", "open"),
             ],
-            "roles": _roles(user=6, assistant=6, tool=2, reasoning=1, summary=2, system=3),
-            "tool_calls": [
+            roles=roles(user=6, assistant=6, tool=2, reasoning=1, summary=2, system=3),
+            tool_calls=[
                 {"name": "exec_command", "error": True},
                 {"name": "mcp__memo__search", "error": False},
                 {"name": "exec_command", "error": False},
             ],
-            "compactions": [
-                {"state": "completed", "reason": "manual", "sources": ["transcript"]},
-                {"state": "completed", "reason": "auto", "sources": ["transcript"]},
-            ],
-            "segments": 3,
-            "lineage": [],
-            "marks": {"meta": 2, "hook": 1, "injected": 1, "rewound": 2},
-            "unknown": {"weather_report": 1},
-            "odd": 1,
-        },
-        {
-            "id": f"codex:{FORK}",
-            "title": "Try it with fathoms instead.",
-            "cwd": CWD,
-            "turns": [{"prompt": "Try it with fathoms instead.", "state": "completed"}],
-            "roles": _roles(user=2, assistant=2),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"codex:{MAIN}"}],
-            "marks": {"copied": 2},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"codex:{HELPER}",
-            "title": "List all files with units in them.",
-            "cwd": CWD,
-            "turns": [{"prompt": "List all files with units in them.", "state": "completed"}],
-            "roles": _roles(user=2, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"codex:{MAIN}"}],
-            "marks": {"copied": 1},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"codex:{LEGACY}",
-            "title": "A greeting",
-            "cwd": CWD,
+            compactions=[compaction("manual"), compaction("auto")],
+            segments=3,
+            marks={"meta": 2, "hook": 1, "injected": 1, "rewound": 2},
+            unknown={"weather_report": 1},
+            odd=1,
+        ),
+        session(
+            f"codex:{FORK}",
+            "Try it with fathoms instead.",
+            CWD,
+            turns=completed("Try it with fathoms instead."),
+            roles=roles(user=2, assistant=2),
+            lineage=[{"kind": "fork", "session": f"codex:{MAIN}"}],
+            marks={"copied": 2},
+        ),
+        session(
+            f"codex:{HELPER}",
+            "List all files with units in them.",
+            CWD,
+            turns=completed("List all files with units in them."),
+            roles=roles(user=2, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"codex:{MAIN}"}],
+            marks={"copied": 1},
+        ),
+        session(
+            f"codex:{LEGACY}",
+            "A greeting",
+            CWD,
             # Before task_complete: an answer in words, then the next prompt.
-            "turns": [{"prompt": "hello", "state": "completed"}, {"prompt": "hello", "state": "cancelled"}],
-            "roles": _roles(user=3, assistant=3, tool=1, reasoning=1, summary=1),
-            "tool_calls": [{"name": "local_shell", "error": False}],
-            "compactions": [{"state": "completed", "reason": "auto", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"meta": 1},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"codex:{COLD}",
-            "title": "Neap tides",
-            "cwd": CWD,
-            "turns": [{"prompt": "What is a neap tide?", "state": "completed"}],
-            "roles": _roles(user=1, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            turns=[("hello", "completed"), ("hello", "cancelled")],
+            roles=roles(user=3, assistant=3, tool=1, reasoning=1, summary=1),
+            tool_calls=[{"name": "local_shell", "error": False}],
+            compactions=[compaction("auto")],
+            segments=2,
+            marks={"meta": 1},
+        ),
+        session(
+            f"codex:{COLD}",
+            "Neap tides",
+            CWD,
+            turns=completed("What is a neap tide?"),
+            roles=roles(user=1, assistant=1),
+        ),
     ]
 }

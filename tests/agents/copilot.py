@@ -10,6 +10,8 @@ import json
 import pathlib
 from typing import Any
 
+from tests.agents.expected import compaction, roles, session
+
 MAIN = "4a6e1c1e-0000-4000-8000-0000000000a1"
 DETACHED = "4a6e1c1e-0000-4000-8000-0000000000a2"
 CWD = "/home/dev/bees"
@@ -117,11 +119,11 @@ def detached() -> list[str]:
 
 
 def write(home: pathlib.Path) -> None:
-    for session, lines in ((MAIN, main()), (DETACHED, detached())):
-        folder = home / ".copilot" / "session-state" / session
+    for native, lines in ((MAIN, main()), (DETACHED, detached())):
+        folder = home / ".copilot" / "session-state" / native
         folder.mkdir(parents=True)
         (folder / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        (folder / "workspace.yaml").write_text(WORKSPACES[session])
+        (folder / "workspace.yaml").write_text(WORKSPACES[native])
     folder = home / ".copilot" / "session-state" / "empty"
     folder.mkdir()
     (folder / "workspace.yaml").write_text("id: empty\nname: Nobody spoke here\ncwd: /home/dev\n")
@@ -129,44 +131,37 @@ def write(home: pathlib.Path) -> None:
 
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"copilot:{MAIN}",
-            "title": 'Hives: "spring"',
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "How many hives are in the list?", "state": "completed"},
-                {"prompt": "Ask the helper to look for more.", "state": "cancelled"},
-                {"prompt": "Name them.", "state": "interrupted"},
-                {"prompt": "Name them, please.", "state": "completed"},
+        session(
+            f"copilot:{MAIN}",
+            'Hives: "spring"',
+            CWD,
+            turns=[
+                ("How many hives are in the list?", "completed"),
+                ("Ask the helper to look for more.", "cancelled"),
+                ("Name them.", "interrupted"),
+                ("Name them, please.", "completed"),
             ],
-            "roles": {"user": 5, "assistant": 8, "tool": 3, "reasoning": 1, "summary": 1, "system": 2},
-            "tool_calls": [
+            roles=roles(user=5, assistant=8, tool=3, reasoning=1, summary=1, system=2),
+            tool_calls=[
                 {"name": "bash", "error": False},
                 {"name": "memo-recall", "error": True},
                 {"name": "task", "error": False},
                 {"name": "bash", "error": False},
             ],
             # Those that count; the one that was called off does not.
-            "compactions": [{"state": "completed", "reason": "manual", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"meta": 2, "hook": 1},
-            "unknown": {"session.honey_level": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"copilot:{DETACHED}",
-            "title": "",
-            "cwd": CWD,
-            "turns": [],
-            "roles": {"user": 2, "assistant": 1, "tool": 0, "reasoning": 0, "summary": 0, "system": 0},
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "continuation", "session": f"copilot:{MAIN}"}],
-            "marks": {"meta": 2},
-            "unknown": {},
-            "odd": 0,
-        },
+            compactions=[compaction("manual")],
+            segments=2,
+            marks={"meta": 2, "hook": 1},
+            unknown={"session.honey_level": 1},
+        ),
+        session(
+            f"copilot:{DETACHED}",
+            "",
+            CWD,
+            turns=[],
+            roles=roles(user=2, assistant=1),
+            lineage=[{"kind": "continuation", "session": f"copilot:{MAIN}"}],
+            marks={"meta": 2},
+        ),
     ]
 }

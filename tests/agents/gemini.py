@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "5d0c41f7-7c1e-4b0a-9f55-0b8f3f1c2a10"
 OLD = "9a7be210-1f64-4c53-8a0e-6f4d2f3b7c11"
 SUBAGENT = "codebase_investigator-6f21ac"
@@ -184,69 +186,52 @@ def write(home: Path) -> None:
         (chats / name).write_text(text, encoding="utf-8")
 
 
-def _roles(user: int, assistant: int, tool: int = 0, reasoning: int = 0, summary: int = 0, system: int = 0) -> dict[str, int]:
-    return {"user": user, "assistant": assistant, "tool": tool, "reasoning": reasoning, "summary": summary, "system": system}
-
-
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"gemini:{MAIN}",
-            "title": "Find out why the barometer drifts at night",
-            "cwd": FOLDER,
-            "turns": [
-                {"prompt": "Why does the barometer drift at night?", "state": "completed"},
-                {"prompt": "Write the compensation.", "state": "interrupted"},
-                {"prompt": "Go on with the compensation.", "state": "completed"},
-                {"prompt": "Rename everything to German.", "state": "completed"},
-                {"prompt": "Go on with the compensation.", "state": "completed"},
+        session(
+            f"gemini:{MAIN}",
+            "Find out why the barometer drifts at night",
+            FOLDER,
+            turns=[
+                ("Why does the barometer drift at night?", "completed"),
+                ("Write the compensation.", "interrupted"),
+                ("Go on with the compensation.", "completed"),
+                ("Rename everything to German.", "completed"),
+                ("Go on with the compensation.", "completed"),
             ],
             # Five answers in words, one beside tool calls; four calls; the client's own to the summary.
-            "roles": _roles(user=5, assistant=10, tool=4, reasoning=1, summary=1, system=2),
-            "tool_calls": [
+            roles=roles(user=5, assistant=10, tool=4, reasoning=1, summary=1, system=2),
+            tool_calls=[
                 {"name": "run_shell_command", "error": False},
                 {"name": "read_file", "error": True},
                 {"name": "write_file", "error": False},
                 {"name": "run_shell_command", "error": False},
             ],
-            "compactions": [{"state": "completed", "reason": "", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"hook": 1, "meta": 1, "synthetic": 1, "rewound": 2},
-            "unknown": {"$flag": 1},
-            "odd": 1,
-        },
-        {
-            "id": f"gemini:{OLD}",
-            "title": "Pins of the display",
-            "cwd": FOLDER,
-            "turns": [
-                {"prompt": "Which pins does the display use?", "state": "completed"},
-                {"prompt": "And the buzzer?", "state": "open"},
+            compactions=[compaction()],
+            segments=2,
+            marks={"hook": 1, "meta": 1, "synthetic": 1, "rewound": 2},
+            unknown={"$flag": 1},
+            odd=1,
+        ),
+        session(
+            f"gemini:{OLD}",
+            "Pins of the display",
+            FOLDER,
+            turns=[
+                ("Which pins does the display use?", "completed"),
+                ("And the buzzer?", "open"),
             ],
-            "roles": _roles(user=2, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"gemini:{SUBAGENT}",
-            "title": "Find where the pressure is read.",
-            "cwd": FOLDER,
-            "turns": [{"prompt": "Find where the pressure is read.", "state": "completed"}],
-            "roles": _roles(user=1, assistant=2, tool=1),
-            "tool_calls": [{"name": "glob", "error": False}],
-            "compactions": [],
-            "segments": 1,
+            roles=roles(user=2, assistant=1),
+        ),
+        session(
+            f"gemini:{SUBAGENT}",
+            "Find where the pressure is read.",
+            FOLDER,
+            turns=completed("Find where the pressure is read."),
+            roles=roles(user=1, assistant=2, tool=1),
+            tool_calls=[{"name": "glob", "error": False}],
             # Only the folder says whose it is: capture knows it, no record does.
-            "lineage": [{"kind": "subagent", "session": f"gemini:{MAIN}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            lineage=[{"kind": "subagent", "session": f"gemini:{MAIN}"}],
+        ),
     ]
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 import apsw
 
+from tests.agents.expected import compaction, completed, roles, session
+
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS schema_version (
     version INTEGER PRIMARY KEY,
@@ -214,54 +216,32 @@ def write(home: Path) -> None:
     g.close()
 
 
-def _done(*prompts: str) -> list[dict[str, str]]:
-    return [{"prompt": prompt, "state": "completed"} for prompt in prompts]
-
-
-def _roles(**counts: int) -> dict[str, int]:
-    return {role: counts.get(role, 0) for role in ("user", "assistant", "tool", "reasoning", "summary", "system")}
-
-
 #: The empty one is in no list: it is reported, not made into a session.
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"goose:{SHOP}",
-            "title": "Slow checkout page",
-            "cwd": "/home/dev/shop",
-            "turns": [
-                *_done("Why is the checkout page slow?", "continue", "continue", "continue"),
-                {"prompt": "Deploy it.", "state": "open"},
-            ],
-            "roles": _roles(user=5, assistant=9, tool=3, reasoning=1, summary=2),
-            "tool_calls": [
+        session(
+            f"goose:{SHOP}",
+            "Slow checkout page",
+            "/home/dev/shop",
+            turns=[*completed("Why is the checkout page slow?", "continue", "continue", "continue"), ("Deploy it.", "open")],
+            roles=roles(user=5, assistant=9, tool=3, reasoning=1, summary=2),
+            tool_calls=[
                 {"name": "developer__shell", "error": False},
                 {"name": "developer__shell", "error": True},
                 {"name": "developer__shell", "error": False},
             ],
-            "compactions": [
-                {"state": "completed", "reason": "auto", "sources": ["transcript"]},
-                {"state": "completed", "reason": "manual", "sources": ["transcript"]},
-            ],
-            "segments": 3,
-            "lineage": [],
-            "marks": {"meta": 2},
-            "unknown": {"content/hologram": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"goose:{HELPER}",
-            "title": "Subagent task",
-            "cwd": "/home/dev/shop",
-            "turns": _done("Count the tests."),
-            "roles": _roles(user=1, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"goose:{SHOP}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            compactions=[compaction("auto"), compaction("manual")],
+            segments=3,
+            marks={"meta": 2},
+            unknown={"content/hologram": 1},
+        ),
+        session(
+            f"goose:{HELPER}",
+            "Subagent task",
+            "/home/dev/shop",
+            turns=completed("Count the tests."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"goose:{SHOP}"}],
+        ),
     ]
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 import apsw
 
+from tests.agents.expected import compaction, completed, roles, session
+
 SCHEMA = """
 CREATE TABLE schema_version (
     version INTEGER NOT NULL
@@ -310,83 +312,58 @@ def write(home: Path) -> None:
     h.close()
 
 
-def _done(*prompts: str) -> list[dict[str, str]]:
-    return [{"prompt": prompt, "state": "completed"} for prompt in prompts]
-
-
-def _roles(**counts: int) -> dict[str, int]:
-    return {role: counts.get(role, 0) for role in ("user", "assistant", "tool", "reasoning", "summary", "system")}
-
-
-_COMPACTION = {"state": "completed", "reason": "", "sources": ["transcript"]}
-
 #: The ghost is in no list: an empty row is reported, not made into a session.
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"hermes:{SHOP}",
-            "title": "Slow checkout page",
-            "cwd": "/home/dev/shop",
-            "turns": [
-                *_done("Why is the checkout page slow?", "continue", "continue", "Make the button blue.", "continue"),
-                *_done("Write the changelog."),
-                {"prompt": "Deploy it.", "state": "open"},
+        session(
+            f"hermes:{SHOP}",
+            "Slow checkout page",
+            "/home/dev/shop",
+            turns=[
+                *completed("Why is the checkout page slow?", "continue", "continue", "Make the button blue.", "continue"),
+                *completed("Write the changelog."),
+                ("Deploy it.", "open"),
             ],
-            "roles": _roles(user=8, assistant=9, tool=3, reasoning=1, summary=2),
-            "tool_calls": [
+            roles=roles(user=8, assistant=9, tool=3, reasoning=1, summary=2),
+            tool_calls=[
                 {"name": "terminal", "error": False},
                 {"name": "terminal", "error": True},
                 {"name": "terminal", "error": False},
             ],
-            "compactions": [_COMPACTION, _COMPACTION],
-            "segments": 3,
-            "lineage": [],
-            "marks": {"rewound": 2, "meta": 1},
-            "unknown": {"messages/narrator": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"hermes:{TRIP}",
-            "title": "Lisbon",
-            "cwd": "/home/dev/trips",
-            "turns": _done("Plan three days in Lisbon.", "Add a museum."),
-            "roles": _roles(user=2, assistant=3, tool=1, summary=1),
-            "tool_calls": [{"name": "web_search", "error": False}],
-            "compactions": [_COMPACTION],
-            "segments": 2,
-            "lineage": [],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"hermes:{BRANCH}",
-            "title": "Slow checkout page #2",
-            "cwd": "/home/dev/shop",
-            "turns": _done("Try an index instead."),
+            compactions=[compaction(), compaction()],
+            segments=3,
+            marks={"rewound": 2, "meta": 1},
+            unknown={"messages/narrator": 1},
+        ),
+        session(
+            f"hermes:{TRIP}",
+            "Lisbon",
+            "/home/dev/trips",
+            turns=completed("Plan three days in Lisbon.", "Add a museum."),
+            roles=roles(user=2, assistant=3, tool=1, summary=1),
+            tool_calls=[{"name": "web_search", "error": False}],
+            compactions=[compaction()],
+            segments=2,
+        ),
+        session(
+            f"hermes:{BRANCH}",
+            "Slow checkout page #2",
+            "/home/dev/shop",
+            turns=completed("Try an index instead."),
             # Copied: head, summary, tail, the list of tasks, the unknown role, the turn that crashed.
-            "roles": _roles(user=5, assistant=4, tool=2, reasoning=1, summary=1),
-            "tool_calls": [{"name": "terminal", "error": False}, {"name": "terminal", "error": False}],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"hermes:{SHOP}"}],
-            "marks": {"copied": 11},
-            "unknown": {"messages/narrator": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"hermes:{HELPER}",
-            "title": "Count the tests.",
-            "cwd": "/home/dev/shop",
-            "turns": _done("Count the tests."),
-            "roles": _roles(user=1, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"hermes:{SHOP}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            roles=roles(user=5, assistant=4, tool=2, reasoning=1, summary=1),
+            tool_calls=[{"name": "terminal", "error": False}, {"name": "terminal", "error": False}],
+            lineage=[{"kind": "fork", "session": f"hermes:{SHOP}"}],
+            marks={"copied": 11},
+            unknown={"messages/narrator": 1},
+        ),
+        session(
+            f"hermes:{HELPER}",
+            "Count the tests.",
+            "/home/dev/shop",
+            turns=completed("Count the tests."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"hermes:{SHOP}"}],
+        ),
     ]
 }

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "20260512_081500_a1b2c3"
 CRASHED = "4f6d8a0b2c1e"
 SPLIT_FROM = "20260512_090000_d4e5f6"
@@ -181,70 +183,64 @@ def _run() -> str:
     return "".join(json.dumps(one) + "\n" for one in records)
 
 
-def _roles(user: int, assistant: int, tool: int = 0, reasoning: int = 0, summary: int = 0, system: int = 0) -> dict[str, int]:
-    return {"user": user, "assistant": assistant, "tool": tool, "reasoning": reasoning, "summary": summary, "system": system}
-
-
-def _session(native: str, title: str, turns: list[tuple[str, str]], roles: dict[str, int], **more: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {
-        "id": f"hermes-webui:{native}",
-        "title": title,
-        "cwd": FOLDER,
-        "turns": [{"prompt": prompt, "state": state} for prompt, state in turns],
-        "roles": roles,
-        "tool_calls": [],
-        "compactions": [],
-        "segments": 1,
-        "lineage": [],
-        "marks": {},
-        "unknown": {},
-        "odd": 0,
-    }
-    return plain | more
-
-
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        _session(
-            MAIN,
+        session(
+            f"hermes-webui:{MAIN}",
             "Rye for the bakery",
-            [
+            FOLDER,
+            turns=[
                 ("How much rye is left?", "completed"),
                 ("Order more.", "failed"),
                 ("Order more.\n[image]", "interrupted"),
                 ("Go on.", "completed"),
             ],
-            _roles(user=4, assistant=5, tool=1, reasoning=1),
+            roles=roles(user=4, assistant=5, tool=1, reasoning=1),
             tool_calls=[{"name": "terminal", "error": False}],
-            compactions=[{"state": "completed", "reason": "manual", "sources": ["transcript"]}],
+            compactions=[compaction("manual")],
             segments=2,
             marks={"synthetic": 1, "partial": 1},
         ),
         # The journal of turns and the document tell of the same two turns; the second's prompt is only in the journal's words.
-        _session(
-            CRASHED,
+        session(
+            f"hermes-webui:{CRASHED}",
             "Is the oven on?",
-            [("Is the oven on?", "completed"), ("Bake forty rolls.", "interrupted")],
-            _roles(user=2, assistant=1),
+            FOLDER,
+            turns=[("Is the oven on?", "completed"), ("Bake forty rolls.", "interrupted")],
+            roles=roles(user=2, assistant=1),
             unknown={"turn/napped": 1},
         ),
-        _session(SPLIT_FROM, "Wet dough", [("The dough is too wet.", "completed")], _roles(user=1, assistant=1)),
-        _session(
-            SPLIT_TO,
+        session(
+            f"hermes-webui:{SPLIT_FROM}",
             "Wet dough",
-            [("And the salt?", "completed")],
-            _roles(user=1, assistant=1, summary=1),
-            compactions=[{"state": "completed", "reason": "", "sources": ["transcript"]}],
+            FOLDER,
+            turns=completed("The dough is too wet."),
+            roles=roles(user=1, assistant=1),
+        ),
+        session(
+            f"hermes-webui:{SPLIT_TO}",
+            "Wet dough",
+            FOLDER,
+            turns=completed("And the salt?"),
+            roles=roles(user=1, assistant=1, summary=1),
+            compactions=[compaction()],
             segments=2,
             lineage=[{"kind": "continuation", "session": f"hermes-webui:{SPLIT_FROM}"}],
         ),
         # What was taken back before anybody looked is only in the backup: words, no turn.
-        _session(UNDONE, "Write the label.", [("Write the label.", "completed")], _roles(user=2, assistant=2)),
-        _session(
-            FORK,
+        session(
+            f"hermes-webui:{UNDONE}",
             "Write the label.",
-            [("Write the label.", "open")],
-            _roles(user=1, assistant=0),
+            FOLDER,
+            turns=completed("Write the label."),
+            roles=roles(user=2, assistant=2),
+        ),
+        session(
+            f"hermes-webui:{FORK}",
+            "Write the label.",
+            FOLDER,
+            turns=[("Write the label.", "open")],
+            roles=roles(user=1, assistant=0),
             lineage=[{"kind": "fork", "session": f"hermes-webui:{UNDONE}"}],
         ),
     ]

@@ -10,6 +10,8 @@ import json
 import pathlib
 from typing import Any
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "session_7c1f0000-0000-4000-8000-0000000000b1"
 HELPER = f"{MAIN}/agent-0"
 CWD = "/home/dev/bread"
@@ -103,44 +105,36 @@ def write(home: pathlib.Path) -> None:
 
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"kimi:{MAIN}",
-            "title": "Dough and water",
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "How much water does the dough need?", "state": "completed"},
-                {"prompt": "/teach baking", "state": "completed"},
-                {"prompt": "Add a kilo of salt.", "state": "completed"},
-                {"prompt": "Add ten grams of salt.", "state": "cancelled"},
-                {"prompt": "Bake it.", "state": "open"},
+        session(
+            f"kimi:{MAIN}",
+            "Dough and water",
+            CWD,
+            turns=[
+                ("How much water does the dough need?", "completed"),
+                ("/teach baking", "completed"),
+                ("Add a kilo of salt.", "completed"),
+                ("Add ten grams of salt.", "cancelled"),
+                ("Bake it.", "open"),
             ],
-            "roles": {"user": 7, "assistant": 6, "tool": 2, "reasoning": 1, "summary": 1, "system": 0},
-            "tool_calls": [
+            roles=roles(user=7, assistant=6, tool=2, reasoning=1, summary=1),
+            tool_calls=[
                 {"name": "Shell", "error": False},
                 {"name": "Shell", "error": True},
                 {"name": "Shell", "error": False},
             ],
             # Those that count; the one that was called off does not.
-            "compactions": [{"state": "completed", "reason": "manual", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"meta": 2, "hook": 1, "rewound": 2},
-            "unknown": {"sourdough.fed": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"kimi:{HELPER}",
-            "title": "Find all recipes.",
-            "cwd": "",
-            "turns": [{"prompt": "Find all recipes.", "state": "completed"}],
-            "roles": {"user": 1, "assistant": 1, "tool": 0, "reasoning": 0, "summary": 0, "system": 0},
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"kimi:{MAIN}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            compactions=[compaction("manual")],
+            segments=2,
+            marks={"meta": 2, "hook": 1, "rewound": 2},
+            unknown={"sourdough.fed": 1},
+        ),
+        session(
+            f"kimi:{HELPER}",
+            "Find all recipes.",
+            "",
+            turns=completed("Find all recipes."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"kimi:{MAIN}"}],
+        ),
     ]
 }

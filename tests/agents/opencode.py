@@ -8,6 +8,8 @@ from typing import Any
 
 import apsw
 
+from tests.agents.expected import compaction, completed, roles, session
+
 SCHEMA = """
 CREATE TABLE `project` (
           `id` text PRIMARY KEY,
@@ -274,67 +276,45 @@ def write(home: Path) -> None:
     o.close()
 
 
-def _done(*prompts: str) -> list[dict[str, str]]:
-    return [{"prompt": prompt, "state": "completed"} for prompt in prompts]
-
-
-def _roles(**counts: int) -> dict[str, int]:
-    return {role: counts.get(role, 0) for role in ("user", "assistant", "tool", "reasoning", "summary", "system")}
-
-
 #: The empty one is in no list: it is reported, not made into a session.
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"opencode:{SHOP}",
-            "title": "Slow checkout page",
-            "cwd": "/home/dev/shop",
-            "turns": [
-                *_done("Why is the checkout page slow?", "continue"),
-                {"prompt": "continue", "state": "cancelled"},
-                {"prompt": "Deploy it.", "state": "open"},
+        session(
+            f"opencode:{SHOP}",
+            "Slow checkout page",
+            "/home/dev/shop",
+            turns=[
+                *completed("Why is the checkout page slow?", "continue"),
+                ("continue", "cancelled"),
+                ("Deploy it.", "open"),
             ],
-            "roles": _roles(user=6, assistant=8, tool=4, reasoning=1, summary=1),
-            "tool_calls": [
+            roles=roles(user=6, assistant=8, tool=4, reasoning=1, summary=1),
+            tool_calls=[
                 {"name": "bash", "error": False},
                 {"name": "bash", "error": True},
                 {"name": "edit", "error": True},
                 {"name": "task", "error": False},
             ],
-            "compactions": [{"state": "completed", "reason": "auto", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"synthetic": 1},
-            "unknown": {"part/hologram": 1},
-            "odd": 0,
-        },
-        {
-            "id": f"opencode:{HELPER}",
-            "title": "Count the tests (@general subagent)",
-            "cwd": "/home/dev/shop",
-            "turns": _done("Count the tests."),
-            "roles": _roles(user=1, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"opencode:{SHOP}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"opencode:{TAKEN_BACK}",
-            "title": "Plan three days in Lisbon.",
-            "cwd": "/home/dev/trips",
-            "turns": _done("Plan three days in Lisbon.", "Make it Porto."),
-            "roles": _roles(user=2, assistant=2),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [],
-            "marks": {"rewound": 2},
-            "unknown": {},
-            "odd": 0,
-        },
+            compactions=[compaction("auto")],
+            segments=2,
+            marks={"synthetic": 1},
+            unknown={"part/hologram": 1},
+        ),
+        session(
+            f"opencode:{HELPER}",
+            "Count the tests (@general subagent)",
+            "/home/dev/shop",
+            turns=completed("Count the tests."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"opencode:{SHOP}"}],
+        ),
+        session(
+            f"opencode:{TAKEN_BACK}",
+            "Plan three days in Lisbon.",
+            "/home/dev/trips",
+            turns=completed("Plan three days in Lisbon.", "Make it Porto."),
+            roles=roles(user=2, assistant=2),
+            marks={"rewound": 2},
+        ),
     ]
 }

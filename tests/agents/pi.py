@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "01a1e096-0000-7000-8000-0000000000a1"
 COPY = "01a1e096-0000-7000-8000-0000000000a2"
 FIRST = "01a1e096-0000-7000-8000-0000000000a3"
@@ -151,59 +153,48 @@ def write(home: Path) -> None:
 
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"pi:{MAIN}",
-            "title": "Faster builds",
-            "cwd": CWD,
-            "turns": [
-                {"prompt": "Why is the build slow?\n[image]", "state": "completed"},
-                {"prompt": "Use the other linker.", "state": "failed"},
-                {"prompt": "Try lld.", "state": "cancelled"},
-                {"prompt": "Try mold.", "state": "completed"},
-                {"prompt": "Measure again.", "state": "open"},
-                {"prompt": "Are you there?", "state": "completed"},
+        session(
+            f"pi:{MAIN}",
+            "Faster builds",
+            CWD,
+            turns=[
+                ("Why is the build slow?\n[image]", "completed"),
+                ("Use the other linker.", "failed"),
+                ("Try lld.", "cancelled"),
+                ("Try mold.", "completed"),
+                ("Measure again.", "open"),
+                ("Are you there?", "completed"),
             ],
-            "roles": {"user": 7, "assistant": 7, "tool": 3, "reasoning": 1, "summary": 2, "system": 2},
-            "tool_calls": [
+            roles=roles(user=7, assistant=7, tool=3, reasoning=1, summary=2, system=2),
+            tool_calls=[
                 {"name": "bash", "error": True},
                 {"name": "write", "error": False},
                 {"name": "bash", "error": False},
             ],
-            "compactions": [{"state": "completed", "reason": "", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
+            compactions=[compaction()],
+            segments=2,
             # The answer that was begun and then left is partial; going back marks only what had no mark.
-            "marks": {"partial": 1, "rewound": 1, "meta": 2, "hook": 1},
-            "unknown": {"hologram": 1},
-            "odd": 1,
-        },
-        {
-            "id": f"pi:{COPY}",
-            "title": "And the tests?",
-            "cwd": CWD,
-            "turns": [{"prompt": "And the tests?", "state": "completed"}],
-            "roles": {"user": 2, "assistant": 3, "tool": 1, "reasoning": 1},
-            "tool_calls": [{"name": "bash", "error": True}],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"pi:{MAIN}"}],
-            "marks": {"copied": 5},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"pi:{FIRST}",
-            "title": "Hello",
-            "cwd": CWD,
-            "turns": [{"prompt": "Hello", "state": "completed"}],
-            "roles": {"user": 1, "assistant": 1},
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"pi:{MAIN}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            marks={"partial": 1, "rewound": 1, "meta": 2, "hook": 1},
+            unknown={"hologram": 1},
+            odd=1,
+        ),
+        session(
+            f"pi:{COPY}",
+            "And the tests?",
+            CWD,
+            turns=completed("And the tests?"),
+            roles=roles(user=2, assistant=3, tool=1, reasoning=1),
+            tool_calls=[{"name": "bash", "error": True}],
+            lineage=[{"kind": "fork", "session": f"pi:{MAIN}"}],
+            marks={"copied": 5},
+        ),
+        session(
+            f"pi:{FIRST}",
+            "Hello",
+            CWD,
+            turns=completed("Hello"),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "fork", "session": f"pi:{MAIN}"}],
+        ),
     ]
 }

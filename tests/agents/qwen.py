@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.agents.expected import compaction, completed, roles, session
+
 MAIN = "c4a1f0d2-2f0e-4c7c-9f0a-5b7d7a0f9e21"
 BRANCH = "e0b7c9a4-8d35-4a41-b3a5-1c2f6f0d7b32"
 FOLDER = "/home/mira/orchard"
@@ -129,61 +131,46 @@ def write(home: Path) -> None:
     (project / "subagents" / MAIN / "agent-explore-7f3c.jsonl").write_text(_subagent(), encoding="utf-8")
 
 
-def _roles(user: int, assistant: int, tool: int = 0, reasoning: int = 0, summary: int = 0, system: int = 0) -> dict[str, int]:
-    return {"user": user, "assistant": assistant, "tool": tool, "reasoning": reasoning, "summary": summary, "system": system}
-
-
 EXPECTED: dict[str, Any] = {
     "sessions": [
-        {
-            "id": f"qwen:{MAIN}",
-            "title": "Pruning the apple trees",
-            "cwd": FOLDER,
-            "turns": [
-                {"prompt": "Which trees need pruning?", "state": "completed"},
-                {"prompt": "Make a calendar.", "state": "open"},
-                {"prompt": "Make the calendar, please.", "state": "completed"},
-                {"prompt": "Cut down the pear tree.", "state": "completed"},
-                {"prompt": "And the pear?", "state": "cancelled"},
+        session(
+            f"qwen:{MAIN}",
+            "Pruning the apple trees",
+            FOLDER,
+            turns=[
+                ("Which trees need pruning?", "completed"),
+                ("Make a calendar.", "open"),
+                ("Make the calendar, please.", "completed"),
+                ("Cut down the pear tree.", "completed"),
+                ("And the pear?", "cancelled"),
             ],
-            "roles": _roles(user=5, assistant=6, tool=2, reasoning=1, summary=1, system=2),
-            "tool_calls": [{"name": "read_file", "error": False}, {"name": "grep", "error": True}],
-            "compactions": [{"state": "completed", "reason": "", "sources": ["transcript"]}],
-            "segments": 2,
-            "lineage": [],
-            "marks": {"hook": 1, "meta": 1, "rewound": 2},
-            "unknown": {"system/weather_report": 1},
+            roles=roles(user=5, assistant=6, tool=2, reasoning=1, summary=1, system=2),
+            tool_calls=[{"name": "read_file", "error": False}, {"name": "grep", "error": True}],
+            compactions=[compaction()],
+            segments=2,
+            marks={"hook": 1, "meta": 1, "rewound": 2},
+            unknown={"system/weather_report": 1},
             # The torn line, and the NULs.
-            "odd": 2,
-        },
-        {
-            "id": f"qwen:{BRANCH}",
-            "title": "Only the pears, then.",
-            "cwd": FOLDER,
-            "turns": [{"prompt": "Only the pears, then.", "state": "completed"}],
+            odd=2,
+        ),
+        session(
+            f"qwen:{BRANCH}",
+            "Only the pears, then.",
+            FOLDER,
+            turns=completed("Only the pears, then."),
             # Of six copied records: a prompt, a hook's words, words and two calls, two results, a thought, an answer.
-            "roles": _roles(user=2, assistant=5, tool=2, reasoning=1, system=1),
-            "tool_calls": [{"name": "read_file", "error": False}, {"name": "grep", "error": True}],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "fork", "session": f"qwen:{MAIN}"}],
-            "marks": {"copied": 9},
-            "unknown": {},
-            "odd": 0,
-        },
-        {
-            "id": f"qwen:{MAIN}/agent-explore-7f3c",
-            "title": "Count the trees.",
-            "cwd": FOLDER,
-            "turns": [{"prompt": "Count the trees.", "state": "completed"}],
-            "roles": _roles(user=1, assistant=1),
-            "tool_calls": [],
-            "compactions": [],
-            "segments": 1,
-            "lineage": [{"kind": "subagent", "session": f"qwen:{MAIN}"}],
-            "marks": {},
-            "unknown": {},
-            "odd": 0,
-        },
+            roles=roles(user=2, assistant=5, tool=2, reasoning=1, system=1),
+            tool_calls=[{"name": "read_file", "error": False}, {"name": "grep", "error": True}],
+            lineage=[{"kind": "fork", "session": f"qwen:{MAIN}"}],
+            marks={"copied": 9},
+        ),
+        session(
+            f"qwen:{MAIN}/agent-explore-7f3c",
+            "Count the trees.",
+            FOLDER,
+            turns=completed("Count the trees."),
+            roles=roles(user=1, assistant=1),
+            lineage=[{"kind": "subagent", "session": f"qwen:{MAIN}"}],
+        ),
     ]
 }

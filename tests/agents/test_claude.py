@@ -48,7 +48,7 @@ def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
     got = fold(found)
     assert got["turns"] == want["turns"]
     beside = {"tool": 2} if native == made.MAIN else {}  # the subagent's output, and the second part of a long one
-    assert {role: n + beside.get(role, 0) for role, n in got["roles"].items() if n} == want["roles"]
+    assert {role: n + beside.get(role, 0) for role, n in got["roles"].items()} == want["roles"]
     assert got["tool_calls"] == want["tool_calls"]
     assert got["compactions"] == want["compactions"]
     assert [{**one, "session": f"claude:{one['session']}"} for one in got["lineage"]] == want["lineage"]
