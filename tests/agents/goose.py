@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
-
+from tests.agents.database import Database
 from tests.agents.expected import compaction, completed, roles, session
 
 SCHEMA = """
@@ -81,23 +80,15 @@ Block = dict[str, Any]
 BOTH, USER_ALONE, MODEL_ALONE, NOBODY = (True, True), (True, False), (False, True), (False, False)
 
 
-class Goose:
+class Goose(Database):
     """What Goose does to its database: rows are added; a compaction replaces them all."""
 
     def __init__(self, path: Path, schema: str = SCHEMA) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not path.exists()
-        self.db = apsw.Connection(str(path))
-        self.db.execute("PRAGMA page_size=1024; PRAGMA journal_mode=WAL")
-        if fresh:
-            self.db.execute(schema)
+        super().__init__(path, schema)
         self.ids = schema is SCHEMA
         self.now = 1_793_520_000
         self.made = 0
         self.talk: dict[str, list[dict[str, Any]]] = {}
-
-    def close(self) -> None:
-        self.db.close()
 
     def session(self, key: str, **columns: Any) -> str:
         at = "2026-11-01 08:00:00"
@@ -108,8 +99,7 @@ class Goose:
             "created_at": at,
             "updated_at": at,
         } | columns
-        marks = ",".join("?" * len(columns))
-        self.db.execute(f"INSERT INTO sessions({','.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+        self.insert("sessions", columns)
         self.talk[key] = []
         return key
 
@@ -128,8 +118,7 @@ class Goose:
         }
         if self.ids:
             row["message_id"] = message["id"]
-        marks = ",".join("?" * len(row))
-        self.db.execute(f"INSERT INTO messages({','.join(row)}) VALUES ({marks})", tuple(row.values()))
+        self.insert("messages", row)
 
     def say(self, session: str, role: str, *blocks: Block) -> None:
         self.now += 3

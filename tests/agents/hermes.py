@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
-
+from tests.agents.database import Database
 from tests.agents.expected import compaction, completed, roles, session
 
 SCHEMA = """
@@ -119,21 +118,13 @@ COMPACTED = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacte
 Message = dict[str, Any]
 
 
-class Hermes:
+class Hermes(Database):
     """What Hermes does to its database. Messages in memory carry no time, unless they were loaded from there."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not path.exists()
-        self.db = apsw.Connection(str(path))
-        self.db.execute("PRAGMA page_size=1024; PRAGMA journal_mode=WAL")
-        if fresh:
-            self.db.execute(SCHEMA)
+        super().__init__(path, SCHEMA)
         self.now = 1_793_520_000.25
         self.context: dict[str, list[Message]] = {}
-
-    def close(self) -> None:
-        self.db.close()
 
     def session(self, key: str, **columns: Any) -> str:
         self.now += 30
@@ -144,8 +135,7 @@ class Hermes:
             "started_at": self.now,
             "cwd": "/home/dev/shop",
         } | columns
-        marks = ",".join("?" * len(columns))
-        self.db.execute(f"INSERT INTO sessions({','.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+        self.insert("sessions", columns)
         self.context[key] = []
         return key
 
@@ -155,8 +145,7 @@ class Hermes:
     def _insert(self, key: str, message: Message, at: float) -> None:
         row = {"session_id": key, "timestamp": message.get("timestamp", at)}
         row |= {name: value for name, value in message.items() if name != "timestamp"}
-        marks = ",".join("?" * len(row))
-        self.db.execute(f"INSERT INTO messages({','.join(row)}) VALUES ({marks})", tuple(row.values()))
+        self.insert("messages", row)
 
     def say(self, key: str, role: str, content: str = "", after_s: float = 1.37, **columns: Any) -> None:
         self.now += after_s

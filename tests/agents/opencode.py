@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
-
+from tests.agents.database import Database
 from tests.agents.expected import compaction, completed, roles, session
 
 SCHEMA = """
@@ -117,24 +116,17 @@ CREATE INDEX `session_parent_idx` ON `session` (`parent_id`);
 Data = dict[str, Any]
 
 
-class OpenCode:
+class OpenCode(Database):
     """What OpenCode does to its database. Ids are ascending; every write is also an event."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = not path.exists()
-        self.db = apsw.Connection(str(path))
-        self.db.execute("PRAGMA page_size=1024; PRAGMA journal_mode=WAL")
+        super().__init__(path, SCHEMA)
         self.now = 1_793_520_000_000
-        if fresh:
-            self.db.execute(SCHEMA)
+        if self.fresh:
             self.db.execute(
                 "INSERT INTO project(id, worktree, time_created, time_updated, sandboxes) VALUES ('global', '/', ?, ?, '[]')",
                 (self.now, self.now),
             )
-
-    def close(self) -> None:
-        self.db.close()
 
     def _id(self, kind: str) -> str:
         self.now += 7
