@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import NamedTuple
 
 from dreamkeep import __version__
 
 _EPILOG = """exit codes: 0 done, found or clean; 1 the answer is no; 2 bad usage or config; 3 failed; 4 busy, try again
 The keep is --keep, else $DREAMKEEP_KEEP, else the user's data folder. A SESSION is an id such as python:chat-42,
 a bare native id, or the beginning of either if only one session has it."""
-
-
-_REPAIR = "Exit code 1 when faults\nremain. Every byte that it replaces is kept in the keep's folder aside/."
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -45,13 +42,6 @@ def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
     return parser
 
 
-class _Unbuilt:
-    """Stands for the parser of a verb that was not typed: takes every call, and does nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words, **more: self
-
-
 def named(words: Sequence[str]) -> str:
     """The verb that was typed, if one was: to build the parser of that one only."""
     rest = iter(words)
@@ -63,14 +53,17 @@ def named(words: Sequence[str]) -> str:
     return ""
 
 
+class _Verb(NamedTuple):
+    """`help`: what it does, in a line. `more`: what its own help adds. `words`: gives its parser what may follow it."""
+
+    name: str
+    help: str
+    more: str = ""
+    words: Callable[[argparse.ArgumentParser], object] = lambda verb: None
+
+
 def parser(only: str = "") -> argparse.ArgumentParser:
     """`only`: the one verb whose words are needed; making all takes longer than most verbs. A name that is none: all are made."""
-    found = _parser(only)
-    return found if found is not None else cast("argparse.ArgumentParser", _parser(""))
-
-
-def _parser(only: str) -> argparse.ArgumentParser | None:
-    common = _common(_Parser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
     top = _Parser(
         prog="dreamkeep",
         description="Memory for AI agents: keeps their sessions crash-safe, and shows them again.",
@@ -80,93 +73,12 @@ def _parser(only: str) -> argparse.ArgumentParser | None:
     top.add_argument("--version", action="version", version=f"dreamkeep {__version__}")
     _common(top, None, False)
     verbs = top.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="dreamkeep", parser_class=_Parser)
-
-    def verb(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
-        if only and name != only:
-            return cast("argparse.ArgumentParser", _Unbuilt())
-        return verbs.add_parser(
-            name,
-            parents=[common],
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.{' ' + more if more else ''}",
-            formatter_class=_Help,
-        )
-
-    _tour(
-        verb(
-            "tour",
-            "a first look in half a minute: capture, audit, repair, dream, search and pack",
-            "In a keep of its own in a temporary\n"
-            "folder, with the newest sessions of your agents, which are only read, or with a bundled sample.",
-        )
-    )
-    verb("status", "what is in the keep, and what is going on")
-    _sessions(verb("sessions", "list the sessions, newest first"))
-    _show(verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such."))
-    _pack(
-        verb(
-            "pack",
-            "what a fresh session should read first, within a budget of tokens",
-            "Pinned notes, rules, open ends, where the last\nsession stood, what works here, and what matches the task."
-            " Exit code 1 when there is nothing to say.",
-        )
-    )
-    _search(verb("search", "find what was said and learned", "Any text is legal. Exit code 1 when nothing is found."))
-    _capture(verb)
-    reindex = verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.")
-    reindex.add_argument("--from-zero", action="store_true", help="throw the old one away first")
-    verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is.")
-    _audit(
-        verb(
-            "audit",
-            "find what is wrong with the sessions kept here and with the agents' own stores",
-            "Changes nothing. What looks as it did\nis not opened again. Exit code 1 when there are faults.",
-        )
-    )
-    _repair(verb("repair", "say what mends the faults that an audit finds; do it with --apply", _REPAIR))
-    _session(verb("end", "mark a session as finished", "Ending it twice is ending it once."))
-    _session(verb("suspend", "set a session aside; nothing closes it for being stale"))
-    _session(verb("resume", "take an ended or suspended session up again"))
-    _session(
-        verb(
-            "delete",
-            "delete a session for good",
-            "A tombstone is written first, then every word of it is\nremoved from the keep. Nothing brings it back by itself.",
-        )
-    )
-    _session(verb("undelete", "lift a deletion, so that the session may be captured again"))
-    _dream(verb)
-    _project(
-        verb(
-            "project",
-            "rename a project, or merge it into another",
-            "For one that moved, or has two names. Its sessions, notes and tasks\n"
-            "go with it, and so does what is captured under the old name later.",
-        )
-    )
-    _snapshot(
-        verb(
-            "snapshot",
-            "the whole keep as one file: export, verify, import",
-            "The same keep gives the same bytes. Importing adds what is\n"
-            "lacking and replaces nothing. Exit code 1 when a file is not whole.",
-        )
-    )
-    _restore(
-        verb(
-            "restore",
-            "write a session back for an agent, so that the agent resumes it",
-            "Byte for byte where it came from that agent, else\n"
-            "converted, saying what was lost. Never over a file that holds something else.",
-        )
-    )
-    completion = verb(
-        "completion",
-        "print a completion script for your shell",
-        'For bash: eval "$(dreamkeep completion bash)".\nFor zsh: dreamkeep completion zsh > "${fpath[1]}/_dreamkeep".',
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
-    return top if not only or only in verbs.choices else None
+    common = _common(_Parser(add_help=False, formatter_class=_Help), argparse.SUPPRESS, argparse.SUPPRESS)
+    for one in [verb for verb in _VERBS if verb.name == only] or _VERBS:
+        about = f"{one.help[0].upper()}{one.help[1:]}."
+        about += f" {one.more}" if one.more else ""
+        one.words(verbs.add_parser(one.name, parents=[common], help=one.help, description=about, formatter_class=_Help))
+    return top
 
 
 def _project(verb: argparse.ArgumentParser) -> None:
@@ -175,48 +87,51 @@ def _project(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("into", metavar="NAME|PROJECT", help="for `rename` the new name, for `merge` the other project")
 
 
-def _dream(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    dream = verb(
-        "dream",
-        "read finished sessions and remember what matters of them",
-        "Offline by default. Without a word after it: one run over all that waits.\n"
-        "Exit code 1 when a session failed, 4 when another dream runs.",
-    )
-    dream.add_argument("act", nargs="?", choices=("status", "history", "why", "undo"), help="look at dreams, or take one back")
-    dream.add_argument("what", nargs="?", metavar="NOTE|RUN", help="for `why` a note, for `undo` a run")
-    dream.add_argument("--if-due", action="store_true", help="only if enough sessions or enough time has passed")
-    kind = dream.add_mutually_exclusive_group()
+def _dream(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("act", nargs="?", choices=("status", "history", "why", "undo"), help="look at dreams, or take one back")
+    verb.add_argument("what", nargs="?", metavar="NOTE|RUN", help="for `why` a note, for `undo` a run")
+    verb.add_argument("--if-due", action="store_true", help="only if enough sessions or enough time has passed")
+    kind = verb.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
     kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
-    dream.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
-    dream.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
-    dream.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
-    dream.add_argument("--limit", type=int, metavar="N", help="at most so many sessions; the others wait")
-    verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold")
-    notes = verb("notes", "what is remembered, best first")
-    notes.add_argument("--kind", metavar="K", help="constraint, decision, preference, …")
-    notes.add_argument(
+    verb.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
+    verb.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
+    verb.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
+    verb.add_argument("--limit", type=int, metavar="N", help="at most so many sessions; the others wait")
+
+
+def _notes(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--kind", metavar="K", help="constraint, decision, preference, …")
+    verb.add_argument(
         "--state", default="active", metavar="S", help="active (default), superseded, retracted, closed, expired, all"
     )
-    notes.add_argument("--project", metavar="P")
-    note = verb("note", "add a note, or say what shall become of one")
-    note.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
-    note.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
-    note.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
-    note.add_argument("--kind", default="preference", metavar="K", help="of a new note")
-    note.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
-    note.add_argument("--reason", default="", help="kept in its history")
-    page = verb("page", "a project's notes as a page, or into the fenced region of a file")
-    page.add_argument("--project", default="", metavar="P", help="as `sessions` shows it; none: what holds everywhere")
-    page.add_argument("--write", metavar="FILE", help="MEMORY.md, AGENTS.md, CLAUDE.md …: only its fenced region is touched")
-    tasks = verb("tasks", "pieces of work that insights belong to")
-    tasks.add_argument("--project", metavar="P")
-    task = verb("task", "open, close, show or rename a task")
-    task.add_argument("act", choices=("open", "close", "show", "rename"))
-    task.add_argument("what", metavar="TITLE|TASK", help="for `open` the title, else the task's id")
-    task.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
-    task.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
-    task.add_argument("--project", default="", metavar="P", help="for `open`")
+    verb.add_argument("--project", metavar="P")
+
+
+def _note(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
+    verb.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
+    verb.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
+    verb.add_argument("--kind", default="preference", metavar="K", help="of a new note")
+    verb.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
+    verb.add_argument("--reason", default="", help="kept in its history")
+
+
+def _page(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--project", default="", metavar="P", help="as `sessions` shows it; none: what holds everywhere")
+    verb.add_argument("--write", metavar="FILE", help="MEMORY.md, AGENTS.md, CLAUDE.md …: only its fenced region is touched")
+
+
+def _tasks(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--project", metavar="P")
+
+
+def _task(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("act", choices=("open", "close", "show", "rename"))
+    verb.add_argument("what", metavar="TITLE|TASK", help="for `open` the title, else the task's id")
+    verb.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
+    verb.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
+    verb.add_argument("--project", default="", metavar="P", help="for `open`")
 
 
 def _tour(verb: argparse.ArgumentParser) -> None:
@@ -286,51 +201,32 @@ def _show(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte, in the order of capture")
 
 
-def _capture(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    ingest = verb(
-        "ingest",
-        "find the sessions of all agents on this machine and import them",
-        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the rest was imported.",
-    )
-    _agents(ingest)
-    ingest.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
-    ingest.add_argument("paths", metavar="PATH", nargs="*", help="only these transcripts, databases or folders")
-    watch = verb(
-        "watch",
-        "follow the agents' sessions as they are written, until interrupted",
-        "Imports what is new as `ingest` does, and what hooks left. With --json one object a line.",
-    )
-    _agents(watch)
-    watch.add_argument("--poll", action="store_true", help="look again and again instead of being told by the file system")
-    tap = verb(
-        "tap",
-        "run an ACP agent and keep a copy of what it and its client say",
-        "Bytes pass unchanged: dreamkeep tap -- gemini --acp",
-    )
-    tap.add_argument("--agent", metavar="NAME", help="whose sessions these are; else told by the agent or its command")
-    tap.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="the agent's command and its arguments, after --")
-    hook = verb(
-        "hook", "one call of an agent's hook: JSON on stdin, always exit code 0", "What `init` installs does the same, faster."
-    )
-    hook.add_argument("agent", metavar="AGENT")
-    hook.add_argument("event", metavar="EVENT")
-    init = verb(
-        "init",
-        "install capture hooks and the MCP server for the agents found here",
-        "Existing settings are kept; what can't be read is left alone.\nA backup is made; --uninstall takes exactly that back.",
-    )
-    _agents(init)
-    init.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    init.add_argument("--uninstall", action="store_true", help="take back what was installed")
-    init.add_argument("--no-mcp", action="store_true", help="hooks only")
-    _mcp(
-        verb(
-            "mcp",
-            "the MCP server, on stdin and stdout: agents start it; or over HTTP",
-            "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, dream_status, dream_run.",
-        )
-    )
-    verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves.")
+def _ingest(verb: argparse.ArgumentParser) -> None:
+    _agents(verb)
+    verb.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
+    verb.add_argument("paths", metavar="PATH", nargs="*", help="only these transcripts, databases or folders")
+
+
+def _watch(verb: argparse.ArgumentParser) -> None:
+    _agents(verb)
+    verb.add_argument("--poll", action="store_true", help="look again and again instead of being told by the file system")
+
+
+def _tap(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--agent", metavar="NAME", help="whose sessions these are; else told by the agent or its command")
+    verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="the agent's command and its arguments, after --")
+
+
+def _hook(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("agent", metavar="AGENT")
+    verb.add_argument("event", metavar="EVENT")
+
+
+def _init(verb: argparse.ArgumentParser) -> None:
+    _agents(verb)
+    verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    verb.add_argument("--uninstall", action="store_true", help="take back what was installed")
+    verb.add_argument("--no-mcp", action="store_true", help="hooks only")
 
 
 def _mcp(verb: argparse.ArgumentParser) -> None:
@@ -353,6 +249,14 @@ def _sessions(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--limit", metavar="N", type=_count, help="at most so many")
 
 
+def _reindex(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--from-zero", action="store_true", help="throw the old one away first")
+
+
+def _completion(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+
+
 def _count(text: str) -> int:
     try:
         value = int(text)
@@ -361,3 +265,127 @@ def _count(text: str) -> int:
     if not 1 <= value <= 10**9:
         raise argparse.ArgumentTypeError(f"must be a number from 1 on (and no more than a billion), not {text!r}")
     return value
+
+
+#: In the order in which `--help` lists them.
+_VERBS = (
+    _Verb(
+        "tour",
+        "a first look in half a minute: capture, audit, repair, dream, search and pack",
+        "In a keep of its own in a temporary\n"
+        "folder, with the newest sessions of your agents, which are only read, or with a bundled sample.",
+        _tour,
+    ),
+    _Verb("status", "what is in the keep, and what is going on"),
+    _Verb("sessions", "list the sessions, newest first", words=_sessions),
+    _Verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such.", _show),
+    _Verb(
+        "pack",
+        "what a fresh session should read first, within a budget of tokens",
+        "Pinned notes, rules, open ends, where the last\nsession stood, what works here, and what matches the task."
+        " Exit code 1 when there is nothing to say.",
+        _pack,
+    ),
+    _Verb("search", "find what was said and learned", "Any text is legal. Exit code 1 when nothing is found.", _search),
+    _Verb(
+        "ingest",
+        "find the sessions of all agents on this machine and import them",
+        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the rest was imported.",
+        _ingest,
+    ),
+    _Verb(
+        "watch",
+        "follow the agents' sessions as they are written, until interrupted",
+        "Imports what is new as `ingest` does, and what hooks left. With --json one object a line.",
+        _watch,
+    ),
+    _Verb(
+        "tap",
+        "run an ACP agent and keep a copy of what it and its client say",
+        "Bytes pass unchanged: dreamkeep tap -- gemini --acp",
+        _tap,
+    ),
+    _Verb(
+        "hook",
+        "one call of an agent's hook: JSON on stdin, always exit code 0",
+        "What `init` installs does the same, faster.",
+        _hook,
+    ),
+    _Verb(
+        "init",
+        "install capture hooks and the MCP server for the agents found here",
+        "Existing settings are kept; what can't be read is left alone.\nA backup is made; --uninstall takes exactly that back.",
+        _init,
+    ),
+    _Verb(
+        "mcp",
+        "the MCP server, on stdin and stdout: agents start it; or over HTTP",
+        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, dream_status, dream_run.",
+        _mcp,
+    ),
+    _Verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves."),
+    _Verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.", _reindex),
+    _Verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is."),
+    _Verb(
+        "audit",
+        "find what is wrong with the sessions kept here and with the agents' own stores",
+        "Changes nothing. What looks as it did\nis not opened again. Exit code 1 when there are faults.",
+        _audit,
+    ),
+    _Verb(
+        "repair",
+        "say what mends the faults that an audit finds; do it with --apply",
+        "Exit code 1 when faults\nremain. Every byte that it replaces is kept in the keep's folder aside/.",
+        _repair,
+    ),
+    _Verb("end", "mark a session as finished", "Ending it twice is ending it once.", _session),
+    _Verb("suspend", "set a session aside; nothing closes it for being stale", words=_session),
+    _Verb("resume", "take an ended or suspended session up again", words=_session),
+    _Verb(
+        "delete",
+        "delete a session for good",
+        "A tombstone is written first, then every word of it is\nremoved from the keep. Nothing brings it back by itself.",
+        _session,
+    ),
+    _Verb("undelete", "lift a deletion, so that the session may be captured again", words=_session),
+    _Verb(
+        "dream",
+        "read finished sessions and remember what matters of them",
+        "Offline by default. Without a word after it: one run over all that waits.\n"
+        "Exit code 1 when a session failed, 4 when another dream runs.",
+        _dream,
+    ),
+    _Verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold"),
+    _Verb("notes", "what is remembered, best first", words=_notes),
+    _Verb("note", "add a note, or say what shall become of one", words=_note),
+    _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
+    _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
+    _Verb("task", "open, close, show or rename a task", words=_task),
+    _Verb(
+        "project",
+        "rename a project, or merge it into another",
+        "For one that moved, or has two names. Its sessions, notes and tasks\n"
+        "go with it, and so does what is captured under the old name later.",
+        _project,
+    ),
+    _Verb(
+        "snapshot",
+        "the whole keep as one file: export, verify, import",
+        "The same keep gives the same bytes. Importing adds what is\n"
+        "lacking and replaces nothing. Exit code 1 when a file is not whole.",
+        _snapshot,
+    ),
+    _Verb(
+        "restore",
+        "write a session back for an agent, so that the agent resumes it",
+        "Byte for byte where it came from that agent, else\n"
+        "converted, saying what was lost. Never over a file that holds something else.",
+        _restore,
+    ),
+    _Verb(
+        "completion",
+        "print a completion script for your shell",
+        'For bash: eval "$(dreamkeep completion bash)".\nFor zsh: dreamkeep completion zsh > "${fpath[1]}/_dreamkeep".',
+        _completion,
+    ),
+)
