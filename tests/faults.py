@@ -16,8 +16,9 @@ from __future__ import annotations
 import errno
 import io
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import BinaryIO
 
 from dreamkeep.host import Entry, Look, Stat
@@ -396,3 +397,23 @@ def _mixed(fresh: bytes, start: int, chance: random.Random) -> bytes:
         left += chance.choice((piece, piece, b"\0" * len(piece), chance.randbytes(len(piece))))
         at += size
     return left[: chance.randrange(len(left) + 1)] if chance.random() < 0.3 else left
+
+
+def cut_at_every_step(
+    prepared: Callable[[int], FragileHost], act: Callable[[FragileHost], object]
+) -> Iterator[tuple[int, FragileHost]]:
+    """(n, the machine whose power went before the nth operation of `act`) for every n; at last, one on which all of it was done.
+
+    `prepared` makes a new machine for each n, which it is given as a seed.
+    """
+    for n in count(1):
+        host = prepared(n)
+        host.plan(n, "cut")
+        try:
+            act(host)
+            done = True
+        except PowerCut:
+            done = False
+        yield n, host
+        if done:
+            return

@@ -26,7 +26,7 @@ from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.session import raw
 
-from .faults import LOSSES, FragileHost, PowerCut
+from .faults import LOSSES, FragileHost, PowerCut, cut_at_every_step
 
 ROOT = "/keep"
 HOUR_NS = 3600 * 10**9
@@ -110,25 +110,32 @@ def fill(host: FragileHost, first: int) -> list[str]:
     return names
 
 
+FIRST = fill(FragileHost(), 1)
+
+
+def filled(seed: int) -> FragileHost:
+    host = FragileHost(seed=seed)
+    assert fill(host, 1) == FIRST
+    return host
+
+
 # -- exactly once
 
 
 def cut_everywhere(losses: Sequence[str]) -> Iterator[tuple[FragileHost, list[str]]]:
     """Two drains of a keep, the power cut before the nth operation of them."""
-    for n in count(1):
-        host = FragileHost(seed=n)
-        names = fill(host, 1)
-        host.plan(n, "cut")
-        try:
-            run(host)
-            names += fill(host, 101)
-            run(host)
-        except PowerCut:
-            for loss in losses:
-                yield host.reboot(loss, seed=n), names
-        else:
-            assert n > 60
-            return
+    names: list[str] = []
+
+    def twice(host: FragileHost) -> None:
+        names[:] = FIRST
+        run(host)
+        names.extend(fill(host, 101))
+        run(host)
+
+    for n, host in cut_at_every_step(filled, twice):
+        for loss in losses:
+            yield host.reboot(loss, seed=n), list(names)
+    assert n > 60
 
 
 @pytest.mark.parametrize("losses", [("lost", "kept"), ("garbage", "mixed")], ids=["plain", "wild"])
@@ -153,26 +160,17 @@ def _everywhere(host: FragileHost) -> set[str]:
 
 def test_every_call_that_a_hook_made_durable_is_journaled_after_a_cut() -> None:
     """C4: nothing that a hook acknowledged is lost on its way, not even with a disk that forgets all that was not synced."""
-    for n in count(1):
-        host = FragileHost(seed=n)
-        names = fill(host, 1)
-        host.plan(n, "cut")
-        try:
-            run(host)
-        except PowerCut:
-            for loss in LOSSES:
-                disk = host.reboot(loss, seed=n)
-                run(disk)
-                assert sorted(journaled(disk, SESSIONS)) == sorted(names), (n, loss)
-        else:
-            return
+    for n, host in cut_at_every_step(filled, run):
+        for loss in LOSSES:
+            disk = host.reboot(loss, seed=n)
+            run(disk)
+            assert sorted(journaled(disk, SESSIONS)) == sorted(FIRST), (n, loss)
 
 
 @pytest.mark.slow
 def test_a_second_cut_while_a_cut_is_recovered_from_changes_nothing() -> None:
     for n in range(1, 80, 3):
-        host = FragileHost(seed=n)
-        names = fill(host, 1)
+        host = filled(n)
         host.plan(n, "cut")
         try:
             run(host)
@@ -186,7 +184,7 @@ def test_a_second_cut_while_a_cut_is_recovered_from_changes_nothing() -> None:
             except PowerCut:
                 disk = again.reboot(LOSSES[m % len(LOSSES)], seed=m)
                 run(disk)
-                assert sorted(journaled(disk, SESSIONS)) == sorted(names), (n, m)
+                assert sorted(journaled(disk, SESSIONS)) == sorted(FIRST), (n, m)
             else:
                 break
 
@@ -195,32 +193,21 @@ def test_a_second_cut_while_a_cut_is_recovered_from_changes_nothing() -> None:
 def test_a_failing_operation_is_reported_and_the_next_drain_finishes(how: str) -> None:
     """J2: the nth operation fails once; no call is lost, none is doubled, nothing is raised."""
     for n in count(1):
-        host = FragileHost(seed=n)
-        names = fill(host, 1)
+        host = filled(n)
         host.plan(n, how, errno.ENOSPC)
         first = run(host)
         if host.calls < n:
             assert first.problems == () or how == "bad_sync"
             break
         run(host)
-        assert sorted(journaled(host, SESSIONS)) == sorted(names), n
+        assert sorted(journaled(host, SESSIONS)) == sorted(FIRST), n
         assert empty(host)
     assert n > 40
 
 
 def test_replaying_a_batch_that_was_appended_writes_nothing() -> None:
-    host = FragileHost()
-    fill(host, 1)
-    for n in count(1):
-        host = FragileHost(seed=n)
-        fill(host, 1)
-        host.plan(n, "cut")
-        try:
-            run(host)
-        except PowerCut:
-            disk = host.reboot("kept")
-        else:
-            break
+    for _, host in cut_at_every_step(filled, run):
+        disk = host.reboot("kept")
         before = {s: kinds(disk, s) for s in SESSIONS}
         run(disk)
         after = {s: kinds(disk, s) for s in SESSIONS}

@@ -15,7 +15,7 @@ from dreamkeep.event import Ids, rfc3339
 from dreamkeep.held import hold, is_held, sweep
 from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, read_file, replace_file
 
-from .faults import LOSSES, FragileHost, PowerCut
+from .faults import LOSSES, FragileHost, cut_at_every_step
 
 HOST = RealHost()
 
@@ -23,21 +23,19 @@ HOST = RealHost()
 def test_a_file_is_old_or_new_whenever_the_power_goes() -> None:
     """W15 W16: every file we write (settings, pages) is written atomically; kill at every operation."""
     old, new = b"old " * 300, b"new " * 500
-    for n in count(1):
+
+    def written(_: int) -> FragileHost:
         host = FragileHost()
         make_folders(host, "/keep")
         replace_file(host, "/keep/keep.toml", old)
-        host.plan(n, "cut")
-        try:
-            replace_file(host, "/keep/keep.toml", new)
-        except PowerCut:
-            for loss in LOSSES:
-                after = host.reboot(loss, seed=n)
-                node = after._find("/keep/keep.toml")
-                assert node is not None and bytes(node.data) in (old, new), (n, loss)
-        else:
-            assert n > 4
-            break
+        return host
+
+    for n, host in cut_at_every_step(written, lambda host: replace_file(host, "/keep/keep.toml", new)):
+        for loss in LOSSES:
+            after = host.reboot(loss, seed=n)
+            node = after._find("/keep/keep.toml")
+            assert node is not None and bytes(node.data) in (old, new), (n, loss)
+    assert n > 4
 
 
 def test_what_was_replaced_is_durable_when_the_call_returns() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from dreamkeep.recovery.mending import Mending
 from dreamkeep.recovery.webui_rows import held, sidecar
 from tests.agents.hermes_webui import document, said
 from tests.agents.webui_home import T0, Web, talk
-from tests.faults import FragileHost, PowerCut
+from tests.faults import FragileHost, cut_at_every_step
 from tests.test_audit_sources import HARM as SOURCE_HARM
 from tests.test_audit_sources import LINES, old, tree
 from tests.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, _pending_alone, _shrunk, _torn
@@ -372,28 +371,19 @@ _CASES = {
 def test_a_power_cut_at_every_step_of_a_repair_leaves_the_old_file_or_the_new_one_and_the_next_run_ends_it(case: str) -> None:
     """W5 W12 W16: never mixed, and what was there is kept before it is replaced."""
     live, backup = _CASES[case]
-    for at in count(1):
-        host = _fragile(live, backup)
-        host.plan(at, "cut")
-        try:
-            _mend_all(host, "0198a1b2-0000-7000-8000-000000000001")
-            cut = False
-        except PowerCut:
-            host = host.reboot()
-            cut = True
-        path = f"{_PLACE}/{SID}.json"
+    path = f"{_PLACE}/{SID}.json"
+    for at, host in cut_at_every_step(lambda _: _fragile(live, backup), _mend_all):
+        host = host.reboot()
         now = read_file(host, path).decode() if host.stat(path) else None
         assert now == live or contents(json.loads(now or "")["messages"]) == contents(TEN)
         assert read_file(host, f"{_PLACE}/{SID}.json.bak").decode() == backup
         _mend_all(host, "0198a1b2-0000-7000-8000-000000000002")
-        assert list(audit_webui(host, "/keep", "/home", {})) == []
+        assert list(audit_webui(host, "/keep", "/home", {})) == [], at
         assert contents(json.loads(read_file(host, path))["messages"]) == contents(TEN)
-        if not cut:
-            break
     assert at > 10
 
 
-def _mend_all(host: FragileHost, undo_id: str) -> None:
+def _mend_all(host: FragileHost, undo_id: str = "0198a1b2-0000-7000-8000-000000000001") -> None:
     unused: Any = None
     for fault in audit_webui(host, "/keep", "/home", {}):
         ledger = Ledger(host, "/keep", undo_id + fault.cls)

@@ -35,7 +35,7 @@ from dreamkeep.recovery.ledger import Ledger
 from dreamkeep.recovery.mending import Done, Looking
 
 from .conftest import Ran
-from .faults import FragileHost, PowerCut
+from .faults import FragileHost, cut_at_every_step
 
 HOST = RealHost()
 PAGE = Path(__file__).parent.parent / "docs" / "recovery.md"
@@ -1043,22 +1043,13 @@ def _undone_at(world: World, before: str, at: int, undo_id: str) -> bool:
 def test_every_host_operation_of_a_journals_repair_survives_a_power_cut() -> None:
     """W12, T5: on a disk that forgets what was not synced."""
     for loss in ("lost", "kept", "mixed"):
-        for at in count(1):
-            host = _torn_journals()
-            host.plan(at, "cut")
-            try:
-                _repair_on(host)
-            except PowerCut:
-                pass
-            ended = host.calls < at
+        for at, host in cut_at_every_step(lambda _: _torn_journals(), _repair_on):
             host = host.reboot(loss, seed=at)
             result = _repair_on(host)
             assert result.audit.clean and not result.skipped, (at, loss, result.as_json())
             found = [event for _, event in events(Reading(host, f"/keep/{folder_of('python:own')}"))]
             assert [event.body["text"] for event in found if event.kind == Kind.MESSAGE_ADDED] == ["one", "two", "hidden"]
             assert sum(event.kind == Kind.TURN_SETTLED for event in found) == 1
-            if ended:
-                break
 
 
 def _torn_journals() -> FragileHost:

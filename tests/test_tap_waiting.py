@@ -26,7 +26,7 @@ from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
 from tests.test_tap import Tapped, folders, journaled, wait_for
 
-from .faults import LOSSES, FragileHost, PowerCut
+from .faults import LOSSES, FragileHost, cut_at_every_step
 
 ROOT = "/k"
 HERE = "acp:here"
@@ -122,21 +122,19 @@ def test_what_waited_comes_to_its_session_once_in_order_and_as_it_was_received()
 
 
 def cut_everywhere() -> Iterator[tuple[FragileHost, list[Frame]]]:
-    for n in count(1):
-        host = FragileHost(seed=n)
-        host.plan(n, "cut")
-        promised: list[Frame] = []
-        try:
-            tap = copier(host)
-            for batch in BATCHES:
-                tap.keep(batch)
-                promised += batch
-        except PowerCut:
-            for loss in LOSSES:
-                yield host.reboot(loss, seed=n), promised
-        else:
-            assert n > 40
-            return
+    promised: list[Frame] = []
+
+    def talk(host: FragileHost) -> None:
+        promised.clear()
+        tap = copier(host)
+        for batch in BATCHES:
+            tap.keep(batch)
+            promised.extend(batch)
+
+    for n, host in cut_at_every_step(lambda seed: FragileHost(seed=seed), talk):
+        for loss in LOSSES:
+            yield host.reboot(loss, seed=n), list(promised)
+    assert n > 40
 
 
 def test_a_power_cut_at_every_step_loses_no_frame_and_doubles_none() -> None:

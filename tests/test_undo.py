@@ -21,7 +21,7 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import ledger, undo
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids
 
-from .faults import FragileHost, PowerCut
+from .faults import FragileHost, PowerCut, cut_at_every_step
 
 ROOT = "/keep"
 SESSION = "python:a"
@@ -283,14 +283,7 @@ def _prepared() -> FragileHost:
 def test_a_repair_that_dies_at_any_step_can_be_undone_and_nothing_is_lost(loss: str) -> None:
     """W12, T1: what was there is durable before it is changed."""
     expected = tree(_prepared(), ROOT)
-    for at in count(1):
-        host = _prepared()
-        host.plan(at, "cut")
-        try:
-            _change_everything(host)
-        except PowerCut:
-            pass
-        done = host.calls < at
+    for at, host in cut_at_every_step(lambda _: _prepared(), _change_everything):
         host = host.reboot(loss, seed=at)
         for undo_id in ledger.folders(host, ROOT):
             assert refused(undo.undo(host, ROOT, undo_id)) == {}, at
@@ -298,8 +291,6 @@ def test_a_repair_that_dies_at_any_step_can_be_undone_and_nothing_is_lost(loss: 
         assert {path: data for path, data in left.items() if path in expected} == expected, at
         assert not [path for path in left if path.endswith(".tmp")], at
         assert f"{ROOT}/c" not in left
-        if done:
-            break
 
 
 @pytest.mark.parametrize("how", ["cut", "fail"])
@@ -328,20 +319,11 @@ def test_an_undo_that_dies_at_any_step_is_simply_run_again(how: str) -> None:
 def test_temporary_files_of_a_repair_that_died_are_swept_by_the_next_one() -> None:
     """W10: temp names are unique, and known before they are used."""
     seen = 0
-    for at in count(1):
-        host = _prepared()
-        host.plan(at, "cut")
-        try:
-            _change_everything(host)
-        except PowerCut:
-            pass
-        done = host.calls < at
+    for at, host in cut_at_every_step(lambda _: _prepared(), _change_everything):
         host = host.reboot("kept")
         seen += bool([path for path in tree(host, ROOT) if path.endswith(".tmp")])
         ledger.sweep_temps(host, ROOT)
         assert not [path for path in tree(host, ROOT) if path.endswith(".tmp")], at
-        if done:
-            break
     assert seen > 3
 
 
