@@ -35,7 +35,6 @@ from dreamkeep.session.formats.codex_parts import (
     marked,
     message_of,
     moment,
-    parsed,
     result_in,
     seconds,
     summary_in,
@@ -43,10 +42,10 @@ from dreamkeep.session.formats.codex_parts import (
     turn_named,
     words_in,
 )
-from dreamkeep.session.formats.common import count, digest, items, table, text, when
+from dreamkeep.session.formats.common import arguments, count, digest, items, table, text, when
+from dreamkeep.session.formats.prompts import prompted, taken_back
 from dreamkeep.session.formats.twice import fresh, remember
 
-_PROMPTS = 64
 _PAUSE_S = 5
 
 #: Known, and nothing in them for us.
@@ -207,7 +206,7 @@ class Reader:
         same = now if now.get("id") == turn else {}
         over = [] if same else self._answered()
         self.state["turn"] = {**same, "id": turn, "prompt": True, "made": not (named or current)}
-        self.state["prompts"] = [*self.state.get("prompts", ()), key][-_PROMPTS:]
+        prompted(self.state, key)
         return turn, [*over, f.Began(turn, prompt, line.at, key)]
 
     def _answered(self) -> list[Fact]:
@@ -251,13 +250,7 @@ class Reader:
         return []
 
     def _rolled_back(self, line: Line) -> Iterable[Fact]:
-        turns = count(line.payload.get("num_turns")) or 0
-        prompts = self.state.get("prompts", [])
-        if not turns:
-            return []
-        key = prompts[-turns] if turns <= len(prompts) else ""
-        self.state["prompts"] = prompts[:-turns]
-        return [f.Rewound(line.at, key, turns)]
+        return taken_back(self.state, count(line.payload.get("num_turns")) or 0, line.at)
 
     def _context(self, line: Line) -> Iterable[Fact]:
         return [f.Placed(text(line.payload.get("cwd")), "", text(line.payload.get("model")))]
@@ -390,7 +383,7 @@ class Reader:
     def _called(self, line: Line, call: str, name: str, asked: object) -> Fact:
         self._note(call, name=name)
         self._note_answer(None)
-        tool = {"id": call, "name": name, "input": parsed(asked)}
+        tool = {"id": call, "name": name, "input": arguments(asked)}
         return f.Said(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
 
     def _output(self, line: Line) -> Iterable[Fact]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from dreamkeep.session import facts as f
-from dreamkeep.session.formats.common import items, table, text
+from dreamkeep.session.formats.common import from_json, items, table, text
 
 _SUMMARY = "Another language model started to solve this problem"
 _META = re.compile(
@@ -70,15 +69,6 @@ def tool_name(namespace: object, name: object) -> str:
     if not space or not own or space == "functions":
         return own
     return f"{space}{own}" if space.endswith("__") else f"{space}__{own}"
-
-
-def parsed(asked: object) -> object:
-    if not isinstance(asked, str) or asked[:1] not in "{[":
-        return asked
-    try:
-        return json.loads(asked)
-    except (ValueError, RecursionError):
-        return asked
 
 
 def words_in(content: object) -> str:
@@ -152,7 +142,7 @@ def result_in(output: object) -> tuple[str, int | None, bool | None]:
         return words, code, succeeded if isinstance(succeeded, bool) else None
     if not isinstance(output, str):
         return words_in(output), None, None
-    inside = table(parsed(output)) if output.startswith('{"output"') else {}
+    inside = table(from_json(output)) if output.startswith('{"output"') else {}
     if isinstance(inside.get("output"), str) and "metadata" in inside:
         code = table(inside["metadata"]).get("exit_code")
         return inside["output"], code if isinstance(code, int) else None, None

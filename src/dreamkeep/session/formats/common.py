@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -58,6 +59,24 @@ def items(value: object) -> list[Any]:
 def count(value: object) -> int | None:
     """A number that can count something, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def from_json(value: object) -> Any:
+    """What a text holds as JSON, or what was an object or a list before; None when it is neither."""
+    if not isinstance(value, str):
+        return value if isinstance(value, (list, dict)) else None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def arguments(given: object) -> object:
+    """Of a tool's call: some write JSON into a text, and some the thing itself, or words. As they stand, if they are no JSON."""
+    if not isinstance(given, str) or given[:1] not in "{[":
+        return given
+    found = from_json(given)
+    return given if found is None else found
 
 
 def digest(*parts: object) -> str:

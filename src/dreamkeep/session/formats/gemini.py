@@ -28,35 +28,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dreamkeep.session.facts import (
-    ASSISTANT,
-    COMPACTED,
-    HOOK,
-    META,
-    REASONING,
-    SUMMARY,
-    SYNTHETIC,
-    SYSTEM,
-    TOOL,
-    USER,
-    Began,
-    Fact,
-    Odd,
-    Placed,
-    Record,
-    Rewound,
-    Said,
-    Settled,
-    Signal,
-    Titled,
-    Unknown,
-)
+from dreamkeep.session import facts as f
+from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import digest, items, table, text, when
 from dreamkeep.session.formats.pieces import Frame, piece
 
 _CONTEXT = "<session_context>"
 _SNAPSHOT = "<state_snapshot>"
-_ACKNOWLEDGED = "Got it. Thanks for the additional context!"
+ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 #: What the client itself says in the user's name to make the model go on.
 _NUDGES = frozenset(("Please continue.", "System: Please continue."))
 _LOOP = "System: Potential loop detected."
@@ -115,10 +94,10 @@ def apart(said: str, tag: str) -> tuple[str, list[str]]:
     return "".join(kept).strip(), [one for one in inner if one]
 
 
-def call(part: Mapping[str, Any], fallback: str, at: str | None) -> Said:
+def call(part: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
     """A tool call, from `{id, name, args}`."""
     native = ident(part.get("id")) or fallback
-    return Said(ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})})
+    return f.Said(f.ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})})
 
 
 def output(response: object) -> tuple[str, bool]:
@@ -157,7 +136,7 @@ class Reader:
         found = piece(record.text, bool(self.state.get("opened")))
         if found is None:
             if record.text.strip():
-                yield Odd("piece", "a piece of a document that can't be read")
+                yield f.Odd("piece", "a piece of a document that can't be read")
         elif isinstance(found, Frame):
             self.state["opened"] = found.opens
             yield from self._header(found.members)
@@ -167,7 +146,7 @@ class Reader:
     def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if isinstance(data.get("$rewindTo"), str):
             self.state.update(turn="", settled=True, count=None)
-            yield Rewound(key=self._known(ident(data["$rewindTo"])), all=True)
+            yield f.Rewound(key=self._known(ident(data["$rewindTo"])), all=True)
         elif isinstance(data.get("id"), str):
             yield from self._message(data)
         elif isinstance(data.get("$set"), Mapping):
@@ -176,15 +155,15 @@ class Reader:
             self.state.update(fresh=True, count=None, last="")
             yield from self._header(data)
         else:
-            yield Unknown(text(data.get("type")) or next((key for key in data if isinstance(key, str)), "empty"))
+            yield f.Unknown(text(data.get("type")) or next((key for key in data if isinstance(key, str)), "empty"))
 
     # -- the header and its changes
 
     def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         if title := text(data.get("summary")):
-            yield Titled(title)
+            yield f.Titled(title)
         yield from self._placed(next((one for one in items(data.get("directories")) if isinstance(one, str)), ""))
-        yield from (Unknown(f"header.{key}") for key in data if key not in _SILENT)
+        yield from (f.Unknown(f"header.{key}") for key in data if key not in _SILENT)
 
     def _placed(self, cwd: str = "", model: str = "") -> Iterator[Fact]:
         """Only what is new; the first folder is where the session began."""
@@ -195,7 +174,7 @@ class Reader:
         if model:
             self.state["model"] = model
         if cwd or model:
-            yield Placed(cwd=cwd, model=model)
+            yield f.Placed(cwd=cwd, model=model)
 
     def _set(self, changes: Mapping[str, Any]) -> Iterator[Fact]:
         if "sessionId" in changes:
@@ -228,26 +207,26 @@ class Reader:
         self.state["summary"] = native
         at = when(message.get("timestamp"))
         yield _signal(at, native, before, after)
-        yield Said(SUMMARY, _spoken(message), native, at)
+        yield f.Said(f.SUMMARY, _spoken(message), native, at)
 
     def _listed(self, message: Mapping[str, Any]) -> Iterator[Fact]:
         """Of a list's messages only what no line of its own has told."""
         native, at = ident(message.get("id")), when(message.get("timestamp"))
-        role = {"user": USER, "gemini": ASSISTANT}.get(text(message.get("type")), "")
+        role = {"user": f.USER, "gemini": f.ASSISTANT}.get(text(message.get("type")), "")
         said = _spoken(message)
         if said.startswith(_CONTEXT):
             yield from self._context(native, said, at)
             return
         if not native or not role or not said or (at or "") <= self.state.get("latest", ""):
             return
-        if said == _ACKNOWLEDGED:
-            yield Said(ASSISTANT, said, native, at, mark=SYNTHETIC)
+        if said == ACKNOWLEDGED:
+            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC)
             return
         original = dict(self.state.get("texts", ())).get(_hash(role, said))
         if original:
             self._remember("copies", native, original)
         else:
-            yield Said(role, said, native, at, mark=COMPACTED)
+            yield f.Said(role, said, native, at, mark=f.COMPACTED)
 
     # -- messages
 
@@ -278,7 +257,7 @@ class Reader:
         elif kind in ("info", "warning", "error"):
             yield from self._notice(message, kind, native, at)
         else:
-            yield Unknown(kind or "message")
+            yield f.Unknown(kind or "message")
 
     def _user(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
         found = parts(message.get("content"))
@@ -289,11 +268,11 @@ class Reader:
             for n, response in enumerate(responses):
                 yield _result(response, f"{native}#{n}", at)._replace(record=native)
             if said:
-                yield Said(SYSTEM, said, native, at, mark=META)
+                yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
         elif said.startswith(_CONTEXT):
             yield from self._context(native, said, at)
         elif self._is_nudge(message, said):
-            yield Said(SYSTEM, said, native, at, mark=META)
+            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
         elif said:
             yield from self._prompt(message, said, native, at)
 
@@ -302,24 +281,24 @@ class Reader:
         shown = _displayed(message)
         if said not in _NUDGES and not said.startswith(_LOOP):
             return False
-        return not shown or (shown != said and _hash(USER, shown) == self.state.get("shown"))
+        return not shown or (shown != said and _hash(f.USER, shown) == self.state.get("shown"))
 
     def _prompt(self, message: Mapping[str, Any], said: str, native: str, at: str | None) -> Iterator[Fact]:
-        self._remember("texts", _hash(USER, said), native)
+        self._remember("texts", _hash(f.USER, said), native)
         if self.state.get("turn") not in (None, "", native) and not self.state.get("settled") and self.state.get("reopened"):
-            yield Settled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
+            yield f.Settled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
         self.state.update(turn=native, settled=False, reopened=False)
         prompt, hooks = apart(said, "hook_context")
         prompt = _displayed(message) or prompt
-        self.state["shown"] = _hash(USER, prompt)
+        self.state["shown"] = _hash(f.USER, prompt)
         if prompt:
-            yield Began(native, prompt, at, native)
-            yield Said(USER, prompt, native, at, native)
+            yield f.Began(native, prompt, at, native)
+            yield f.Said(f.USER, prompt, native, at, native)
         for n, context in enumerate(hooks):
-            yield Said(SYSTEM, context, f"{native}#hook{n}", at, native, mark=HOOK)
+            yield f.Said(f.SYSTEM, context, f"{native}#hook{n}", at, native, mark=f.HOOK)
 
     def _context(self, native: str, said: str, at: str | None) -> Iterator[Fact]:
-        yield Said(SYSTEM, said, native, at, mark=META)
+        yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
         yield from self._placed(_workspace(said))
 
     def _gemini(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
@@ -328,10 +307,10 @@ class Reader:
             one = table(thought)
             lines = (text(one.get("subject")), text(one.get("description")))
             if thinking := "\n".join(line for line in lines if line):
-                yield Said(REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at, record=native)
+                yield f.Said(f.REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at, record=native)
         if said := _spoken(message):
-            self._remember("texts", _hash(ASSISTANT, said), native)
-            yield Said(ASSISTANT, said, native, at, mark=SYNTHETIC if said == _ACKNOWLEDGED else "")
+            self._remember("texts", _hash(f.ASSISTANT, said), native)
+            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC if said == ACKNOWLEDGED else "")
         calls = [table(one) for one in items(message.get("toolCalls"))]
         # These are known by their own ids, but a rewind names the message that they are in.
         yield from (said._replace(record=native) for said in _calls(calls, native, at))
@@ -340,26 +319,26 @@ class Reader:
 
     def _ended(self, said: str, calls: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
         turn = self.state.get("turn")
-        if not turn or said == _ACKNOWLEDGED:
+        if not turn or said == ACKNOWLEDGED:
             return
         before = self.state.get("settled")
         cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
         self.state["settled"] = cancelled or (bool(said) and not calls)
         if before and (cancelled or not self.state["settled"]):
-            yield Settled(turn, "started", at)  # these words were not the last: the turn goes on
+            yield f.Settled(turn, "started", at)  # these words were not the last: the turn goes on
         if self.state["settled"]:
-            yield Settled(turn, "cancelled" if cancelled else "completed", at)
+            yield f.Settled(turn, "cancelled" if cancelled else "completed", at)
 
     def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
         said = _spoken(message)
         if said:
-            yield Said(SYSTEM, said, native, at, mark=META)
+            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
         turn = self.state.get("turn")
         if turn and (kind == "error" or said == _CANCELLED):
             if said == _CANCELLED and self.state.get("settled"):
-                yield Settled(turn, "started", at)  # what it said before was not all that it meant to
+                yield f.Settled(turn, "started", at)  # what it said before was not all that it meant to
             self.state["settled"] = True
-            yield Settled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
+            yield f.Settled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
 
     # -- what is remembered
 
@@ -394,17 +373,17 @@ def _summary(listed: list[Mapping[str, Any]]) -> int | None:
         if _spoken(message).startswith(_SNAPSHOT):
             return n
         answer = listed[n + 1] if n + 1 < len(listed) else {}
-        if answer.get("type") == "gemini" and _spoken(answer) == _ACKNOWLEDGED:
+        if answer.get("type") == "gemini" and _spoken(answer) == ACKNOWLEDGED:
             return n
     return None
 
 
-def _signal(at: str | None, native: str, before: object, after: int) -> Signal:
+def _signal(at: str | None, native: str, before: object, after: int) -> f.Signal:
     counted = {"messages": before} if isinstance(before, int) else None
-    return Signal("transcript", "completed", at, native, before=counted, after={"messages": after})
+    return f.Signal("transcript", "completed", at, native, before=counted, after={"messages": after})
 
 
-def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[Said]:
+def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[f.Said]:
     for n, one in enumerate(calls):
         when_run = when(one.get("timestamp")) or at
         fallback = f"{native}#call{n}"
@@ -419,13 +398,13 @@ def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Itera
         else:
             continue  # it has not run yet
         tool = {"id": key, "name": name, "error": error or status in ("error", "cancelled")}
-        yield Said(TOOL, said, f"{key}#result", when_run, tool=tool)
+        yield f.Said(f.TOOL, said, f"{key}#result", when_run, tool=tool)
 
 
-def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> Said:
+def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
     native = ident(response.get("id")) or fallback
     said, error = output(response.get("response"))
-    return Said(TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error})
+    return f.Said(f.TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error})
 
 
 def _workspace(context: str) -> str:

@@ -10,13 +10,12 @@ Nothing says that a turn is over. An answer without a request for a tool ends Go
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
-from dreamkeep.session.formats.common import count, digest, items, table, text, when
+from dreamkeep.session.formats.common import count, digest, from_json, items, table, text, when
 
 _NAMELESS = ("", "New session", "New Chat", "CLI Session")
 _NOTES = ("The previous message", "context was compacted")
@@ -40,12 +39,12 @@ class Reader:
         return [f.Unknown(f"row/{record.name}")]
 
     def _message(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        content = _parsed(row.get("content_json"))
+        content = from_json(row.get("content_json"))
         if not isinstance(content, list):
             yield f.Odd("row", "a message whose content is no list")
             return
         blocks = [table(block) for block in content]
-        seen = table(_parsed(row.get("metadata_json")))
+        seen = table(from_json(row.get("metadata_json")))
         shown, used = seen.get("userVisible") is not False, seen.get("agentVisible") is not False
         role, at = text(row.get("role")), when(row.get("created_timestamp"))
         key = text(row.get("message_id")) or digest(role, row.get("content_json"), row.get("created_timestamp"))
@@ -169,7 +168,7 @@ class Reader:
 
 
 def _session(row: Mapping[str, Any]) -> Iterator[Fact]:
-    config = table(_parsed(row.get("model_config_json")))
+    config = table(from_json(row.get("model_config_json")))
     yield f.Placed(text(row.get("working_dir")), "", text(config.get("model_name")))
     title = text(row.get("name")) or text(row.get("description"))
     if title.strip() not in _NAMELESS:
@@ -214,12 +213,3 @@ def _hash(block: Mapping[str, Any]) -> str:
 
 def _joined(blocks: list[Mapping[str, Any]]) -> str:
     return "\n".join(text(block.get("text")) for block in blocks if text(block.get("type")) == "text").strip()
-
-
-def _parsed(value: object) -> Any:
-    if not isinstance(value, str):
-        return value if isinstance(value, (list, dict)) else None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None

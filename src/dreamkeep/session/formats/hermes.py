@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
-from dreamkeep.session.formats.common import count, digest, items, table, text, when
+from dreamkeep.session.formats.common import count, digest, from_json, items, table, text, when
 
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:", "[PRIOR CONTEXT")
 _PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
@@ -88,7 +87,7 @@ class Reader:
         yield from self._closed()
 
     def _edge(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        config, at = table(_parsed(row.get("model_config"))), when(row.get("started_at"))
+        config, at = table(from_json(row.get("model_config"))), when(row.get("started_at"))
         parent = text(row.get("parent_session_id"))
         for marker, kind in (("_branched_from", "fork"), ("_delegate_from", "subagent")):
             if text(config.get(marker)):
@@ -390,7 +389,7 @@ def _assistant(row: _Row, key: str, moment: str | None, turn: str, mark: str) ->
     for n, call in enumerate(_calls(row)):
         function = table(call.get("function"))
         given = function.get("arguments")
-        parsed = _parsed(given)
+        parsed = from_json(given)
         tool = {
             "id": _call_id(call),
             "name": text(function.get("name")) or text(call.get("name")),
@@ -403,7 +402,7 @@ def _result(row: _Row) -> dict[str, Any]:
     tool: dict[str, Any] = {"id": text(row.raw.get("tool_call_id"))}
     if name := text(row.raw.get("tool_name")):
         tool["name"] = name
-    told = table(_parsed(row.text)) if row.text.startswith("{") else {}
+    told = table(from_json(row.text)) if row.text.startswith("{") else {}
     code = told.get("exit_code")
     if isinstance(code, int) and not isinstance(code, bool):
         tool["exit_code"] = code
@@ -447,7 +446,7 @@ def _calls(row: _Row) -> list[Mapping[str, Any]]:
 
 
 def _called(value: object) -> list[Mapping[str, Any]]:
-    return [call for call in items(_parsed(value)) if isinstance(call, Mapping)]
+    return [call for call in items(from_json(value)) if isinstance(call, Mapping)]
 
 
 def _call_id(call: Mapping[str, Any]) -> str:
@@ -472,7 +471,7 @@ def _words(value: object) -> str:
     plain = text(value)
     if not plain.startswith(_PACKED):
         return plain
-    parts = _parsed(plain[len(_PACKED[0]) :])
+    parts = from_json(plain[len(_PACKED[0]) :])
     return "\n".join(_part(part) for part in (parts if isinstance(parts, list) else [parts]))
 
 
@@ -483,12 +482,3 @@ def _part(part: object) -> str:
     if "image" in kind:
         return "[image]"
     return text(table(part).get("text")) or (f"[{kind}]" if kind else "")
-
-
-def _parsed(value: object) -> Any:
-    if not isinstance(value, str):
-        return value if isinstance(value, (list, dict)) else None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None

@@ -24,32 +24,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dreamkeep.session.facts import (
-    ASSISTANT,
-    META,
-    PARTIAL,
-    REASONING,
-    SUMMARY,
-    SYNTHETIC,
-    SYSTEM,
-    TOOL,
-    USER,
-    Began,
-    Boundary,
-    Closed,
-    Edge,
-    Fact,
-    Odd,
-    Placed,
-    Record,
-    Rewound,
-    Said,
-    Settled,
-    Signal,
-    Titled,
-    Unknown,
-)
-from dreamkeep.session.formats.common import digest, items, table, text, when
+from dreamkeep.session import facts as f
+from dreamkeep.session.facts import Fact, Record
+from dreamkeep.session.formats.common import digest, from_json, items, table, text, when
 from dreamkeep.session.formats.pieces import Frame, piece
 
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
@@ -75,7 +52,7 @@ class Reader:
         if record.data is None:
             return ()  # no JSON object: whoever cut the lines has told so
         if record.source == "run":
-            return () if "run_id" in record.data or "event_id" in record.data else (Unknown("run"),)
+            return () if "run_id" in record.data or "event_id" in record.data else (f.Unknown("run"),)
         return self._turn(record.data)
 
     # -- the document
@@ -84,7 +61,7 @@ class Reader:
         found = piece(said, bool(self.state.get("opened")))
         if found is None:
             if said.strip():
-                yield Odd("piece", "a piece of a document that can't be read")
+                yield f.Odd("piece", "a piece of a document that can't be read")
         elif isinstance(found, Frame):
             behind, self.state["opened"] = self.state.get("opened") == "messages", found.opens
             if main and behind:
@@ -99,15 +76,15 @@ class Reader:
     def _head(self, members: Mapping[str, Any], first: bool) -> Iterator[Fact]:
         """What is said of the session; members stand before and after the arrays."""
         if (title := self._new("title", members.get("title"))) and title not in _UNTITLED:
-            yield Titled(title, 2 if members.get("manual_title") is True else 1)
+            yield f.Titled(title, 2 if members.get("manual_title") is True else 1)
         cwd = self._new("cwd", text(members.get("worktree_path")) or text(members.get("workspace")))
         model = self._new("model", members.get("model"))
         branch = self._new("branch", members.get("worktree_branch"))
         if cwd or model or branch:
-            yield Placed(cwd=cwd, branch=branch, model=model)
+            yield f.Placed(cwd=cwd, branch=branch, model=model)
         if parent := self._new("parent", members.get("parent_session_id")):
             fork = members.get("session_source") == "fork"
-            yield Edge("fork" if fork else "continuation", parent, "parent_session_id")
+            yield f.Edge("fork" if fork else "continuation", parent, "parent_session_id")
         if members.get("pre_compression_snapshot") is True and self._new("frozen", "yes"):
             self.state["closing"] = when(members.get("updated_at")) or ""
         if first or "compression_anchor_message_key" in members:
@@ -147,7 +124,7 @@ class Reader:
         if not seen:
             return  # it was so when we first saw it
         if cleared:
-            yield Boundary("clear", at, cleared)
+            yield f.Boundary("clear", at, cleared)
             self.state["tail"] = []
         elif shrunk and not squeezed:
             yield from self._rewound(_seconds(members.get("truncation_watermark")), at, shrunk)
@@ -156,17 +133,17 @@ class Reader:
         tail = self.state.get("tail", [])
         gone = next((n for n, (_, ts) in enumerate(tail) if kept is not None and ts is not None and ts > kept), None)
         if gone is not None:
-            yield Rewound(at, tail[gone][0])
+            yield f.Rewound(at, tail[gone][0])
             self.state["tail"] = tail[:gone]
             self.state.update(turn="", ending="")
-        yield Boundary("rewind", at, generation)
+        yield f.Boundary("rewind", at, generation)
 
     def _signal(self) -> Iterator[Fact]:
         waiting = self.state.pop("waiting", None)
         if waiting:
             counts = waiting["counts"]
             before, after = ({"messages": counts[0]}, {"messages": counts[1]}) if counts else (None, None)
-            yield Signal(
+            yield f.Signal(
                 "transcript", "completed", waiting["at"], waiting["id"], reason=waiting["reason"], before=before, after=after
             )
 
@@ -186,7 +163,7 @@ class Reader:
         yield from self._ended()
         self.state["pending"] = {"turn": turn, "prompt": digest(prompt), "ts": started}
         self.state.update(turn=turn, ending="")
-        yield Began(turn, prompt, when(started))
+        yield f.Began(turn, prompt, when(started))
 
     def _prompted(self, said: str, ts: float | None) -> str:
         """The turn of the pending prompt, if this is it."""
@@ -205,12 +182,12 @@ class Reader:
             yield from self._ended()
         yield from self._pending()
         if "closing" in self.state:
-            yield Closed(self.state.pop("closing") or None, "compression")
+            yield f.Closed(self.state.pop("closing") or None, "compression")
 
     def _ended(self) -> Iterator[Fact]:
         turn, ending = self.state.get("turn"), self.state.get("ending")
         if turn and ending:
-            yield Settled(turn, *ending)
+            yield f.Settled(turn, *ending)
             self.state.update(turn="", ending="")
 
     # -- messages
@@ -234,42 +211,42 @@ class Reader:
         elif role == "tool":
             native = text(message.get("tool_call_id")) or key
             tool = {"id": native, "name": text(message.get("name")) or text(message.get("tool_name")), "error": _failed(said)}
-            yield Said(TOOL, said, key, at, tool=tool)
+            yield f.Said(f.TOOL, said, key, at, tool=tool)
         elif role == "system":
-            yield Said(SYSTEM, said, key, at, mark=META)
+            yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
         else:
-            yield Unknown(f"message/{role}"[:80])
+            yield f.Unknown(f"message/{role}"[:80])
         if main:
             self.state["tail"] = [*self.state.get("tail", ()), [key, ts]][-_REMEMBERED:]
 
     def _user(self, said: str, key: str, at: str | None, ts: float | None, main: bool) -> Iterator[Fact]:
         if not main:
-            yield Said(USER, said, key, at)
+            yield f.Said(f.USER, said, key, at)
             return
         turn = self._prompted(said, ts)
         if not turn:
             yield from self._ended()
             turn = key
-            yield Began(turn, said, at, key)
+            yield f.Began(turn, said, at, key)
         self.state.update(turn=turn, ending="", last=[digest(said), ts])
-        yield Said(USER, said, key, at, turn)
+        yield f.Said(f.USER, said, key, at, turn)
 
     def _summary(self, said: str, key: str, at: str | None, main: bool) -> Iterator[Fact]:
         if main and not self.state.get("anchor"):
-            yield Signal("transcript", "completed", at, key)
-        yield Said(SUMMARY, said, key, at)
+            yield f.Signal("transcript", "completed", at, key)
+        yield f.Said(f.SUMMARY, said, key, at)
 
     def _assistant(
         self, message: Mapping[str, Any], said: str, calls: list[Mapping[str, Any]], key: str, at: str | None, main: bool
     ) -> Iterator[Fact]:
         marked = {name for name in _MARKED if message.get(name)}
-        mark = SYNTHETIC if "_error" in marked else PARTIAL if marked else ""
+        mark = f.SYNTHETIC if "_error" in marked else f.PARTIAL if marked else ""
         if thinking := _text(message.get("reasoning") or message.get("reasoning_content")):
-            yield Said(REASONING, thinking, f"{key}#thought", at, mark=mark)
+            yield f.Said(f.REASONING, thinking, f"{key}#thought", at, mark=mark)
         if said:
-            yield Said(ASSISTANT, said, key, at, mark=mark)
+            yield f.Said(f.ASSISTANT, said, key, at, mark=mark)
         for n, one in enumerate([*calls, *(table(one) for one in items(message.get("_partial_tool_calls")))]):
-            yield Said(ASSISTANT, "", f"{key}#call{n}", at, tool=_call(one, f"{key}#call{n}"), mark=mark)
+            yield f.Said(f.ASSISTANT, "", f"{key}#call{n}", at, tool=_call(one, f"{key}#call{n}"), mark=mark)
         if main:
             self.state["ending"] = _ending(said, marked, bool(calls), at)
 
@@ -279,23 +256,23 @@ class Reader:
         event, turn = text(data.get("event")), text(data.get("turn_id"))
         at = when(data.get("created_at"))
         if event not in _EVENTS or not turn:
-            yield Unknown(f"turn/{event or 'none'}"[:80])
+            yield f.Unknown(f"turn/{event or 'none'}"[:80])
             return
         if event == "submitted":
             said = _text(data.get("content"))
             yield from self._placed(data)
-            yield Began(turn, said, at, f"turn:{turn}")
-            yield Said(USER, said, f"turn:{turn}", at, turn)
+            yield f.Began(turn, said, at, f"turn:{turn}")
+            yield f.Said(f.USER, said, f"turn:{turn}", at, turn)
         elif self.state.get("turn") != digest(turn)[:12]:
-            yield Began(turn, "", at)  # its beginning was lost, or is in another process's journal
+            yield f.Began(turn, "", at)  # its beginning was lost, or is in another process's journal
         self.state["turn"] = digest(turn)[:12]
         if event in ("completed", "interrupted"):
-            yield Settled(turn, event, at, text(data.get("reason"))[:200] or None)
+            yield f.Settled(turn, event, at, text(data.get("reason"))[:200] or None)
 
     def _placed(self, data: Mapping[str, Any]) -> Iterator[Fact]:
         cwd, model = self._new("cwd", data.get("workspace")), self._new("model", data.get("model"))
         if cwd or model:
-            yield Placed(cwd=cwd, model=model)
+            yield f.Placed(cwd=cwd, model=model)
 
 
 def _ending(said: str, marked: set[str], calls: bool, at: str | None) -> list[Any] | str:
@@ -328,10 +305,7 @@ def _failed(said: str) -> bool:
     """Hermes' tools answer in JSON, with `error` or an exit code."""
     if not said.startswith("{"):
         return False
-    try:
-        given = table(json.loads(said))
-    except (ValueError, RecursionError):
-        return False
+    given = table(from_json(said))
     return bool(given.get("error")) or given.get("success") is False or given.get("exit_code", 0) not in (0, None)
 
 

@@ -21,10 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
-from dreamkeep.session.formats.common import count, digest, items, table, text, when
+from dreamkeep.session.formats.common import arguments, count, digest, items, table, text, when
+from dreamkeep.session.formats.prompts import prompted, taken_back
 from dreamkeep.session.formats.twice import fresh, remember
-
-_PROMPTS = 64
 
 #: Known, and nothing in them for us.
 _SILENT = re.compile(
@@ -86,7 +85,7 @@ class Reader:
         if not typed or not begins:
             return [said]
         self.state["turn"] = {"id": key}
-        self.state["prompts"] = [*self.state.get("prompts", ()), key][-_PROMPTS:]
+        prompted(self.state, key)
         return [f.Began(key, typed, line.at, key), said._replace(turn=key)]
 
     def _settle(self, line: Line, state: str, reason: str | None = None) -> Iterable[Fact]:
@@ -105,12 +104,7 @@ class Reader:
         return self._settle(line, "cancelled", text(line.data.get("reason")) or None)
 
     def _undone(self, line: Line) -> Iterable[Fact]:
-        turns, prompts = count(line.data.get("count")) or 0, self.state.get("prompts", [])
-        if not turns:
-            return []
-        key = prompts[-turns] if turns <= len(prompts) else ""
-        self.state["prompts"] = prompts[:-turns]
-        return [f.Rewound(line.at, key, turns)]
+        return taken_back(self.state, count(line.data.get("count")) or 0, line.at)
 
     def _cleared(self, line: Line) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, digest("clear", line.time))]
@@ -188,7 +182,7 @@ class Reader:
     def _called(self, line: Line, step: str, call: str, name: str, asked: object) -> Fact:
         own = digest(step, call) if call else digest(step, name, line.time)
         remember(self.state, "calls", call, [own, name])
-        tool = {"id": call, "name": name, "input": _parsed(asked)}
+        tool = {"id": call, "name": name, "input": arguments(asked)}
         return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
 
     def _result(self, line: Line, call: str, words: str, failed: object) -> Fact:
@@ -297,15 +291,6 @@ def _typed(origin: Mapping[str, Any], words: str) -> str:
         return ""
     name = text(origin.get("skillName")) or text(origin.get("commandName"))
     return f"/{name} {text(origin.get('skillArgs')) or text(origin.get('commandArgs'))}".strip()
-
-
-def _parsed(asked: object) -> object:
-    if not isinstance(asked, str) or asked[:1] not in "{[":
-        return asked
-    try:
-        return json.loads(asked)
-    except (ValueError, RecursionError):
-        return asked
 
 
 def _about(piece: str) -> Iterable[Fact]:

@@ -21,8 +21,8 @@ from typing import Any
 from dreamkeep.event import Kind
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
-from dreamkeep.session.formats.codex_parts import parsed, words_in
-from dreamkeep.session.formats.common import items, table, text
+from dreamkeep.session.formats.codex_parts import words_in
+from dreamkeep.session.formats.common import arguments, items, table, text
 
 _RUNS_REMEMBERED = 8
 _ROLES = {"user": f.USER, "assistant": f.ASSISTANT, "system": f.SYSTEM, "developer": f.SYSTEM}
@@ -156,7 +156,7 @@ def _said(item: Item, key: str, at: str | None, turn: str, mark: str) -> Iterato
 
 
 def _call(item: Item, kind: str, key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
-    asked = next((parsed(item[name]) for name in _ASKED if item.get(name) is not None), None)
+    asked = next((arguments(item[name]) for name in _ASKED if item.get(name) is not None), None)
     name = text(item.get("name")) or kind.removesuffix("_call")
     yield f.Said(f.ASSISTANT, "", key, at, turn, {"id": _id(item), "name": name, "input": asked}, mark)
     # Tools that run at the model's own place have their result in the call.

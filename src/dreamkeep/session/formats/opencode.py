@@ -14,14 +14,13 @@ not name its parent; capture finds that one by the same times (`fork_of` beside 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dreamkeep.session import facts as f
 from dreamkeep.session.facts import Fact, Record
-from dreamkeep.session.formats.common import items, table, text, when
+from dreamkeep.session.formats.common import from_json, items, table, text, when
 
 _MESSAGES_REMEMBERED = 32
 _GONE_REMEMBERED = 256
@@ -49,7 +48,7 @@ class Reader:
             return []
         if record.name not in ("message", "part", "session_message"):
             return [f.Unknown(f"row/{record.name}")]
-        data = _parsed(row.get("data"))
+        data = from_json(row.get("data"))
         if not isinstance(data, Mapping):
             return [f.Odd("row", f"a row of {record.name} whose data is no object")]
         if record.name == "message":
@@ -72,7 +71,7 @@ class Reader:
     # -- sessions
 
     def _session(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        model = table(_parsed(row.get("model")))
+        model = table(from_json(row.get("model")))
         yield f.Placed(text(row.get("directory")), "", text(model.get("id")), text(row.get("version")))
         title = text(row.get("title"))
         if title.strip() and not _UNNAMED.match(title):
@@ -98,7 +97,7 @@ class Reader:
             yield from (f.Rewound(None, name, only=True) for name in names)
 
     def _reverted(self, row: Mapping[str, Any]) -> Iterator[Fact]:
-        at, told = when(row.get("time_updated")), table(_parsed(row.get("revert")))
+        at, told = when(row.get("time_updated")), table(from_json(row.get("revert")))
         now = [text(told.get(name))[:_LONGEST_ID] for name in ("messageID", "partID")]
         before = self.state.get("reverted") or ["", ""]
         if now == before:
@@ -303,12 +302,3 @@ def _file(data: Mapping[str, Any]) -> str:
         return "[image]"
     name = text(data.get("filename"))
     return f"[file {name}]" if name else "[file]"
-
-
-def _parsed(value: object) -> Any:
-    if not isinstance(value, str):
-        return value if isinstance(value, (list, dict)) else None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None

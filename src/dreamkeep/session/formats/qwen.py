@@ -23,34 +23,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dreamkeep.session.facts import (
-    ASSISTANT,
-    COPIED,
-    HOOK,
-    META,
-    REASONING,
-    SUMMARY,
-    SYSTEM,
-    TOOL,
-    USER,
-    Began,
-    Boundary,
-    Edge,
-    Fact,
-    Placed,
-    Record,
-    Rewound,
-    Said,
-    Settled,
-    Signal,
-    Titled,
-    Unknown,
-)
+from dreamkeep.session import facts as f
+from dreamkeep.session.facts import Fact, Record
 from dreamkeep.session.formats.common import count, digest, items, table, text, when
-from dreamkeep.session.formats.gemini import apart, call, ident, output, parts, words
+from dreamkeep.session.formats.gemini import ACKNOWLEDGED, apart, call, ident, output, parts, words
 
 _HOOK_TAGS = ("qwen:user-prompt-submit-context", "qwen:session-start-context")
-_ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 #: System records that say nothing of the conversation.
 _SILENT = frozenset(
     (
@@ -103,16 +81,16 @@ class Reader:
         elif kind == "system":
             facts = self._system(data, subtype, key, at)
         else:
-            facts = iter((Unknown(kind or next((name for name in data if isinstance(name, str)), "empty")),))
+            facts = iter((f.Unknown(kind or next((name for name in data if isinstance(name, str)), "empty")),))
         yield from _copies(facts) if copied else facts
 
     # -- where it runs, where it comes from
 
     def _about(self, data: Mapping[str, Any], subagent: bool, at: str | None) -> Iterator[Fact]:
-        placed = Placed(text(data.get("cwd")), text(data.get("gitBranch")), text(data.get("model")), text(data.get("version")))
+        placed = f.Placed(text(data.get("cwd")), text(data.get("gitBranch")), text(data.get("model")), text(data.get("version")))
         # A record without a model says nothing against the last one.
-        known = Placed(*self.state.get("placed", ("", "", "", "")))
-        now = Placed(*(digest(new)[:8] if new else old for new, old in zip(placed, known, strict=True)))
+        known = f.Placed(*self.state.get("placed", ("", "", "", "")))
+        now = f.Placed(*(digest(new)[:8] if new else old for new, old in zip(placed, known, strict=True)))
         if now != known:
             self.state["placed"] = list(now)
             yield placed
@@ -125,7 +103,7 @@ class Reader:
     def _edge(self, kind: str, session: str, evidence: str, at: str | None) -> Iterator[Fact]:
         if self.state.get("edge") != [kind, session]:
             self.state["edge"] = [kind, session]
-            yield Edge(kind, session, evidence, at)
+            yield f.Edge(kind, session, evidence, at)
 
     # -- what was said
 
@@ -143,14 +121,14 @@ class Reader:
         prompt = by_user and (not subtype or (subagent and subtype == "agent_launch_prompt"))
         if said and prompt:
             self._prompted(data, key)
-            yield Began(key, said, at, key)
-            yield Said(USER, said, key, at, key)
+            yield f.Began(key, said, at, key)
+            yield f.Said(f.USER, said, key, at, key)
         elif said and by_user and subtype == "mid_turn_user_message":
-            yield Said(USER, said, key, at)
+            yield f.Said(f.USER, said, key, at)
         elif said:
-            yield Said(SYSTEM, said, key, at, mark=META)
+            yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
         for n, context in enumerate(hooks):
-            yield Said(SYSTEM, context, f"{key}#hook{n}", at, mark=HOOK)
+            yield f.Said(f.SYSTEM, context, f"{key}#hook{n}", at, mark=f.HOOK)
 
     def _prompted(self, data: Mapping[str, Any], key: str) -> None:
         if isinstance(data.get("forkedFrom"), Mapping):
@@ -163,18 +141,18 @@ class Reader:
         found = parts(table(data.get("message")).get("parts"))
         thoughts = [text(part.get("text")) for part in found if part.get("thought")]
         if thinking := "".join(thoughts).strip():
-            yield Said(REASONING, thinking, f"{key}#thought", at)
+            yield f.Said(f.REASONING, thinking, f"{key}#thought", at)
         if said := "".join(words(found)).strip():
-            yield Said(ASSISTANT, said, key, at)
+            yield f.Said(f.ASSISTANT, said, key, at)
         calls = [table(part.get("functionCall")) for part in found if "functionCall" in part]
         for n, one in enumerate(calls):
             yield call(one, f"{key}#call{n}", at)
         turn = self.state.get("turn")
         if said and not calls and turn:
             self.state["over"] = turn
-            yield Settled(turn, "completed", at)
+            yield f.Settled(turn, "completed", at)
         elif calls and turn and self.state.pop("over", None) == turn:
-            yield Settled(turn, "started", at)  # those words were not the last ones
+            yield f.Settled(turn, "started", at)  # those words were not the last ones
 
     def _results(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         about = table(data.get("toolCallResult"))
@@ -188,14 +166,14 @@ class Reader:
             native = ident(one.get("id")) or ident(about.get("callId")) or f"{key}#{n}"
             said, error = output(one.get("response"))
             tool = {"id": native, "name": text(one.get("name")), "error": error or status in ("error", "cancelled")}
-            yield Said(TOOL, said, f"{native}#result", at, tool=tool)
+            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
         native = ident(about.get("callId"))
         if not found and native:
             said = "".join(words(parts(table(data.get("message")).get("parts")))) or output(about.get("result"))[0]
             tool = {"id": native, "name": text(about.get("name")), "error": status in ("error", "cancelled")}
-            yield Said(TOOL, said, f"{native}#result", at, tool=tool)
+            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
         elif not found:
-            yield Unknown("tool_result")
+            yield f.Unknown("tool_result")
 
     # -- system records
 
@@ -204,7 +182,7 @@ class Reader:
         if subtype == "chat_compression":
             yield from self._compressed(payload, key, at)
         elif subtype == "custom_title":
-            yield Titled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
+            yield f.Titled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
         elif subtype == "parent_session":
             parent = ident(payload.get("parentSessionId"))
             if parent:
@@ -214,32 +192,32 @@ class Reader:
         elif subtype == "rewind":
             yield from self._rewound(data, key, at)
         elif subtype == "session_model":
-            yield Placed(model=text(payload.get("modelId")))
+            yield f.Placed(model=text(payload.get("modelId")))
         elif subtype == "slash_command":
             yield from self._command(payload, key, at)
         elif subtype == "notification":
             if said := text(payload.get("displayText")):
-                yield Said(SYSTEM, said, key, at, mark=META)
+                yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
         elif subtype not in _SILENT:
-            yield Unknown(f"system/{subtype}")
+            yield f.Unknown(f"system/{subtype}")
 
     def _command(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         command, done = text(payload.get("rawCommand")), payload.get("phase") == "result"
         if command and not done:
-            yield Said(SYSTEM, command, key, at, mark=META)
+            yield f.Said(f.SYSTEM, command, key, at, mark=f.META)
         if command.partition(" ")[0] not in _COMPRESS:
             return
         if done:
             self.state.pop("asked", None)  # whatever it did stands before this
         elif squeezed := text(self.state.pop("squeezed", None)):
-            yield Signal("transcript", "completed", at, squeezed, reason="manual")
+            yield f.Signal("transcript", "completed", at, squeezed, reason="manual")
         else:
             self.state["asked"] = True
 
     def _compressed(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         asked = self.state.pop("asked", None)
         for fact in _compressed(payload, key, at):
-            if isinstance(fact, Signal) and fact.phase == "completed":
+            if isinstance(fact, f.Signal) and fact.phase == "completed":
                 self.state["squeezed"] = "" if asked else key
                 fact = fact._replace(reason="manual" if asked else "")
             yield fact
@@ -250,7 +228,7 @@ class Reader:
         # Without an id on the prompt it can only be the turn that is going on.
         if turn and state and (not prompt or prompt == ident(payload.get("promptId"))):
             reason = text(table(payload.get("error")).get("message")) or text(payload.get("stopReason"))
-            yield Settled(turn, state, when(payload.get("endedAt")) or at, reason[:200] or None)
+            yield f.Settled(turn, state, when(payload.get("endedAt")) or at, reason[:200] or None)
 
     def _rewound(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
         below = ident(data.get("parentUuid"))
@@ -258,18 +236,18 @@ class Reader:
         taken = next((n for n, (above, _) in enumerate(prompts) if above == below), None)
         self.state.update(turn="", prompt="")
         if taken is None:
-            yield Boundary("rewind", at, key)
+            yield f.Boundary("rewind", at, key)
         else:
-            yield Rewound(at, prompts[taken][1])
+            yield f.Rewound(at, prompts[taken][1])
             self.state["prompts"] = prompts[:taken]
 
 
 def _copies(facts: Iterable[Fact]) -> Iterator[Fact]:
     """Of what a branch copied only the words, marked; its turns and compactions count where it comes from."""
     for fact in facts:
-        if isinstance(fact, Said):
-            yield fact._replace(mark=COPIED, turn="")
-        elif isinstance(fact, (Titled, Unknown)):
+        if isinstance(fact, f.Said):
+            yield fact._replace(mark=f.COPIED, turn="")
+        elif isinstance(fact, (f.Titled, f.Unknown)):
             yield fact
 
 
@@ -282,15 +260,15 @@ def _compressed(payload: Mapping[str, Any], key: str, at: str | None) -> Iterato
     # Written when it has worked; a status that says otherwise is believed. By number 2 and 3 are failures.
     status = info.get("compressionStatus")
     failed = "FAILED" in text(status).upper() or (isinstance(status, int) and status in (2, 3))
-    yield Signal("transcript", "failed" if failed else "completed", at, key, before=before, after=after)
+    yield f.Signal("transcript", "failed" if failed else "completed", at, key, before=before, after=after)
     summary = _summary(history)
     if summary and not failed:
-        yield Said(SUMMARY, summary, key, at)
+        yield f.Said(f.SUMMARY, summary, key, at)
 
 
 def _summary(history: list[Mapping[str, Any]]) -> str:
     said = [(text(one.get("role")), "\n".join(words(parts(one.get("parts")))).strip()) for one in history]
     for n, (role, spoken) in enumerate(said[1:]):
-        if role == "model" and spoken == _ACKNOWLEDGED:
+        if role == "model" and spoken == ACKNOWLEDGED:
             return said[n][1]
     return next((spoken for role, spoken in said if role == "user" and spoken.startswith("<")), "")
