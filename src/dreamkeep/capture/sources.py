@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.host import Host
+from dreamkeep.session.formats import READERS
+from dreamkeep.session.formats.common import table
 
 #: How a source is read: lines that are appended; a JSON document that is rewritten whole; the rows of an SQLite file;
 #: lines in a zstd-compressed file; a text that is no records; lines of which each belongs to some session.
@@ -57,20 +60,8 @@ class Discovery(Protocol):
         """The session's native id by the beginning of the file (up to 64 KiB); "" when it does not tell."""
 
 
-#: Every agent that keeps sessions on disk: its module in capture/agents/.
-AGENTS = {
-    "claude": "claude",
-    "codex": "codex",
-    "gemini": "gemini",
-    "qwen": "qwen",
-    "opencode": "opencode",
-    "hermes": "hermes",
-    "hermes-webui": "hermes_webui",
-    "copilot": "copilot",
-    "kimi": "kimi",
-    "goose": "goose",
-    "pi": "pi",
-}
+#: Every agent that keeps sessions on disk: its module in capture/agents/, of the same name as its reader's.
+AGENTS = READERS
 
 
 def discovery(agent: str) -> Discovery:
@@ -108,6 +99,33 @@ def sharing(agent: str) -> Sharing | None:
         return None
     found: Sharing = import_module(f"dreamkeep.capture.agents.{AGENTS[agent]}")
     return found
+
+
+def databases(host: Host, agent: str, place: str, below: Callable[[], Iterable[str]]) -> Iterator[Source]:
+    """The place itself, if it is a file; else those of the files `below` it that are there."""
+    at = host.stat(place)
+    if at is None:
+        return
+    for path in below() if at.is_folder else [place]:
+        found = host.stat(path)
+        if found is not None and not found.is_folder:
+            yield Source(agent, path, ROWS)
+
+
+def claimed(inside: Iterable[tuple[str, bool]], claims: Callable[[str], Source | None]) -> Iterator[Source]:
+    """The files of `inside` that are sources, by their names."""
+    for path, is_folder in inside:
+        found = None if is_folder else claims(path)
+        if found:
+            yield found
+
+
+def first_line(head: bytes) -> Mapping[str, Any]:
+    """A file's first line as JSON; empty when it is no object, or cut off."""
+    try:
+        return table(json.loads(head.partition(b"\n")[0]))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def inside(host: Host, folder: str, problems: list[OSError]) -> list[tuple[str, bool]]:

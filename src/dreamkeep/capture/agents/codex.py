@@ -16,8 +16,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import LINES, LINES_ZST, NAMES, SHARED, Source
+from dreamkeep.capture.sources import LINES, LINES_ZST, NAMES, SHARED, Source, first_line
 from dreamkeep.host import Host
+from dreamkeep.session.formats.common import table, text
 
 AGENT = "codex"
 
@@ -95,9 +96,5 @@ def identify(path: str, head: bytes) -> str:
     found = claims(path)
     if found and found.session:
         return found.session
-    try:
-        first = json.loads(head.split(b"\n", 1)[0])
-        thread = first["payload"]["id"] if first["type"] == "session_meta" else ""
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-    return thread if isinstance(thread, str) else ""
+    first = first_line(head)
+    return text(table(first.get("payload")).get("id")) if first.get("type") == "session_meta" else ""

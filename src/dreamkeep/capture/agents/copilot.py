@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import DOCUMENT, WORKSPACE, Source
+from dreamkeep.capture.sources import DOCUMENT, WORKSPACE, Source, first_line
 from dreamkeep.host import Host
+from dreamkeep.session.formats.common import table, text
 
 AGENT = "copilot"
 
@@ -71,9 +71,5 @@ def identify(path: str, head: bytes) -> str:
     found = claims(path)
     if found:
         return found.session
-    try:
-        first = json.loads(head.split(b"\n", 1)[0])
-        session = first["data"]["sessionId"] if first["type"] == "session.start" else ""
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-    return session if isinstance(session, str) else ""
+    first = first_line(head)
+    return text(table(first.get("data")).get("sessionId")) if first.get("type") == "session.start" else ""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from dreamkeep.capture.rows import Base, Fingerprint, mark
-from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
@@ -25,13 +25,7 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    at = host.stat(place)
-    if at is None:
-        return
-    path = f"{place}/{FILE}" if at.is_folder else place
-    found = host.stat(path)
-    if found is not None and not found.is_folder:
-        yield Source(AGENT, path, ROWS)
+    return databases(host, AGENT, place, lambda: [f"{place}/{FILE}"])
 
 
 def claims(path: str) -> Source | None:

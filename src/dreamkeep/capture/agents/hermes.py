@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from dreamkeep.capture.rows import Base, Fingerprint, Place, mark, quoted
-from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
@@ -32,19 +32,14 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    at = host.stat(place)
-    if at is None:
-        return
-    if not at.is_folder:
-        yield Source(AGENT, place, ROWS)
-        return
-    folders = [place]
-    if host.stat(f"{place}/profiles") is not None:
-        folders += [f"{place}/profiles/{e.name}" for e in host.entries(f"{place}/profiles") if e.at and e.at.is_folder]
-    for folder in folders:
-        found = host.stat(f"{folder}/{FILE}")
-        if found is not None and not found.is_folder:
-            yield Source(AGENT, f"{folder}/{FILE}", ROWS)
+    return databases(host, AGENT, place, lambda: _below(host, place))
+
+
+def _below(host: Host, place: str) -> Iterator[str]:
+    yield f"{place}/{FILE}"
+    profiles = f"{place}/profiles"
+    if host.stat(profiles) is not None:
+        yield from (f"{profiles}/{entry.name}/{FILE}" for entry in host.entries(profiles) if entry.at and entry.at.is_folder)
 
 
 def claims(path: str) -> Source | None:

@@ -12,9 +12,9 @@ behind (`*.tmp.*`). None of it is opened. Turn journals come first: a prompt is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import DOCUMENT, LINES, Source, inside
+from dreamkeep.capture.sources import DOCUMENT, LINES, Source, claimed, inside
 from dreamkeep.host import Host
 
 AGENT = "hermes-webui"
@@ -40,20 +40,13 @@ def discover(host: Host, place: str) -> Iterable[Source]:
     """What can be read is found before a folder that can't be is told."""
     problems: list[OSError] = []
     top = inside(host, place, problems)
-    yield from _sources(inside(host, f"{place}/{_TURNS}", problems))
-    yield from _sources(top)
+    yield from claimed(inside(host, f"{place}/{_TURNS}", problems), _source)
+    yield from claimed(top, _source)
     for path, is_folder in inside(host, f"{place}/{_RUNS}", problems):
         if is_folder:
-            yield from _sources(inside(host, path, problems))
+            yield from claimed(inside(host, path, problems), _source)
     if problems:
         raise problems[0]
-
-
-def _sources(inside: Iterable[tuple[str, bool]]) -> Iterator[Source]:
-    for path, is_folder in inside:
-        found = None if is_folder else _source(path)
-        if found:
-            yield found
 
 
 def _source(path: str) -> Source | None:

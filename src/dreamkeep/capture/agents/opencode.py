@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
-from dreamkeep.capture.sources import ROWS, Source
+from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
@@ -29,15 +29,11 @@ def homes(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def discover(host: Host, place: str) -> Iterable[Source]:
-    at = host.stat(place)
-    if at is None:
-        return
-    if not at.is_folder:
-        yield Source(AGENT, place, ROWS)
-        return
-    for entry in host.entries(place):
-        if _NAME.fullmatch(entry.name) and entry.at is not None and not entry.at.is_folder:
-            yield Source(AGENT, f"{place}/{entry.name}", ROWS)
+    return databases(host, AGENT, place, lambda: _below(host, place))
+
+
+def _below(host: Host, place: str) -> Iterator[str]:
+    return (f"{place}/{entry.name}" for entry in host.entries(place) if entry.at and _NAME.fullmatch(entry.name))
 
 
 def claims(path: str) -> Source | None:

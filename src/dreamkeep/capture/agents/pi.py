@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import Source
+from dreamkeep.capture.sources import Source, first_line
 from dreamkeep.host import Entry, Host
-from dreamkeep.session.formats.common import table, text
+from dreamkeep.session.formats.common import text
 from dreamkeep.session.formats.pi import session_of
 
 AGENT = "pi"
@@ -61,10 +60,7 @@ def claims(path: str) -> Source | None:
 
 def identify(path: str, head: bytes) -> str:
     """The header's id; of a file in pi's own place the name, where the header can't be read."""
-    try:
-        found = table(json.loads(head.partition(b"\n")[0]))
-    except (ValueError, RecursionError):
-        found = {}
+    found = first_line(head)
     if found.get("type") == "session" and text(found.get("id")):
         return text(found.get("id"))
     claimed = claims(path)

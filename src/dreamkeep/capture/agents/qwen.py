@@ -11,9 +11,9 @@ place is from the client's source, not observed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.sources import Source, inside
+from dreamkeep.capture.sources import Source, claimed, inside
 from dreamkeep.host import Host
 
 AGENT = "qwen"
@@ -33,22 +33,15 @@ def discover(host: Host, place: str) -> Iterable[Source]:
     """What can be read is found before a folder that can't be is told."""
     problems: list[OSError] = []
     for project in _folders(host, place, problems):
-        yield from _claimed(host, f"{project}/chats", problems)
+        yield from claimed(inside(host, f"{project}/chats", problems), claims)
         for session in _folders(host, f"{project}/subagents", problems):
-            yield from _claimed(host, session, problems)
+            yield from claimed(inside(host, session, problems), claims)
     if problems:
         raise problems[0]
 
 
 def _folders(host: Host, folder: str, problems: list[OSError]) -> list[str]:
     return [path for path, is_folder in inside(host, folder, problems) if is_folder]
-
-
-def _claimed(host: Host, folder: str, problems: list[OSError]) -> Iterator[Source]:
-    for path, is_folder in inside(host, folder, problems):
-        found = None if is_folder else claims(path)
-        if found:
-            yield found
 
 
 def claims(path: str) -> Source | None:
