@@ -1,4 +1,4 @@
-"""FragileHost: a machine in memory that fails, tears, forgets and reboots.
+"""FragileHost: a machine in memory that fails, tears, forgets and reboots. (Dying: a process on the real disk that ends.)
 
 What we promise to survive, and this host can do to us, at the nth operation:
 
@@ -19,9 +19,9 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from dreamkeep.host import Entry, Look, Stat
+from dreamkeep.host import Entry, Look, RealHost, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -417,3 +417,29 @@ def cut_at_every_step(
         yield n, host
         if done:
             return
+
+
+class Dying(RealHost):
+    """On the real disk: the process is gone before the nth thing it does to it, and does nothing more."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            raise PowerCut
+
+
+def _deadly(name: str) -> Callable[..., Any]:
+    act = getattr(RealHost, name)
+
+    def acts(host: Dying, *given: Any) -> Any:
+        host.step()
+        return act(host, *given)
+
+    return acts
+
+
+for _name in ("create", "write", "cut", "sync", "set_mode", "link", "replace", "remove", "remove_folder"):
+    setattr(Dying, _name, _deadly(_name))

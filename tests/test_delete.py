@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from itertools import count
 from pathlib import Path
@@ -18,43 +17,9 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.reader import Reading
 from dreamkeep.session import raw
 
-from .faults import PowerCut
+from .faults import Dying, PowerCut
 
-
-class Dying(RealHost):
-    """The process dies before its nth change of the disk."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise PowerCut
-
-    def remove(self, path: str) -> None:
-        self._step()
-        os.unlink(path)
-
-    def remove_folder(self, path: str) -> None:
-        self._step()
-        os.rmdir(path)
-
-    def write(self, handle: int, data: bytes) -> int:
-        self._step()
-        return os.write(handle, data)
-
-    def sync(self, handle: int) -> None:
-        self._step()
-        os.fdatasync(handle)
-
-    def replace(self, old: str, new: str) -> None:
-        self._step()
-        os.replace(old, new)
-
-    def cut(self, handle: int, size: int) -> None:
-        self._step()
-        os.ftruncate(handle, size)
+__all__ = ["Dying"]  # test_audit_dream takes it from here
 
 
 def test_a_delete_that_dies_at_any_step_is_finished_or_never_happened(tmp_path: Path) -> None:

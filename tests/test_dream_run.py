@@ -23,8 +23,8 @@ from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 
-from .faults import FragileHost, PowerCut
-from .test_delete import Dying, holding
+from .faults import Dying, FragileHost, PowerCut
+from .test_delete import holding
 
 SETTINGS = Settings(session_count=5, time_hours=24.0, max_attempts=3, loss_guard=0.25)
 

@@ -14,8 +14,8 @@ from dreamkeep.dream.given import Given, Proposal
 from dreamkeep.dream.publish import Publishing
 from dreamkeep.host import Host, publish_file
 
-from .faults import PowerCut
-from .test_delete import Dying, holding
+from .faults import Dying, PowerCut
+from .test_delete import holding
 from .test_dream_run import memory
 
 

@@ -35,7 +35,7 @@ from dreamkeep.recovery.ledger import Ledger
 from dreamkeep.recovery.mending import Done, Looking
 
 from .conftest import Ran
-from .faults import FragileHost, cut_at_every_step
+from .faults import Dying, FragileHost, PowerCut, cut_at_every_step
 
 HOST = RealHost()
 PAGE = Path(__file__).parent.parent / "docs" / "recovery.md"
@@ -885,62 +885,6 @@ def _damage_nothing(path: Path) -> None:
     path.write_bytes(b"\n".join([*lines[:2], b"\0" * 64, *lines[2:]]))
 
 
-class Dying(RealHost):
-    """The process is gone before the nth thing it does to the disk."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.count = 0
-
-    def _step(self) -> None:
-        self.count += 1
-        if self.count == self.at:
-            raise Gone
-
-    def hasten(self) -> None:
-        pass  # or its own ways would be taken
-
-    def write(self, handle: int, data: bytes) -> int:
-        self._step()
-        return super().write(handle, data)
-
-    def create(self, path: str) -> int:
-        self._step()
-        return super().create(path)
-
-    def replace(self, old: str, new: str) -> None:
-        self._step()
-        super().replace(old, new)
-
-    def link(self, old: str, new: str) -> None:
-        self._step()
-        super().link(old, new)
-
-    def remove(self, path: str) -> None:
-        self._step()
-        super().remove(path)
-
-    def remove_folder(self, path: str) -> None:
-        self._step()
-        super().remove_folder(path)
-
-    def cut(self, handle: int, size: int) -> None:
-        self._step()
-        super().cut(handle, size)
-
-    def sync(self, handle: int) -> None:
-        self._step()
-        super().sync(handle)
-
-    def set_mode(self, path: str, mode: int) -> None:
-        self._step()
-        super().set_mode(path, mode)
-
-
-class Gone(BaseException):
-    """Nobody may catch it and go on."""
-
-
 def _everything(world: World) -> None:
     """One fault of many kinds, in one keep."""
     opened(world)
@@ -978,7 +922,7 @@ def _dying(world: World, at: int, **how: Any) -> bool:
     try:
         with Keep.open(world.root, host=host) as keep:
             keep.repair(home=world.home, **how)
-    except Gone:
+    except PowerCut:
         return False
     return True
 

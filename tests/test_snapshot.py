@@ -28,8 +28,7 @@ from dreamkeep.journal.reader import Reading
 from dreamkeep.recovery.snapshot_file import Damaged, Header, Packer, Unpacker
 
 from .agents import claude, codex, hermes
-from .faults import PowerCut
-from .test_delete import Dying
+from .faults import Dying, PowerCut
 
 HOST = RealHost()
 
