@@ -32,6 +32,7 @@ from dreamkeep.recovery.audit import Report, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
 
 from .conftest import Ran
+from .hosts import Noticing, Watching
 from .journals import part
 from .test_audit_sources import tree
 
@@ -292,7 +293,7 @@ def test_the_commonest_journal_is_judged_by_how_it_looks(world: World, what: str
     with Keep.open(world.root) as keep:
         keep.session("first").record("and more", ("assistant", "after it"))
         keep.sessions()
-    host = WatchingHost()
+    host = Watching()
     assert world.audit(host=host).clean and host.parts() == []
     damage(f"{world.root}/{folder_of('python:first')}")
     found = world.faults()
@@ -777,28 +778,10 @@ def test_no_system_call_of_an_audit_writes(world: World, tmp_path: Path) -> None
 # -- little is read
 
 
-class WatchingHost(RealHost):
-    """Remembers which parts were opened."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-
-    def open_stream(self, path: str) -> BinaryIO:
-        self.opened.append(path)
-        return super().open_stream(path)
-
-    def open_read(self, path: str) -> int:
-        self.opened.append(path)
-        return super().open_read(path)
-
-    def parts(self) -> list[str]:
-        return [path for path in self.opened if ".jsonl" in path]
-
-
 def test_a_clean_second_audit_opens_no_journal_and_a_change_only_that_one(world: World) -> None:
     """B5: the cost is proportional to what changed."""
     world.fill(sessions=20)
-    host = WatchingHost()
+    host = Watching()
     report = world.audit(host=host)
     assert report.clean and host.parts() == [] and (report.checked["journals"], report.checked["read"]) == (22, 0)
     with Keep.open(world.root) as keep:
@@ -871,31 +854,23 @@ def test_one_poison_of_every_kind_among_a_hundred_good_sessions(world: World) ->
         assert {f"python:s{n}" for n in range(100)} <= {one.id for one in keep.sessions()}
 
 
-class RefusingHost(RealHost):
+class RefusingHost(Noticing):
     """May not look at some things: as another user."""
 
     def __init__(self, *refused: str) -> None:
         self._refused = refused
 
-    def _check(self, path: str) -> None:
+    def notice(self, path: str) -> None:
         if path.endswith(self._refused):
             raise PermissionError(13, "Permission denied", path)
 
     def names(self, folder: str) -> list[str]:
-        self._check(folder)
+        self.notice(folder)
         return super().names(folder)
 
     def stat(self, path: str) -> Any:
-        self._check(path)
+        self.notice(path)
         return super().stat(path)
-
-    def open_read(self, path: str) -> int:
-        self._check(path)
-        return super().open_read(path)
-
-    def open_stream(self, path: str) -> BinaryIO:
-        self._check(path)
-        return super().open_stream(path)
 
 
 @pytest.mark.parametrize(

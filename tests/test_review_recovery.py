@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import apsw
 import pytest
@@ -28,6 +28,7 @@ from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
 
 from .conftest import Ran
+from .hosts import Noticing, Watching
 from .test_repair import World, looks, world
 
 __all__ = ["world"]
@@ -195,19 +196,6 @@ def test_checksums_that_nobody_put_there_prove_nothing(world: World) -> None:
 # -- promises
 
 
-class Counting(RealHost):
-    def __init__(self) -> None:
-        self.opened = 0
-
-    def open_stream(self, path: str) -> BinaryIO:
-        self.opened += 1
-        return super().open_stream(path)
-
-    def open_read(self, path: str) -> int:
-        self.opened += 1
-        return super().open_read(path)
-
-
 def test_a_journal_is_read_for_its_promises_once_however_many_faults_it_has(world: World) -> None:
     """B5: each damaged frame made the audit read the whole journal and its transcript again."""
     world.captured(*[2] * 30)
@@ -218,10 +206,10 @@ def test_a_journal_is_read_for_its_promises_once_however_many_faults_it_has(worl
         for n in range(4, 4 + 2 * damaged, 2):
             lines[n] = lines[n][:-20] + b"#" + lines[n][-19:]
         world.part().write_bytes(b"\n".join(lines))
-        host = Counting()
+        host = Watching()
         found = audit(host, world.root, home=str(world.home), environment={}, around={"XDG_RUNTIME_DIR": str(world.home)})
         assert [(one.cls, one.repairable) for one in found.faults] == [("journal_damage", True)] * damaged
-        return host.opened
+        return len(host.opened)
 
     # One more look for each: at its damaged bytes.
     assert cost(12) - cost(2) <= 10
@@ -250,20 +238,12 @@ def test_what_one_repair_can_not_understand_hinders_no_other(world: World) -> No
 # -- what may not be read
 
 
-class Strict(RealHost):
+class Strict(Noticing):
     """As for a user who is not root: what its owner may not read can't be opened."""
 
-    def _check(self, path: str) -> None:
+    def notice(self, path: str) -> None:
         if os.path.isfile(path) and not os.stat(path).st_mode & 0o400:
             raise PermissionError(13, "Permission denied", path)
-
-    def open_read(self, path: str) -> int:
-        self._check(path)
-        return super().open_read(path)
-
-    def open_stream(self, path: str) -> BinaryIO:
-        self._check(path)
-        return super().open_stream(path)
 
 
 def test_what_looks_as_it_did_and_may_not_be_read_any_more_is_told(world: World) -> None:
