@@ -410,6 +410,15 @@ def test_compressed_parts_change_no_answer(root: str) -> None:
 # -- what it remembers of the files
 
 
+def _small_parts(root: str) -> Journals:
+    host = RealHost()
+    return Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+
+
+def _say(journals: Journals, text: str, session: str = "python:s") -> None:
+    journals.say(session, Kind.MESSAGE_ADDED, {"role": "user", "text": text})
+
+
 def _place(root: str, session: str = "python:s") -> Any:
     store = SqliteStore(f"{root}/index.sqlite")
     try:
@@ -420,12 +429,11 @@ def _place(root: str, session: str = "python:s") -> Any:
 
 def test_sums_and_looks_are_the_same_however_the_index_came_to_be(root: str) -> None:
     """W4: each part's checksum is of all its bytes, followed bit by bit, from zero, hot or cold."""
-    host = RealHost()
-    journals = Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+    journals = _small_parts(root)
     with Keep.open(root) as keep:
         session = keep.session("s")
         for n in range(40):
-            journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})
+            _say(journals, f"{n} " + "x" * 200)
             keep.sessions()
         stepwise = _place(root)
         keep.reindex(from_zero=True)
@@ -440,16 +448,15 @@ def test_sums_and_looks_are_the_same_however_the_index_came_to_be(root: str) -> 
 
 def test_a_finished_part_that_became_another_is_seen_when_something_is_appended(root: str) -> None:
     """W4: following what is new must not vouch for what is old."""
-    host = RealHost()
-    journals = Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+    journals = _small_parts(root)
     with Keep.open(root) as keep:
         session = keep.session("s")
         for n in range(40):
-            journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})
+            _say(journals, f"{n} " + "x" * 200)
         keep.sessions()
         old = part(f"{root}/{folder_of(session.id)}", 1)
         old.write_bytes(old.read_bytes().replace(b"x", b"y", 1))
-        journals.say(session.id, Kind.MESSAGE_ADDED, {"role": "user", "text": "more"})
+        _say(journals, "more")
         assert [f["kind"] for f in keep.show("s")["faults"]] == ["damage"]
 
 

@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -324,45 +325,59 @@ def test_one_connection_serves_many_requests(server: Address) -> None:
 # -- many at once, and the end
 
 
-def test_a_slow_call_holds_up_nobody_and_is_answered_before_the_end(tmp_path: Path) -> None:
+class Slow(NamedTuple):
+    """A server that was asked for a dream, which lasts until it is told to end."""
+
+    server: Address
+    session: str
+    answers: list[Got]
+    asking: threading.Thread
+    go: Path
+
+    def end(self) -> None:
+        self.go.touch()
+        self.asking.join()
+
+
+@contextmanager
+def slow(tmp_path: Path) -> Iterator[Slow]:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)
     with address(root) as server:
         id = server.session()
-        slow: list[Got] = []
-        asking = threading.Thread(target=lambda: slow.append(server.post(call(1, "dream_run"), Mcp_Session_Id=id)))
+        answers: list[Got] = []
+        asking = threading.Thread(target=lambda: answers.append(server.post(call(1, "dream_run"), Mcp_Session_Id=id)))
         asking.start()
+        yield Slow(server, id, answers, asking, go)
+
+
+def test_a_slow_call_holds_up_nobody_and_is_answered_before_the_end(tmp_path: Path) -> None:
+    with slow(tmp_path) as dream:
+        server, id = dream.server, dream.session
         for n in range(5):
             assert found(server.post(call(10 + n, "search", query="tabs"), Mcp_Session_Id=id).json)["hits"]
             assert server.post(ask(20 + n, "ping"), Mcp_Session_Id=id).status == 200
-        assert not slow
+        assert not dream.answers
         server.process.send_signal(signal.SIGTERM)
         with pytest.raises(OSError):
             while True:
                 socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
                 time.sleep(0.05)
-        go.touch()
-        asking.join()
+        dream.end()
         assert server.process.wait(timeout=60) == 0
-    assert found(slow[0].json)["status"] == "completed"
+    assert found(dream.answers[0].json)["status"] == "completed"
 
 
 def test_a_cancelled_call_ends_without_an_answer(tmp_path: Path) -> None:
-    root, go = tmp_path / "keep", tmp_path / "go"
-    slow_keep(root, go)
-    with address(root) as server:
-        id = server.session()
-        slow: list[Got] = []
-        asking = threading.Thread(target=lambda: slow.append(server.post(call(1, "dream_run"), Mcp_Session_Id=id)))
-        asking.start()
+    with slow(tmp_path) as dream:
+        server, id = dream.server, dream.session
         running = call(2, "dream_status")
         while not found(server.post(running, Mcp_Session_Id=id).json)["running"]:
             pass
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         assert server.post(cancel, Mcp_Session_Id=id).status == 202
-        go.touch()
-        asking.join()
-    assert slow[0].status == 202 and slow[0].body == b""
+        dream.end()
+    assert dream.answers[0].status == 202 and dream.answers[0].body == b""
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

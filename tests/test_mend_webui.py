@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,13 @@ from tests.agents.webui_home import T0, Web, talk
 from tests.faults import FragileHost, cut_at_every_step
 from tests.test_audit_sources import HARM as SOURCE_HARM
 from tests.test_audit_sources import LINES, old, tree
-from tests.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, _pending_alone, _shrunk, _torn
+from tests.test_audit_webui import HARM, SID, TEN, _no_file, _orphan, _pending, _pending_alone, _shrunk, _torn, web
 from tests.test_ingest import home_with
+
+__all__ = ["web"]
 
 REPAIRABLE = [(cls, act) for cls, acts in HARM.items() for act in acts if CLASSES[cls].repair]
 TRANSCRIPTS = os.environ.get("DREAMKEEP_TRANSCRIPTS") or str(Path(__file__).parents[2] / "shared" / "data" / "transcripts")
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[Web]:
-    found = Web(tmp_path / "home")
-    found.save(SID, TEN)
-    found.save("fine", talk(2, "rolls"))
-    yield found
-    found.close()
 
 
 def audit(root: str, web: Web) -> list[str]:

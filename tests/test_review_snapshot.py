@@ -55,6 +55,23 @@ def imported(root: Path, file: Path) -> dict[str, Any]:
         return keep.import_(file)
 
 
+def captured(tmp_path: Path, write: Callable[[Path], None]) -> tuple[str, set[str]]:
+    """The largest session of an agent's home, in keep `a`; and its words."""
+    write(tmp_path / "home")
+    with Keep.open(tmp_path / "a") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        session = max(keep.sessions(), key=lambda one: one.bytes).id
+        return session, {m["text"] for m in keep.show(session)["messages"]}
+
+
+def damaged(root: Path, session: str, lines: Callable[[bytes], bool], nth: int = 0) -> None:
+    """Of the journal's lines that are meant, the nth is another now."""
+    path = root / folder_of(session) / "000001.jsonl"
+    all_lines = path.read_bytes().splitlines(keepends=True)
+    at = [n for n, line in enumerate(all_lines) if lines(line)][nth]
+    path.write_bytes(b"".join([*all_lines[:at], all_lines[at].replace(b"e", b"E", 3), *all_lines[at + 1 :]]))
+
+
 # -- what a merge must not lose or double
 
 
@@ -132,16 +149,9 @@ def test_where_a_session_ran_comes_back_with_the_beginning_that_damage_took(tmp_
 
 def test_rows_that_only_the_snapshot_has_are_told_of_or_taken(tmp_path: Path) -> None:
     """R4 docs/snapshot.md: nothing is left out in silence."""
-    hermes.write(tmp_path / "home")
-    with Keep.open(tmp_path / "a") as keep:
-        list(keep.ingest(home=tmp_path / "home"))
-        session = max(keep.sessions(), key=lambda one: one.messages).id
-        before = {m["text"] for m in keep.show(session)["messages"]}
+    session, before = captured(tmp_path, hermes.write)
     whole = exported(tmp_path / "a", tmp_path / "whole")
-    path = tmp_path / "a" / folder_of(session) / "000001.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    at = next(n for n, line in enumerate(lines) if b'"kind":"source.rows"' in line)
-    path.write_bytes(b"".join([*lines[:at], lines[at].replace(b"a", b"A", 3), *lines[at + 1 :]]))
+    damaged(tmp_path / "a", session, lambda line: b'"kind":"source.rows"' in line)
     with Keep.open(tmp_path / "a") as keep:
         assert not before <= {m["text"] for m in keep.show(session)["messages"]}
         done = keep.import_(whole)
@@ -151,16 +161,9 @@ def test_rows_that_only_the_snapshot_has_are_told_of_or_taken(tmp_path: Path) ->
 
 def test_a_source_whose_path_leads_elsewhere_now_is_merged_all_the_same(tmp_path: Path) -> None:
     """R4: on another machine a folder may be a link, or not be there."""
-    claude.write(tmp_path / "home")
-    with Keep.open(tmp_path / "a") as keep:
-        list(keep.ingest(home=tmp_path / "home"))
-        session = max(keep.sessions(), key=lambda one: one.bytes).id
-        messages = {m["text"] for m in keep.show(session)["messages"]}
+    session, messages = captured(tmp_path, claude.write)
     whole = exported(tmp_path / "a", tmp_path / "whole")
-    path = tmp_path / "a" / folder_of(session) / "000001.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    at = [n for n, line in enumerate(lines) if b'"kind":"source.read"' in line and len(line) > 10_000][1]
-    path.write_bytes(b"".join([*lines[:at], lines[at].replace(b"e", b"E", 3), *lines[at + 1 :]]))
+    damaged(tmp_path / "a", session, lambda line: b'"kind":"source.read"' in line and len(line) > 10_000, nth=1)
     (tmp_path / "home").rename(tmp_path / "moved")
     (tmp_path / "home").symlink_to(tmp_path / "moved")
     with Keep.open(tmp_path / "a") as keep:
