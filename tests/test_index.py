@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -415,8 +415,11 @@ def _small_parts(root: str) -> Journals:
     return Journals(host, root, Ids(host.now, host.random), part_size=3_000)
 
 
-def _say(journals: Journals, text: str, session: str = "python:s") -> None:
-    journals.say(session, Kind.MESSAGE_ADDED, {"role": "user", "text": text})
+def _say(journals: Journals, times: int) -> Iterator[None]:
+    """More than one part; whoever goes through it may look after each message."""
+    for n in range(times):
+        journals.say("python:s", Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})
+        yield
 
 
 def _place(root: str, session: str = "python:s") -> Any:
@@ -432,8 +435,7 @@ def test_sums_and_looks_are_the_same_however_the_index_came_to_be(root: str) -> 
     journals = _small_parts(root)
     with Keep.open(root) as keep:
         session = keep.session("s")
-        for n in range(40):
-            _say(journals, f"{n} " + "x" * 200)
+        for _ in _say(journals, 40):
             keep.sessions()
         stepwise = _place(root)
         keep.reindex(from_zero=True)
@@ -451,12 +453,11 @@ def test_a_finished_part_that_became_another_is_seen_when_something_is_appended(
     journals = _small_parts(root)
     with Keep.open(root) as keep:
         session = keep.session("s")
-        for n in range(40):
-            _say(journals, f"{n} " + "x" * 200)
+        list(_say(journals, 40))
         keep.sessions()
         old = part(f"{root}/{folder_of(session.id)}", 1)
         old.write_bytes(old.read_bytes().replace(b"x", b"y", 1))
-        _say(journals, "more")
+        list(_say(journals, 1))
         assert [f["kind"] for f in keep.show("s")["faults"]] == ["damage"]
 
 

@@ -52,7 +52,8 @@ def read_rows(make: Callable[[dict[str, Any]], Reader], lines: Iterable[bytes], 
     return found
 
 
-def fold(found: Iterable[f.Fact]) -> dict[str, Any]:
+def fold(found: Iterable[f.Fact], agent: str = "") -> dict[str, Any]:
+    """With the agent's name, the sessions it comes from are named as a keep names them."""
     said: dict[str, f.Said] = {}
     turns: dict[str, dict[str, str]] = {}
     compactions: dict[str, dict[str, Any]] = {}
@@ -89,7 +90,7 @@ def fold(found: Iterable[f.Fact]) -> dict[str, Any]:
         "roles": {role: roles[role] for role in (f.USER, f.ASSISTANT, f.TOOL, f.REASONING, f.SUMMARY, f.SYSTEM)},
         "tool_calls": [{"name": c["name"], "error": bool(results.get(c["id"], {}).get("error"))} for c in calls],
         "compactions": list(compactions.values()),
-        "lineage": [{"kind": kind, "session": session} for kind, session in lineage],
+        "lineage": [{"kind": kind, "session": f"{agent}:{session}" if agent else session} for kind, session in lineage],
         "marks": dict(Counter(one.mark for one in said.values() if one.mark)),
         "unknown": dict(unknown),
         "odd": odd,

@@ -45,13 +45,13 @@ def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
     want = NATIVE[native]
     source = "subagent" if "/" in native else "main"
     found = facts(lines_of(native), source=source)
-    got = fold(found)
+    got = fold(found, "claude")
     assert got["turns"] == want["turns"]
     beside = {"tool": 2} if native == made.MAIN else {}  # the subagent's output, and the second part of a long one
     assert {role: n + beside.get(role, 0) for role, n in got["roles"].items()} == want["roles"]
     assert got["tool_calls"] == want["tool_calls"]
     assert got["compactions"] == want["compactions"]
-    assert [{**one, "session": f"claude:{one['session']}"} for one in got["lineage"]] == want["lineage"]
+    assert got["lineage"] == want["lineage"]
     assert got["marks"] == want["marks"]
     assert got["unknown"] == {kind: n for kind, n in want["unknown"].items() if not kind.startswith("tool-results/")}
     titles = sorted(of(f.Titled, found), key=lambda one: one.rank)

@@ -33,8 +33,7 @@ def database(tmp_path: Path) -> Path:
 def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: dict[str, Any], rest: bool) -> None:
     """K5, S28, T3: rewound, squeezed-out and live rows told apart; tool ids and reasoning kept; copies count once."""
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
-    got = crude.fold(found)
-    got["lineage"] = [one | {"session": f"hermes:{one['session']}"} for one in got["lineage"]]
+    got = crude.fold(found, "hermes")
     assert got == {name: expected[name] for name in got}
     titles = [one.title for one in found if isinstance(one, f.Titled)]
     assert not titles or titles[-1] == expected["title"]

@@ -32,8 +32,7 @@ def database(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("expected", EXPECTED["sessions"], ids=lambda one: one["title"])
 def test_a_generated_home_says_what_was_put_into_it(database: Path, expected: dict[str, Any], rest: bool) -> None:
     found = facts(lines(database, expected["id"].partition(":")[2]), rest=rest)
-    got = crude.fold(found)
-    got["lineage"] = [one | {"session": f"opencode:{one['session']}"} for one in got["lineage"]]
+    got = crude.fold(found, "opencode")
     assert got == {name: expected[name] for name in got}
     titles = [one.title for one in found if isinstance(one, f.Titled)]
     assert not titles or titles == [expected["title"]]

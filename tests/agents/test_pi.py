@@ -35,12 +35,12 @@ def of(kind: type, found: Iterable[f.Fact]) -> list[Any]:
 def test_the_lines_of_each_session_say_what_is_expected(native: str) -> None:
     want = NATIVE[native]
     found = read(Reader, lines_of(native))
-    got = fold(found)
+    got = fold(found, "pi")
     assert got["turns"] == want["turns"]
     assert got["roles"] == want["roles"]
     assert got["tool_calls"] == want["tool_calls"]
     assert got["compactions"] == want["compactions"]
-    assert [{**one, "session": f"pi:{one['session']}"} for one in got["lineage"]] == want["lineage"]
+    assert got["lineage"] == want["lineage"]
     assert got["marks"] == want["marks"]
     assert got["unknown"] == want["unknown"]
     assert found == read(Reader, lines_of(native), rest=True)
