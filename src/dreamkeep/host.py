@@ -470,31 +470,44 @@ def write_all(host: Host, handle: int, data: bytes) -> None:
         view = view[taken:]
 
 
-def _staged(host: Host, path: str, data: bytes) -> str:
-    """A durable file under a name nobody else has, beside where it will go."""
-    temp = f"{path}.{host.random(8).hex()}.tmp"
-    handle = host.create(temp)
+def write_new(host: Host, path: str, blocks: Iterable[bytes], *, like: str | None = None) -> None:
+    """A file that is durable but for its name, with the mode of `like`. Of one that fails nothing is left."""
+    handle = host.create(path)
     try:
-        write_all(host, handle, data)
+        for block in blocks:
+            write_all(host, handle, block)
+        if like is not None:
+            host.imitate(path, like)
         host.sync(handle)
-    except BaseException:
+    except (Exception, KeyboardInterrupt, SystemExit):
         host.close(handle)
-        host.remove(temp)
+        host.remove(path)
         raise
     host.close(handle)
+
+
+def staged(host: Host, path: str, blocks: Iterable[bytes]) -> str:
+    """A durable file under a name nobody else has, beside where it will go."""
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    write_new(host, temp, blocks)
     return temp
 
 
 def replace_file(host: Host, path: str, data: bytes) -> None:
     """The old bytes or the new ones, never a mixture, whenever the power goes."""
-    temp = _staged(host, path, data)
+    temp = staged(host, path, [data])
     host.replace(temp, path)
     host.sync_folder(os.path.dirname(path) or ".")
 
 
 def publish_file(host: Host, path: str, data: bytes) -> bool:
+    """As `publish_blocks`."""
+    return publish_blocks(host, path, [data])
+
+
+def publish_blocks(host: Host, path: str, blocks: Iterable[bytes]) -> bool:
     """Create-or-fail: False when something `appeared` there meanwhile, which is left alone."""
-    temp = _staged(host, path, data)
+    temp = staged(host, path, blocks)
     try:
         host.link(temp, path)
         appeared = False

@@ -14,7 +14,7 @@ from typing import Any
 from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Host, lock, read_file
+from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.pool import Journals
@@ -38,9 +38,7 @@ def forget_spooled(host: Host, root: str, session: str) -> None:
     """Calls that wait, and batches that a drainer left. Under its lock: what it has in its hands it journals, and is refused."""
     if host.stat(f"{root}/{spool.SPOOL}") is None:
         return
-    handle = host.open_lock(f"{root}/{LOCK}")
-    try:
-        lock(host, handle, where=f"{root}/{LOCK}", wait_s=_WAIT_S)
+    with alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S):
         folder = f"{root}/{spool.SPOOL}"
         for name in spool.names(host, root):
             if not spool.is_batch(name):
@@ -55,8 +53,6 @@ def forget_spooled(host: Host, root: str, session: str) -> None:
             if whole:
                 host.remove_folder(f"{folder}/{name}")
         host.sync_folder(folder)
-    finally:
-        host.close(handle)
 
 
 def _forget_call(host: Host, folder: str, name: str, session: str) -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy
 from dreamkeep.event import Kind
-from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
+from dreamkeep.host import Host, alone, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
@@ -74,15 +74,8 @@ class Deleting:
             else:
                 self._host.remove(f"{folder}/{name}")
 
-    @contextmanager
-    def _alone(self, wait_s: float) -> Iterator[None]:
-        path = f"{self._root}/{LOCK}"
-        handle = self._host.open_lock(path)
-        try:
-            lock(self._host, handle, where=path, wait_s=wait_s)
-            yield
-        finally:
-            self._host.close(handle)
+    def _alone(self, wait_s: float) -> AbstractContextManager[None]:
+        return alone(self._host, f"{self._root}/{LOCK}", wait_s=wait_s)
 
     def _say(self, kind: str, session: str) -> None:
         self._journals.say("", kind, {"session": session})

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from dreamkeep.errors import from_os
 from dreamkeep.event import Ids
-from dreamkeep.host import Host, Stat, lock, make_folders, read_file, write_all
+from dreamkeep.host import Host, Stat, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
@@ -87,7 +87,7 @@ class Ledger:
         """Create-or-fail: a file that appears meanwhile is left alone."""
         temp = self._temp(path)
         n = self.note({"file": path, "before": None, "after": _digest(data), "session": session, "temp": temp})
-        staged(self._host, temp, data, None)
+        write_new(self._host, temp, [data])
         try:
             self._host.link(temp, path)
         except FileExistsError:
@@ -109,7 +109,7 @@ class Ledger:
             return MENDED
         temp = self._temp(path)
         n = self.note({"file": path, "before": before, "after": _digest(data), "session": session, "temp": temp})
-        staged(self._host, temp, data, path)
+        write_new(self._host, temp, [data], like=path)
         if self._host.stat(path) != looked:
             self._host.remove(temp)
             self.void(n)
@@ -271,21 +271,6 @@ class Ledger:
     def _temp(self, path: str) -> str:
         """A name that nobody else has, noted before it is used: what a crash leaves is taken away by the next repair."""
         return f"{path}.{self._host.random(8).hex()}.tmp"
-
-
-def staged(host: Host, temp: str, data: bytes, like: str | None) -> None:
-    """A durable file beside where it will go; with the mode of `like`."""
-    handle = host.create(temp)
-    try:
-        write_all(host, handle, data)
-        if like is not None:
-            host.imitate(temp, like)
-        host.sync(handle)
-    except OSError:
-        host.close(handle)
-        host.remove(temp)
-        raise
-    host.close(handle)
 
 
 def _digest(data: bytes) -> Note:

@@ -13,7 +13,7 @@ from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.held import is_held
-from dreamkeep.host import Host, lock, read_file
+from dreamkeep.host import Host, alone, read_file
 from dreamkeep.index import open as index
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame, body_of, parse
@@ -156,15 +156,11 @@ def rebuild(mending: Mending, fault: Fault) -> Done:
 
 def _make_index(mending: Mending) -> None:
     paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
-    handle = mending.host.open_lock(f"{mending.root}/{index.LOCK}")
-    try:
-        lock(mending.host, handle, where=f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S)
+    with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
         done = mending.ledger.about_to_change(paths)
         for path in paths:
             if mending.host.stat(path) is not None:
                 mending.host.remove(path)
-    finally:
-        mending.host.close(handle)
     mending.rebuild()
     done()
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from dreamkeep.capture.content import Content, File
 from dreamkeep.errors import Failed, NoSpace, NotDurable, from_os
-from dreamkeep.host import Host, make_folders, write_all
+from dreamkeep.host import Host, make_folders, publish_blocks, staged
 
 ABSENT, SAME, PREFIX, BLANK, OTHER = "absent", "same", "prefix", "blank", "other"
 CREATED, UNCHANGED, REPLACED = "created", "unchanged", "replaced"
@@ -117,7 +117,7 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
     make_folders(host, os.path.dirname(path))
     kept, ours = "", True
     if verdict == ABSENT:
-        ours = _publish(host, path, pieces)
+        ours = publish_blocks(host, path, _gathered(pieces()))
     else:
         kept = _replace(host, path, pieces, aside, verdict, over)
     if judge(host, path, pieces) != SAME:
@@ -131,26 +131,12 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
     return Placed(path, REPLACED if kept else CREATED if ours else UNCHANGED, size, kept)
 
 
-def _publish(host: Host, path: str, pieces: Pieces) -> bool:
-    """False when somebody else was first."""
-    temp = _staged(host, path, pieces)
-    try:
-        host.link(temp, path)
-        ours = True
-    except FileExistsError:
-        ours = False
-    finally:
-        host.remove(temp)
-    host.sync_folder(os.path.dirname(path))
-    return ours
-
-
 def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, over: bytes | None) -> str:
     old = host.open_read(path)
     try:
         seen = host.handle_stat(old)
         set_aside(host, old, seen.size, aside)
-        temp = _staged(host, path, pieces)
+        temp = staged(host, path, _gathered(pieces()))
         try:
             # Once more, on the file that was set aside: it must be what was judged, and still be the one that is there.
             again = judge(host, aside, pieces if verdict != OTHER or over is None else lambda: [over])
@@ -185,23 +171,8 @@ def set_aside(host: Host, handle: int, size: int, aside: str) -> None:
             yield block
             at += len(block)
 
-    if not _publish(host, aside, blocks):
+    if not publish_blocks(host, aside, blocks()):
         raise FileExistsError(17, "its name is taken", aside)
-
-
-def _staged(host: Host, path: str, pieces: Pieces) -> str:
-    temp = f"{path}.{host.random(8).hex()}.tmp"
-    handle = host.create(temp)
-    try:
-        for block in _gathered(pieces()):
-            write_all(host, handle, block)
-        host.sync(handle)
-    except Exception:
-        host.close(handle)
-        host.remove(temp)
-        raise
-    host.close(handle)
-    return temp
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:

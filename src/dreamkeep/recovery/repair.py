@@ -9,7 +9,7 @@ because every action looks at the thing as it is; so a repair that died half-way
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
 from dreamkeep.event import Ids, Kind
-from dreamkeep.host import lock, make_folders
+from dreamkeep.host import alone
 from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery import mend_dream, mend_keep, mend_sources, mend_webui
 from dreamkeep.recovery.each import TROUBLE, why
@@ -200,17 +200,9 @@ class Repair:
         ahead = (one for one in report.faults if one.cls == "index_drift" or one.about.get("known_by") == "index")
         return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[None]:
         """One repair at a time, by a lock that goes with its process."""
-        make_folders(self._host, f"{self._root}/state")
-        path = f"{self._root}/{LOCK}"
-        handle = self._host.open_lock(path)
-        try:
-            lock(self._host, handle, where=path, wait_s=_WAIT_S)
-            yield
-        finally:
-            self._host.close(handle)
+        return alone(self._host, f"{self._root}/{LOCK}", wait_s=_WAIT_S)
 
     @contextmanager
     def _at_work(self) -> Iterator[Mending]:

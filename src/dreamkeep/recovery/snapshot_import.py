@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, NotDurable, Refused, from_os
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Host, make_folders, write_all
+from dreamkeep.host import Host, make_folders, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
@@ -133,17 +133,11 @@ class Importing:
 
     def _write(self, path: str, blocks: Iterator[bytes]) -> bool:
         make_folders(self._host, self._staging)
-        handle = self._host.create(path)
         try:
-            for block in blocks:
-                write_all(self._host, handle, block)
-            self._host.sync(handle)
-            return True
+            write_new(self._host, path, blocks)
         except Damaged:
-            self._host.remove(path)
             return False  # told by whoever reads the file
-        finally:
-            self._host.close(handle)
+        return True
 
     # -- journals
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dreamkeep.errors import DreamkeepError, Failed, NotFound
-from dreamkeep.host import Host, lock, make_folders, read_file, write_all
+from dreamkeep.host import Host, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.reader import Tail
 from dreamkeep.journal.settle import set_aside
-from dreamkeep.recovery.ledger import ASIDE, NOTES, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes, staged
+from dreamkeep.recovery.ledger import ASIDE, NOTES, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes
 
 _WAIT_S = 60.0
 _BLOCK = 1 << 20
@@ -128,7 +128,7 @@ class _Undo:
         host, data = self._host, self._kept(before)
         make_folders(host, os.path.dirname(path))
         temp = self._temp(path)
-        staged(host, temp, data, None)
+        write_new(host, temp, [data])
         if host.stat(temp) and before["mode"] != 0o600:
             host.set_mode(temp, before["mode"])
         if not appeared:

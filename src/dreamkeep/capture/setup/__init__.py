@@ -20,7 +20,7 @@ from dreamkeep.capture.setup.plugged import plugged
 from dreamkeep.capture.setup.targets import found, targets_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
 from dreamkeep.errors import BadUsage
-from dreamkeep.host import Host, lock, make_folders
+from dreamkeep.host import Host, alone, make_folders
 
 __all__ = ["AGENTS", "Change", "codex_trust", "examine", "init"]
 
@@ -67,12 +67,8 @@ def init(
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
         return [*left, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
-    handle = host.open_lock(f"{keep}/state/init.lock")
-    try:
-        lock(host, handle, where=f"{keep}/state/init.lock", wait_s=_WAIT_S)
+    with alone(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
         return [*left, *_all(Hand(host, keep, dry=False), targets, uninstall)]
-    finally:
-        host.close(handle)
 
 
 def _all(hand: Hand, targets: Sequence[Target], uninstall: bool) -> list[Change]:

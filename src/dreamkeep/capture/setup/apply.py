@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dreamkeep.capture.setup.plan import Edit, Edited
 from dreamkeep.capture.setup.text import Unreadable
-from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file, write_all
+from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file, write_new
 
 FOLDER = "state/init"
 _LARGEST = 64 << 20
@@ -249,13 +249,8 @@ class Hand:
     def _write(self, path: str, before: bytes | None, after: bytes) -> None:
         """All or nothing, and only onto what we have read."""
         temp = f"{path}{_TEMP}{self._host.random(8).hex()}"
-        handle = self._host.create(temp)
+        write_new(self._host, temp, [after])
         try:
-            try:
-                write_all(self._host, handle, after)
-                self._host.sync(handle)
-            finally:
-                self._host.close(handle)
             if before is None:
                 self._appear(temp, path)
             else:
