@@ -48,6 +48,20 @@ class File:
         self._host.close(self._handle)
 
 
+class Bytes:
+    """What a source would hold, without a file of its own."""
+
+    def __init__(self, data: bytes, inode: int = 0, mtime_ns: int = 0) -> None:
+        self._data = data
+        self.size, self.inode, self.mtime_ns = len(data), inode, mtime_ns
+
+    def read(self, size: int, offset: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def close(self) -> None:
+        pass
+
+
 class Unpacked:
     """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from dreamkeep.capture.content import Content, File, cuts
+from dreamkeep.capture.content import Bytes, Content, File, cuts
 from dreamkeep.capture.seen import Look, Seen
 from dreamkeep.capture.sources import Source, sharing
 from dreamkeep.errors import Deleted, DreamkeepError
@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
 #: It is read whole.
 _LARGEST = 64 << 20
-
-
-class _Lines:
-    """Some lines of a file, as the content of a source."""
-
-    def __init__(self, lines: list[bytes], file: Content) -> None:
-        self._data = b"".join(lines)
-        self.size, self.inode, self.mtime_ns = len(self._data), file.inode, file.mtime_ns
-
-    def read(self, size: int, offset: int) -> bytes:
-        return self._data[offset : offset + size]
-
-    def close(self) -> None:
-        pass
 
 
 def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
@@ -53,7 +39,7 @@ def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
     marks: dict[str, str] = {}
     look: Look | None = Look.of(at)
     for native, lines in found.items():
-        content = _Lines(lines, file)
+        content = Bytes(b"".join(lines), file.inode, file.mtime_ns)
         mark = f"{content.size} {crc32(b''.join(lines))}"
         journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
         if before.get(native) == mark and not ingest.again and ingest.cache.has_journal(source.agent, journal):

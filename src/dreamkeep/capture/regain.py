@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dreamkeep.capture import rejoin, rows
-from dreamkeep.capture.content import FRAME
+from dreamkeep.capture.content import FRAME, Bytes
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.sources import LINES, LINES_ZST, ROWS, TEXT, Source
 from dreamkeep.event import Kind
@@ -19,22 +19,6 @@ from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import pack, unpack
 
 _TRIES = 8
-
-
-class Bytes:
-    """What a source would hold, without the file."""
-
-    inode = mtime_ns = 0
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def read(self, size: int, offset: int) -> bytes:
-        return self._data[offset : offset + size]
-
-    def close(self) -> None:
-        pass
 
 
 def regain(host: Host, root: str, ingest: Ingest, session: str, name: str, other: str) -> str:

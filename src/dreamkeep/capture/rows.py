@@ -321,6 +321,9 @@ class Base:
                 next="If that agent wrote it, its format is new to us; otherwise leave the file out.",
             )
 
+    def no_session(self, session: str) -> NotFound:
+        return NotFound(f"session {session} is not in the database any more", where=self.path, next="What was captured stays.")
+
     def glimpses(self, table: str) -> Iterator[tuple[str, str]]:
         """(primary key, version) of every row of a table, without reading long values."""
         key = self.columns(table).index(pk(table))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dreamkeep.capture.rows import Base, Fingerprint, mark
 from dreamkeep.capture.sources import ROWS, Source, databases
-from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
 AGENT = "goose"
@@ -56,7 +55,7 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
 def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
     base.need("Goose", "sessions", "messages")
     if base.version("sessions", session) is None:
-        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+        raise base.no_session(session)
     yield "sessions", session
     for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session):
         yield "messages", row

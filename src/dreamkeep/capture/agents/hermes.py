@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from dreamkeep.capture.rows import Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
-from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
 AGENT = "hermes"
@@ -131,7 +130,7 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
     all_ = _sessions(base)
     chain = chains(all_).get(session)
     if chain is None:
-        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+        raise base.no_session(session)
     for key in chain:
         parent = all_.get(all_[key].parent or "")
         yield (

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
-from dreamkeep.errors import NotFound
 from dreamkeep.host import Host
 
 AGENT = "opencode"
@@ -89,7 +88,7 @@ def _sums(base: Base) -> dict[str, list[tuple[object, ...]]]:
 def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
     base.need("OpenCode", "session", "message", "part")
     if base.version("session", session) is None:
-        raise NotFound(f"session {session} is not in the database any more", where=base.path, next="What was captured stays.")
+        raise base.no_session(session)
     if base.columns("project") and "project_id" in base.columns("session"):
         for (project,) in base.ask("SELECT project_id FROM session WHERE id = ?", session):
             yield "project", project

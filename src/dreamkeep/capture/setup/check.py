@@ -14,9 +14,9 @@ from dreamkeep.capture.setup.apply import Target
 from dreamkeep.capture.setup.plan import Json
 from dreamkeep.capture.setup.plugged import plugged
 from dreamkeep.capture.setup.targets import found, targets_of
-from dreamkeep.capture.setup.text import Unreadable, text_of
+from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
 from dreamkeep.capture.setup.wanted import AGENTS, Program
-from dreamkeep.host import Host, read_file
+from dreamkeep.host import Host
 
 TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
 #: Fewer days than this may be gone before anybody has imported what was written.
@@ -52,7 +52,7 @@ def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
 
 def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
     hooks = targets_of(host, agent, home, environment, program, mcp=False)[0]
-    data = _read(host, hooks.file)
+    data = bytes_at(host, hooks.file)
     there = hooks.edit.commands(data) if data is not None else {}
     again = f"dreamkeep init --agent {agent}"
     plugin = plugged(host, agent, home, environment)
@@ -82,7 +82,7 @@ def _on_path(host: Host, name: str, path: str) -> bool:
 def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Check]:
     """The MCP server, where we put it: does what it starts exist?"""
     try:
-        servers = _servers(target, _read(host, target.file) or b"")
+        servers = _servers(target, bytes_at(host, target.file) or b"")
     except Unreadable as problem:
         yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep leaves it alone.")
         return
@@ -96,7 +96,7 @@ def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Chec
 def _servers(target: Target, data: bytes) -> Any:
     if target.file.endswith(".toml"):
         return tomledit.lookup(tomledit.read(text_of(data).body), ("mcp_servers",))
-    return _json(data).get(target.edit.holder) if isinstance(target.edit, Json) and target.edit.holder else None
+    return jsonedit.members_of(data).get(target.edit.holder) if isinstance(target.edit, Json) and target.edit.holder else None
 
 
 def _installed(
@@ -128,7 +128,7 @@ def _hook_at(command: Sequence[str]) -> int:
 
 def _settings(agent: str, hooks: Target, data: bytes | None, installed: bool) -> Iterator[Check]:
     """Switches of the agent's own that matter."""
-    value = _json(data) if hooks.file.endswith(".json") else {}
+    value = jsonedit.members_of(data) if hooks.file.endswith(".json") else {}
     if installed and agent in ("claude", "qwen") and value.get("disableAllHooks") is True:
         yield _entry(agent, False, "`disableAllHooks` keeps it from running any hook", f"Take it out of {hooks.file}.")
     config = value.get("hooksConfig")
@@ -140,24 +140,11 @@ def _settings(agent: str, hooks: Target, data: bytes | None, installed: bool) ->
         yield _entry(agent, False, f"{what} (`cleanupPeriodDays`)", f"Raise it in {hooks.file}; 30 is its default.")
 
 
-def _json(data: bytes | None) -> dict[str, Any]:
-    text = text_of(data or b"").body
-    if not text.strip():
-        return {}
-    value = jsonedit.value_of(text, jsonedit.parse(text, jsonedit.Syntax(comments=True, last_comma=True)))
-    return value if isinstance(value, dict) else {}
-
-
-def _read(host: Host, path: str) -> bytes | None:
-    seen = host.stat(path)
-    return read_file(host, path) if seen is not None and not seen.is_folder else None
-
-
 # -- Codex
 
 
 def _codex(host: Host, path: str, hooks_json: bytes) -> Iterator[Check]:
-    config = _read(host, f"{os.path.dirname(path)}/config.toml") or b""
+    config = bytes_at(host, f"{os.path.dirname(path)}/config.toml") or b""
     # It resolves links in CODEX_HOME, but not in the home folder.
     verdicts = {codex_trust(hooks_json, config, where) for where in (path, host.real_path(path))}
     if TRUSTED in verdicts:
@@ -178,7 +165,7 @@ def codex_trust(hooks_json: bytes, config_toml: bytes, path: str) -> str:
     """
     try:
         states = tomledit.lookup(tomledit.read(text_of(config_toml).body), ("hooks", "state"))
-        hooks = _json(hooks_json).get("hooks")
+        hooks = jsonedit.members_of(hooks_json).get("hooks")
     except Unreadable:
         return UNKNOWN
     states = states if isinstance(states, dict) else {}

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.setup.text import Unreadable, eol_of
+from dreamkeep.capture.setup.text import Unreadable, eol_of, text_of
 
 DEEPEST = 200
 
@@ -148,6 +148,15 @@ class _Reader:
         except (ValueError, RecursionError):
             return None
         return Node("other", at, end, value_start=at, closed=True)
+
+
+def members_of(data: bytes | None) -> dict[str, Any]:
+    """Of settings as agents read them, with comments and a last comma; {} when there are none, or it is no object."""
+    text = text_of(data or b"").body
+    if not text.strip():
+        return {}
+    value = value_of(text, parse(text, Syntax(comments=True, last_comma=True)))
+    return value if isinstance(value, dict) else {}
 
 
 def value_of(text: str, node: Node) -> Any:

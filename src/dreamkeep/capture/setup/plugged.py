@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dreamkeep.capture.setup import jsonedit, tomledit, wanted
-from dreamkeep.capture.setup.text import Unreadable, text_of
-from dreamkeep.host import Host, read_file
+from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
+from dreamkeep.host import Host
 
 _NAME = "dreamkeep"
 
@@ -23,9 +23,9 @@ def plugged(host: Host, agent: str, home: str, environment: Mapping[str, str]) -
     where = wanted.place(agent, home, environment)
     try:
         if agent == "claude":
-            return any(on is True for on in _ours(_json(_read(host, where.hooks)).get("enabledPlugins")))
+            return any(on is True for on in _ours(jsonedit.members_of(bytes_at(host, where.hooks)).get("enabledPlugins")))
         if agent == "codex":
-            plugins = tomledit.lookup(tomledit.read(text_of(_read(host, where.server[0])).body), ("plugins",))
+            plugins = tomledit.lookup(tomledit.read(text_of(bytes_at(host, where.server[0]) or b"").body), ("plugins",))
             return any(not isinstance(one, dict) or one.get("enabled") is not False for one in _ours(plugins))
         if agent in ("gemini", "qwen"):
             return host.stat(f"{os.path.dirname(where.hooks)}/extensions/{_NAME}") is not None
@@ -37,16 +37,3 @@ def plugged(host: Host, agent: str, home: str, environment: Mapping[str, str]) -
 def _ours(plugins: Any) -> list[Any]:
     found = plugins.items() if isinstance(plugins, dict) else ()
     return [value for name, value in found if isinstance(name, str) and name.partition("@")[0] == _NAME]
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    text = text_of(data).body
-    if not text.strip():
-        return {}
-    value = jsonedit.value_of(text, jsonedit.parse(text, jsonedit.Syntax(comments=True, last_comma=True)))
-    return value if isinstance(value, dict) else {}
-
-
-def _read(host: Host, path: str) -> bytes:
-    seen = host.stat(path)
-    return read_file(host, path) if seen is not None and not seen.is_folder else b""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dreamkeep.host import Host, read_file
+
 _MARK = "\ufeff"
 
 
@@ -19,6 +21,12 @@ class Text(NamedTuple):
 
     def bytes_with(self, body: str) -> bytes:
         return (self.mark + body).encode()
+
+
+def bytes_at(host: Host, path: str) -> bytes | None:
+    """None where no file is."""
+    seen = host.stat(path)
+    return read_file(host, path) if seen is not None and not seen.is_folder else None
 
 
 def text_of(data: bytes) -> Text:
