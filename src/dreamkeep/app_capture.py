@@ -237,18 +237,21 @@ class Capturing(Part):
             if self._quota_made is None:
                 from dreamkeep.capture.quota import Quota
 
-                limit = int(self.config["retention.quota_mb"] * (1 << 20))
                 press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
-                self._quota_made = Quota(self._host, self.root, limit, press)
+                self._quota_made = Quota(self._host, self.root, self._limit(), press)
             return self._quota_made
 
     def _use(self) -> dict[str, Any] | None:
         """How much of its quota the keep takes; None without one: then nobody has to measure."""
         from dreamkeep.capture.quota import Use, measure
 
-        limit = int(self.config["retention.quota_mb"] * (1 << 20))
+        limit = self._limit()
         use = Use(measure(self._host, self.root), limit) if limit else None
         return {**use._asdict(), "over": use.over} if use else None
+
+    def _limit(self) -> int:
+        """In bytes; 0: none."""
+        return int(self.config["retention.quota_mb"] * (1 << 20))
 
 
 def untapped(command: Sequence[str]) -> int:
