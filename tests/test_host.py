@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from dreamkeep.errors import Busy, NoSpace, NotDurable, ReadOnly, from_os
 from dreamkeep.event import Ids, rfc3339
 from dreamkeep.held import hold, is_held, sweep
-from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, read_file, replace_file
+from dreamkeep.host import RealHost, file_system_of, lock, make_folders, publish_file, read_file, replace_file, write_new
 
 from .faults import LOSSES, FragileHost, cut_at_every_step
 
@@ -92,6 +93,25 @@ def test_a_failed_write_leaves_no_temp_file() -> None:
             assert left in ([], ["a"]) or host.trace[-1][0] in ("remove", "replace"), (n, left)
         if host.calls < n:
             break
+
+
+def test_a_new_file_is_like_another_and_one_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    other, new = tmp_path / "other", tmp_path / "new"
+    other.write_bytes(b"")
+    other.chmod(0o640)
+
+    def interrupted() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_new(HOST, str(new), interrupted())
+    assert not new.exists()
+    write_new(HOST, str(new), [b"two ", b"blocks"], like=str(other))
+    assert (new.read_bytes(), new.stat().st_mode & 0o777) == (b"two blocks", 0o640)
+    with pytest.raises(FileExistsError):
+        write_new(HOST, str(new), [b"another's"])
+    assert new.read_bytes() == b"two blocks"
 
 
 def test_a_lock_is_given_up_by_death_and_not_by_being_stopped(tmp_path: Path) -> None:
