@@ -22,8 +22,8 @@ from dreamkeep.recovery import audit_dream, mend_dream, repair
 from dreamkeep.recovery.faults import CLASSES, NOTICES
 
 from .conftest import Ran
-from .faults import PowerCut
-from .test_delete import Dying, holding
+from .faults import Dying, PowerCut
+from .test_delete import holding
 from .test_publish import RULES, Prompts, page_of, say
 from .test_repair import PAGE, looks
 

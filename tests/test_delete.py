@@ -19,8 +19,6 @@ from dreamkeep.session import raw
 
 from .faults import Dying, PowerCut
 
-__all__ = ["Dying"]  # test_audit_dream takes it from here
-
 
 def test_a_delete_that_dies_at_any_step_is_finished_or_never_happened(tmp_path: Path) -> None:
     """K2: and nothing of it can be seen meanwhile once the tombstone stands."""
