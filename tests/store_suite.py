@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,11 +17,16 @@ from dreamkeep.index.searching import Within, session_of
 from dreamkeep.index.store import Batch, Counts, Mark, Place, Store
 from dreamkeep.index.words import Term
 from dreamkeep.journal.reader import Fault, Position, Span
+from dreamkeep.recall.found import KINDS, Found
+from dreamkeep.recall.query import understood
+from dreamkeep.recall.search import Search
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, empty
 from dreamkeep.session.turns import Turn
 
 MARK = Mark(1, 100, 5, 7, 6)
+NOW = "2026-03-01T00:00:00Z"
+ANY = Within()
 
 
 def place(session: str, seq: int = 1) -> Place:
@@ -35,6 +41,11 @@ def filled(store: Store, session: str, *said: str, at: str = "2026-01-01T00:00:0
     rows = [Message(n, 0, "user", text, at, "t1") for n, text in enumerate(said, 2)]
     with store.writing():
         store.put(Batch(place(session), summary, [Turn("t1", 2, "started", said[0] if said else "", at)], rows, []))
+
+
+def recalled(store: Store, query: str, *, kinds: Collection[str] = KINDS, within: Within = ANY, limit: int = 10) -> list[Found]:
+    """As recall asks a store, without an embedder."""
+    return Search(store, understood(query, NOW), within, NOW, None).run(kinds, limit)
 
 
 class StoreSuite:
@@ -90,18 +101,18 @@ class StoreSuite:
         with store.writing():
             store.remember({("notes", "n-1"): whole, ("insights", "i-1"): insight, ("tasks", "t"): {"id": "t"}}, anew=False)
         assert store.memory() == [("insights", "i-1", insight), ("notes", "n-1", whole), ("tasks", "t", {"id": "t"})]
-        [hit] = store.remembered("an integer", kinds=["insight", "note"])
+        [hit] = recalled(store, "an integer")
         assert (hit.kind, hit.id, hit.session, hit.seq, hit.n, hit.turn) == ("note", "n-1", "python:a", 7, 2, "t1")
-        assert store.remembered("integer", kinds=["insight"]) == store.remembered("integer", kinds=["note"], project="q") == []
-        assert store.remembered("integer", kinds=["note"], since="2026-01-03") == store.remembered('"', kinds=["note"]) == []
+        assert recalled(store, "integer", kinds=["insight"]) == recalled(store, "integer", within=Within(project="q")) == []
+        assert recalled(store, "integer", within=Within(since="2026-01-03")) == recalled(store, '"') == []
         with store.writing():
             store.remember({("notes", "n-1"): {**whole, "state": "retracted"}, ("tasks", "t"): None}, anew=False)
-        assert store.remembered("integer", kinds=["note"]) == []
+        assert recalled(store, "integer") == []
         assert [row[:2] for row in store.memory()] == [("insights", "i-1"), ("notes", "n-1")]
         with store.writing():
             store.remember({("insights", "i-2"): {**insight, "state": "confirmed"}}, anew=True)
         assert [row[:2] for row in store.memory()] == [("insights", "i-2")]
-        assert [one.id for one in store.remembered("INTEGERS", kinds=["insight", "note"])] == ["i-2"]
+        assert [one.id for one in recalled(store, "INTEGERS")] == ["i-2"]
 
     def test_sessions_that_ended_are_told_with_their_last_message_oldest_first(self, store: Store) -> None:
         for n, session in enumerate(("python:b", "python:a", "python:open", "python:empty")):
@@ -193,7 +204,7 @@ class StoreSuite:
             store.forget(place("python:a").name)
         assert [s.id for s in store.sessions()] == ["python:b"]
         assert store.messages("python:a") == [] and store.turns("python:a") == []
-        assert [h.session for h in store.search("apple")] == ["python:b"]
+        assert [h.session for h in recalled(store, "apple")] == ["python:b"]
         with store.writing():
             store.forget("never there")
 
@@ -202,15 +213,15 @@ class StoreSuite:
         with store.writing():
             store.bury("python:z", "t")
             store.clear()
-        assert store.counts() == Counts(0, 0, 0, 0, 0) and store.search("apple") == [] and store.tombstones() == {}
+        assert store.counts() == Counts(0, 0, 0, 0, 0) and recalled(store, "apple") == [] and store.tombstones() == {}
         filled(store, "python:a", "apple")
-        assert len(store.search("apple")) == 1
+        assert len(recalled(store, "apple")) == 1
 
     def test_putting_the_same_again_doubles_nothing(self, store: Store) -> None:
         """W14"""
         filled(store, "python:a", "apple", "pear")
         filled(store, "python:a", "apple", "pear")
-        assert len(store.messages("python:a")) == 2 and len(store.search("apple")) == 1
+        assert len(store.messages("python:a")) == 2 and len(recalled(store, "apple")) == 1
 
     def test_any_text_comes_back_as_it_was(self, store: Store) -> None:
         """W7: also in titles and prompts."""
@@ -271,17 +282,20 @@ class StoreSuite:
         """D32"""
         filled(store, "python:a", "The builds failed", "nothing here", at="2026-01-01T00:00:00Z", project="p")
         filled(store, "python:b", "build build build", at="2026-02-01T00:00:00Z", project="q")
-        assert {h.session for h in store.search("building")} == {"python:a", "python:b"}
-        assert [h.session for h in store.search("build", project="p", limit=1)] == ["python:a"]
-        assert [h.session for h in store.search("build", session="python:b", limit=1)] == ["python:b"]
-        assert [h.session for h in store.search("build", since="2026-01-15", limit=1)] == ["python:b"]
-        [hit] = store.search("failed")
-        assert (hit.kind, hit.seq, hit.turn, hit.text) == ("message", 2, "t1", "The builds failed")
+        assert {h.session for h in recalled(store, "building")} == {"python:a", "python:b"}
+        places = {"python:a": Within(project="p"), "python:b": Within(since="2026-01-15")}
+        for session, within in (*places.items(), *((one, Within(session=one)) for one in places)):
+            assert [h.session for h in recalled(store, "build", within=within, limit=1)] == [session]
+            [(no, _)] = store.best([Term(("build",))], within, 1)
+            assert store.heads([no])[0].session == session
+        [hit] = recalled(store, "failed")
+        assert (hit.kind, hit.seq, hit.turn, store.texts([hit.no])) == ("message", 2, "t1", {hit.no: "The builds failed"})
 
     def test_any_query_text_is_legal(self, store: Store) -> None:
         """D32: quotes, operators, OPS-306, NULs, surrogates; never an exception, and adding a filter never adds hits."""
         filled(store, "python:a", "OPS-306 crashed; NEAR the AND gate", "plain")
-        assert [h.seq for h in store.search("OPS-306")] == [2]
+        assert [h.seq for h in recalled(store, "OPS-306")] == [2]
+        assert store.holding([Term(("AND",)), Term(("NEAR", "OR")), Term(("gate NOT",))]) == [1, 1, 0]
         check = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))(
             given(st.text(st.characters(blacklist_categories=())))(lambda query: _legal(store, query))
         )
@@ -294,7 +308,7 @@ class StoreSuite:
         assert store.indexed_messages() == 4 and store.holding([apple, pear, none]) == [3, 1, 0]
         held = store.holders(apple, 10)
         assert held == sorted(held) and store.holders(apple, 2) == held[:2]
-        assert len({session_of(no) for no in held}) == 2 and [no for no, _ in store.best([apple, pear], Within(), 2)] != []
+        assert len({session_of(no) for no in held}) == 2 and len(store.best([apple, pear], Within(), 2)) == 2
         for within, texts in (
             (Within(project="q"), {"an apple"}),
             (Within(agent="python"), {"one apple", "three apples"}),
@@ -350,7 +364,7 @@ class StoreSuite:
         ]
         assert store.grounds([("python:a", "7.2"), ("python:a", "7")]) == {("python:a", "7.2"): ["n-1", "n-2"]}
         assert store.rests_on("n-1", "python:a") and not store.rests_on("n-1", "python:b")
-        assert store.remembered("integer", kinds=["note"])[0].id == "n-2"
+        assert recalled(store, "integer")[0].id == "n-2"
         with store.writing():
             store.remember({("notes", "n-1"): {**whole, "state": "retracted"}}, anew=False)
         assert store.grounds([("python:a", "7.2")]) == {("python:a", "7.2"): ["n-2"]}
@@ -386,12 +400,12 @@ class StoreSuite:
 
 
 def _legal(store: Store, query: str) -> None:
-    everywhere = store.search(query, limit=1000)
-    filtered = store.search(query, project="p", limit=1000)
+    everywhere = recalled(store, query, limit=1000)
+    filtered = recalled(store, query, within=Within(project="p"), limit=1000)
     assert {h.seq for h in filtered} <= {h.seq for h in everywhere}
-    assert store.search(query, project="nowhere") == []
+    assert recalled(store, query, within=Within(project="nowhere")) == []
     texts = {m.seq: m.text for m in store.messages("python:a")}
-    assert all(texts[h.seq] == h.text for h in everywhere)
+    assert all(store.texts([h.no]) == {h.no: texts[h.seq]} for h in everywhere)
 
 
 def _story() -> list[tuple[int, Event]]:
@@ -426,7 +440,9 @@ def _put_in_pieces(store: Store, session: str, events: list[tuple[int, Event]], 
 
 
 def _answers(store: Store, session: str) -> object:
-    found = store.session(session)
-    assert found is not None
-    hits = [h._replace(session="") for h in store.search("w3", session=session, limit=50)]
-    return (found._replace(id="", native_id=""), store.turns(session), store.messages(session), sorted(hits, key=lambda h: h.seq))
+    summary = store.session(session)
+    assert summary is not None
+    hits = recalled(store, "w3", within=Within(session=session), limit=50)
+    said = [(h._replace(key="", session="", no=0), store.texts([h.no])[h.no]) for h in hits]
+    assert said
+    return (summary._replace(id="", native_id=""), store.turns(session), store.messages(session), said)

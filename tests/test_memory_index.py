@@ -9,6 +9,7 @@ from dreamkeep import Keep
 from dreamkeep.event import Kind
 from dreamkeep.memory.memory import Memory
 
+from .store_suite import recalled
 from .test_delete import holding
 
 
@@ -28,7 +29,7 @@ def memory(keep: Keep) -> list[Any]:
 
 
 def found(keep: Keep, query: str) -> list[str]:
-    return [hit.id for hit in keep._ask(lambda store: store.remembered(query, kinds=["note"]))]
+    return [hit.id for hit in keep._ask(lambda store: recalled(store, query, kinds=["note"]))]
 
 
 def test_memory_followed_step_by_step_is_memory_read_from_zero(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.index.store import Store
 
-from .store_suite import StoreSuite, filled, place
+from .store_suite import StoreSuite, filled, place, recalled
 
 
 class TestInAFile(StoreSuite):
@@ -31,7 +31,7 @@ class TestInAFile(StoreSuite):
             store.forget(place("python:a").name)
         store.shred()
         assert not any(b"xylophon" in p.read_bytes() for p in tmp_path.iterdir())
-        assert [h.session for h in store.search("stays")] == ["python:b"]
+        assert [h.session for h in recalled(store, "stays")] == ["python:b"]
 
     @pytest.mark.parametrize("table", ["places", "sessions", "messages", "words"])
     def test_rows_that_somebody_took_out_are_missed(self, store: Store, tmp_path: Path, table: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,8 +13,8 @@ import apsw
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.event import disarm, encode_body
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
-from dreamkeep.index.sqlite_search import SCHEMA, Searching, match
-from dreamkeep.index.store import Batch, Counts, Hit, Mark, Place, Standing
+from dreamkeep.index.sqlite_search import SCHEMA, Searching
+from dreamkeep.index.store import Batch, Counts, Mark, Place, Standing
 from dreamkeep.journal.reader import Fault, Position, Span
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
@@ -424,25 +424,6 @@ class SqliteStore(Searching):
         rows = self._rows("SELECT id, body FROM memory WHERE tab = ? ORDER BY id", table)
         return [(_restored(id), _restored_data(body)) for id, body in rows]
 
-    def remembered(
-        self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
-    ) -> list[Hit]:
-        from dreamkeep.index.words import terms
-
-        wanted = match(terms(query))
-        if not wanted or not kinds:
-            return []
-        rows = self._rows(
-            "SELECT r.kind, r.session, r.place, r.turn, r.text, r.at, -bm25(recalled_words), r.project, r.id"
-            " FROM recalled_words JOIN recalled r ON r.no = recalled_words.rowid"
-            " WHERE recalled_words MATCH ?1 AND (?2 IS NULL OR r.project = ?2) AND (?3 IS NULL OR r.at >= ?3)"
-            f" AND r.state != 'superseded' AND r.kind IN ({','.join(f'?{n}' for n in range(5, 5 + len(kinds)))})"
-            " ORDER BY bm25(recalled_words), r.at DESC, r.id LIMIT ?4",
-            *(wanted, project, since, limit),
-            *sorted(kinds),
-        )
-        return [_memory_hit([_restored(value) for value in row]) for row in rows]
-
     @_understood
     def accepted(self) -> set[str]:
         return {_restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
@@ -604,35 +585,6 @@ class SqliteStore(Searching):
             "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"
         )[0]
         return Counts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults WHERE NOT mended")[0][0])
-
-    def search(
-        self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
-    ) -> list[Hit]:
-        from dreamkeep.index.words import terms
-
-        wanted = match(terms(query))
-        if not wanted:
-            return []
-        rows = self._rows(
-            "SELECT s.id, m.seq, m.n, m.turn, m.text, m.at, -bm25(words), s.project"
-            " FROM words JOIN messages m ON m.no = words.rowid JOIN sessions s ON s.no = m.session"
-            " WHERE words MATCH ?1 AND (?2 IS NULL OR s.project = ?2) AND (?3 IS NULL OR s.id = ?3)"
-            " AND (?4 IS NULL OR m.at >= ?4)"
-            " ORDER BY bm25(words), m.at DESC, s.id, m.seq, m.n LIMIT ?5",
-            wanted,
-            project,
-            session,
-            since,
-            limit,
-        )
-        return [Hit(*("message", *map(_restored, r[:6]), round(r[6], 6), _restored(r[7]))) for r in rows]
-
-
-def _memory_hit(row: list[Any]) -> Hit:
-    kind, session, place, turn, text, at, score, project, id = row
-    seq, _, n = str(place or "0").partition(".")
-    numbers = (int(seq), int(n or 0)) if seq.isdigit() and (n or "0").isdigit() else (0, 0)
-    return Hit(kind, session, *numbers, turn, text, at, round(score, 6), project, id)
 
 
 def _make(db: apsw.Connection) -> None:

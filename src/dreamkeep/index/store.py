@@ -61,20 +61,6 @@ class Batch(NamedTuple):
     taken: Sequence[Taken] = ()
 
 
-class Hit(NamedTuple):
-    kind: str
-    session: str
-    seq: int
-    n: int
-    turn: str | None
-    text: str
-    at: str
-    score: float
-    project: str
-    #: Of a note or an insight.
-    id: str = ""
-
-
 class Counts(NamedTuple):
     sessions: int
     turns: int
@@ -136,11 +122,6 @@ class Store(Searchable, Protocol):
     def memory_table(self, table: str) -> list[tuple[str, dict[str, Any]]]:
         """(id, row) of all of one table."""
 
-    def remembered(
-        self, query: str, *, kinds: Collection[str], project: str | None = None, since: str | None = None, limit: int = 10
-    ) -> list[Hit]:
-        """Notes and insights (`kinds`) that hold words of `query`, best first. Those that do not hold any more are left out."""
-
     def accepted(self) -> set[str]:
         """Ids of faults that the user accepted."""
 
@@ -185,8 +166,3 @@ class Store(Searchable, Protocol):
     def faults(self) -> list[tuple[str, Fault]]: ...
 
     def counts(self) -> Counts: ...
-
-    def search(
-        self, query: str, *, project: str | None = None, session: str | None = None, since: str | None = None, limit: int = 10
-    ) -> list[Hit]:
-        """Any text is legal. Filters apply before the cut."""
