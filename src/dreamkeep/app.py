@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
 from dreamkeep.app_capture import Capturing, hook, untapped
-from dreamkeep.app_dream import Remembering
+from dreamkeep.app_dream import Dreams
+from dreamkeep.app_notes import Remembering
 from dreamkeep.app_pack import Packing
 from dreamkeep.app_project import Naming
 from dreamkeep.app_recall import Recalling
@@ -37,7 +38,7 @@ _INDEX_WAIT_S = 10.0
 _EMBEDDED_AT_ONCE = 20_000
 
 
-class Keep(Capturing, Recovering, Recalling, Remembering, Packing, Naming):
+class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
@@ -312,6 +313,15 @@ class Keep(Capturing, Recovering, Recalling, Remembering, Packing, Naming):
             return self._ask_memory(act)
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem
+
+    def _glance(self, act: Callable[[Store], T]) -> T:
+        """Ask the index as it is, without following the journal: for who knows that what he asks for is there."""
+        if not self.exists():
+            return self._ask(act)
+        try:
+            return self._with_index(act, follow=False)
+        except (NotDurable, OSError):
+            return self._ask(act)
 
     def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
         """The index file itself. One that is damaged or of another version is rebuilt first."""

@@ -1,0 +1,293 @@
+"""Part of app: what is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dreamkeep.app_part import Part
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
+from dreamkeep.event import rfc3339
+
+if TYPE_CHECKING:
+    from dreamkeep.dream.run import Dreaming
+    from dreamkeep.dream.told import Ground, Told
+    from dreamkeep.index.store import Store
+    from dreamkeep.memory.insight import Insight
+    from dreamkeep.memory.memory import Memory
+    from dreamkeep.memory.note import Note
+
+T = TypeVar("T")
+
+
+class Remembering(Part):
+    """What `Keep` can do with notes and tasks, and how its parts ask what is remembered."""
+
+    if TYPE_CHECKING:
+
+        def _similar(self, one: str, other: str) -> float: ...
+
+        def _dreaming(self, *, look: bool = False) -> Dreaming: ...
+
+        def _publish(self, run: str) -> list[dict[str, Any]]: ...
+
+    def _memory(self, *tables: str) -> Memory:
+        """What is remembered; only these tables of it, if some are named."""
+        from dreamkeep.index import build
+        from dreamkeep.memory.memory import Memory
+
+        def rows(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+            build.follow_keep(self._host, self.root, store)
+            return [(table, *row) for table in tables for row in store.memory_table(table)] if tables else store.memory()
+
+        return Memory.load(self._glance(rows))
+
+    def _remembering(self, act: Callable[[Memory], T]) -> T:
+        """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
+        from dreamkeep.index import build
+        from dreamkeep.index.sqlite import Unusable
+        from dreamkeep.memory.memory import Memory
+
+        def asked(store: Store) -> tuple[list[T], Exception | None]:
+            build.follow_keep(self._host, self.root, store)
+            with store.reading():
+                try:
+                    return [act(Memory.on_demand(store.memory_row, store.memory_table))], None
+                except Unusable:
+                    raise
+                except (DreamkeepError, OSError) as problem:
+                    return [], problem
+
+        done, problem = self._glance(asked)
+        if problem:
+            raise problem
+        return done[0]
+
+    # -- notes
+
+    def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
+        """What is remembered, best first. `state` None: whatever became of it."""
+        from dreamkeep.memory.insight import TYPES
+        from dreamkeep.memory.note import STATES
+
+        _known(kind, TYPES, "kind")
+        _known(state, STATES, "state")
+        memory = self._memory("notes")
+        newest = _newest(memory)
+        found = [
+            self._as_note(one, newest)
+            for one in memory.notes.values()
+            if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
+        ]
+        return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
+
+    def _as_note(self, note: Note, newest: str | None) -> dict[str, Any]:
+        from dreamkeep.memory.score import score
+
+        shown = note.as_json()
+        del shown["history"]
+        return {**shown, "score": round(score(note, newest), 4)}
+
+    def _note(self, memory: Memory, text: str) -> Note:
+        found = [one for one in memory.notes.values() if one.id == text] or [
+            one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
+        ]
+        if len(found) != 1:
+            what = "there is no note" if not found else f"{len(found)} notes begin with"
+            raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
+        return found[0]
+
+    def dream_why(self, note: str) -> dict[str, Any]:
+        """A note with what it rests on and what happened to it, step by step."""
+        memory = self._memory("notes", "insights")
+        found = self._note(memory, note)
+        rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
+        return {
+            "note": self._as_note(found, _newest(memory)),
+            "insights": rests,
+            "history": [step._asdict() for step in found.history],
+        }
+
+    def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
+        """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
+        the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+
+        now = rfc3339(self._host.now())
+        said = told.by_user(redacted(" ".join(text.split())), kind, project, now)
+        done = self._tell(said, now, keep=True)
+        memory = self._memory("notes")
+        return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
+
+    def add_insight(
+        self,
+        type: str,
+        text: str,
+        *,
+        session: str | None = None,
+        quote: str | None = None,
+        task: str | None = None,
+        project: str | None = None,
+        author: str = "agent",
+    ) -> dict[str, Any]:
+        """An agent tags its own work: `{insight, note, changed}`; found at once by `search` and `notes`, and `dream why` tells.
+
+        `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
+        belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
+        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in a message of
+        the user. Without a quote it is the agent's own word: `insight["source"]` is "agent", a quote is empty or missing, and it
+        expires as all do that nobody confirms. `project`: where there is no session. `task`: an id, or a unique beginning.
+
+        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence that no
+        second session bears out). `changed`: `[{what, id, reason}]`, what became of notes. The same again changes nothing.
+        """
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+
+        words, now = redacted(" ".join(text.split())), rfc3339(self._host.now())
+        if quote and not session:
+            raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
+        where = self._ground(session, quote or "") if session else told.Ground(project or "")
+        if task:
+            where = where._replace(task=self.task_show(task)["id"])
+        said = told.by_agent(type, words, where, now=now, author=author)
+        done = self._tell(said, now, keep=False)
+        memory = self._memory("notes", "insights")
+        note = memory.notes.get(done.note)
+        return {
+            "insight": memory.insights.get(said.id, said).as_json(),
+            "note": self._as_note(note, _newest(memory)) if note else None,
+            "changed": told.as_json(done),
+        }
+
+    def _ground(self, session: str, quote: str) -> Ground:
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+
+        id = self.resolve(session)
+        summary, messages = self._ask(lambda store: (store.session(id), store.messages(id)))
+        if summary is None:
+            raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
+        return told.ground(summary, messages, quote, redacted)
+
+    def _tell(self, said: Insight, now: str, *, keep: bool) -> Told:
+        """Journaled together with what follows from it; then the pages."""
+        from dreamkeep.dream import told
+        from dreamkeep.event import Event, Kind
+
+        memory = self._memory("notes", "insights")
+        if said.id in memory.insights:
+            return told.again(memory, said)
+        done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
+        events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
+        self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
+        dead = self._ask(lambda store: store.tombstones())
+        for session in {one.session for one in said.evidence} & dead.keys():
+            # Deleted meanwhile: what was said of it came after what the deletion took away.
+            self._dreaming().forget(session)
+        self._publish("")
+        return done
+
+    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
+        """`act`: edit, pin, unpin, retract, confirm, reject."""
+        from dreamkeep.dream.parts import redacted
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.insight import SUGGESTED
+
+        memory = self._memory("notes", "insights")
+        found = self._note(memory, note)
+        kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
+        why = reason or "by the user"
+        text = redacted(text)
+        if act == "edit" and not text.strip():
+            raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
+        if act in kinds:
+            body = {"id": found.id, "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
+            self._journals().say("", kinds[act], body)
+            if act == "edit":
+                self._conclude_edit(found.id)
+        elif act in ("confirm", "reject"):
+            kind = Kind.INSIGHT_CONFIRMED if act == "confirm" else Kind.INSIGHT_REJECTED
+            for one in found.insights:
+                if act == "reject" or memory.insights[one].state == SUGGESTED:
+                    self._journals().say("", kind, {"id": one, "reason": why})
+        else:
+            raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
+        self._publish("")
+        memory = self._memory("notes")
+        return self._as_note(memory.notes[found.id], _newest(memory))
+
+    def _conclude_edit(self, note: str) -> None:
+        from dreamkeep.dream import told
+        from dreamkeep.event import Event
+
+        now = rfc3339(self._host.now())
+        follows = told.edited(self._memory("notes", "insights"), note, now, similar=self._similar)
+        if follows:
+            self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
+
+    # -- tasks
+
+    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Pieces of work, newest first, with how many insights belong to each."""
+        memory = self._memory("tasks", "insights")
+        counts: dict[str, int] = {}
+        for one in memory.insights.values():
+            counts[one.task] = counts.get(one.task, 0) + 1
+        found = [one for one in memory.tasks.values() if project in (None, one.project)]
+        found.sort(key=lambda one: (one.opened_at or "", one.id), reverse=True)
+        return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
+
+    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
+        from dreamkeep.dream.parts import redacted
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.insight import task_id
+
+        words = redacted(" ".join(title.split()))
+        if not words:
+            raise BadUsage("what is the task?", where="task open", next="Give it a title.")
+        id = task_id(self._ids.new())
+        self._journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
+        return self.task_show(id)
+
+    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
+        from dreamkeep.event import Kind
+        from dreamkeep.memory.task import OPEN, STATES
+
+        id = self.task_show(task)["id"]
+        if state not in STATES or state == OPEN:
+            ways = ", ".join(one for one in STATES if one != OPEN)
+            raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
+        self._journals().say("", Kind.TASK_CLOSED, {"id": id, "state": state, "reason": "by the user"})
+        return self.task_show(id)
+
+    def task_rename(self, task: str, title: str) -> dict[str, Any]:
+        from dreamkeep.dream.parts import redacted
+        from dreamkeep.event import Kind
+
+        id = self.task_show(task)["id"]
+        words = redacted(" ".join(title.split()))
+        if not words:
+            raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
+        self._journals().say("", Kind.TASK_RENAMED, {"id": id, "title": words})
+        return self.task_show(id)
+
+    def task_show(self, task: str) -> dict[str, Any]:
+        """One task with its insights."""
+        memory = self._memory("tasks", "insights")
+        found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
+        if len(found) != 1:
+            what = "there is no task" if not found else f"{len(found)} tasks begin with"
+            raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
+        rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
+        return {**memory.tasks[found[0]].as_json(), "insights": rests}
+
+
+def _newest(memory: Memory) -> str | None:
+    return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
+
+
+def _known(word: str | None, words: Sequence[str], name: str) -> None:
+    if word is not None and word not in words:
+        raise BadUsage(f"there is no {name} {word!r} of notes", where=f"--{name}", next=f"Use one of {', '.join(words)}.")
