@@ -326,7 +326,7 @@ def _inexact(keep: str, found: Iterable[Outcome]) -> int:
         if form == "rows":
             wrong += not _same_rows(host, folder, one)
         else:
-            wrong += not _same_bytes(rejoin.rejoined(host, folder, name), one.path)
+            wrong += not _same_bytes(rejoin.lines(host, folder, name), one.path)
     return wrong
 
 

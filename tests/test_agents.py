@@ -87,7 +87,7 @@ def assert_rejoined(keep: Keep) -> None:
             if about["form"] == "rows":
                 assert_every_row_is_there(host, session, folder, about)
                 continue
-            whole = b"".join(rejoin.rejoined(host, folder, name))
+            whole = b"".join(rejoin.lines(host, folder, name))
             raw = Path(about["path"]).read_bytes()
             if about["form"] == "shared":
                 raw = b"".join(

@@ -59,7 +59,7 @@ def shown(keep: Keep) -> list[tuple[str, str]]:
 def bytes_of(keep: Keep, file: Path) -> bytes:
     folder = f"{keep.root}/{folder_of(SESSION)}"
     names = [name for name, about in rejoin.sources(RealHost(), folder).items() if about["path"] == str(file)]
-    return b"".join(b"".join(rejoin.rejoined(RealHost(), folder, name)) for name in names)
+    return b"".join(b"".join(rejoin.lines(RealHost(), folder, name)) for name in names)
 
 
 @pytest.mark.parametrize("name", ["b7k2m9xq1.txt", f"{TOOL}.txt"])
@@ -319,7 +319,7 @@ def test_a_thread_that_is_renamed_has_its_new_name_and_no_other_session_is_touch
         assert "Gone" not in titles.values()
         folder = f"{keep.root}/{folder_of(f'codex:{codex.LEGACY}')}"
         (name,) = (name for name, about in rejoin.sources(RealHost(), folder).items() if about["role"] == "names")
-        kept = b"".join(rejoin.rejoined(RealHost(), folder, name)).decode().splitlines()
+        kept = b"".join(rejoin.lines(RealHost(), folder, name)).decode().splitlines()
         assert [json.loads(line)["thread_name"] for line in kept] == ["Greetings", "A greeting"]
 
 
@@ -355,5 +355,5 @@ def test_a_workspace_that_is_renamed_says_its_new_name_and_every_version_is_kept
         assert (session.title, session.cwd) == ("Bees' needs", copilot.CWD)
         folder = f"{keep.root}/{folder_of(session.id)}"
         (name,) = (name for name, about in rejoin.sources(RealHost(), folder).items() if about["role"] == "workspace")
-        assert b"".join(rejoin.rejoined(RealHost(), folder, name)) == file.read_bytes()
+        assert b"".join(rejoin.lines(RealHost(), folder, name)) == file.read_bytes()
         assert b"".join(rejoin.lines(RealHost(), folder, name, 1)) == first

@@ -187,4 +187,4 @@ def test_mutated_files_are_ingested_and_come_back_byte_for_byte(agent: str, tmp_
             folder = f"{keep.root}/{folder_of(session.id)}"
             for name, about in rejoin.sources(host, folder).items():
                 if about["form"] not in (ROWS, LINES_ZST, SHARED):
-                    assert b"".join(rejoin.rejoined(host, folder, name)) == Path(about["path"]).read_bytes()
+                    assert b"".join(rejoin.lines(host, folder, name)) == Path(about["path"]).read_bytes()

@@ -67,7 +67,7 @@ def said(keep: Keep, sid: str = SID) -> list[str]:
 def raw(keep: Keep, sid: str = SID) -> bytes:
     folder = f"{keep.root}/{folder_of(f'claude:{sid}')}"
     [name] = [n for n in rejoin.sources(RealHost(), folder) if n.startswith("main")]
-    return b"".join(rejoin.rejoined(RealHost(), folder, name))
+    return b"".join(rejoin.lines(RealHost(), folder, name))
 
 
 def journal_bytes(keep: Keep) -> dict[str, bytes]:
@@ -423,7 +423,7 @@ def _capture(host: FragileHost) -> None:
 def _read(host: FragileHost) -> list[bytes]:
     folder = f"/keep/{folder_of(f'claude:{SID}')}"
     [name] = rejoin.sources(host, folder)
-    return list(rejoin.rejoined(host, folder, name))
+    return rejoin.lines(host, folder, name)
 
 
 def test_a_session_that_ended_goes_on_only_when_a_turn_begins_after_its_end(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def held(keep: Keep) -> dict[str, bytes]:
         where = f"{keep.root}/{folder_of(session.id)}"
         for name, about in rejoin.sources(HOST, where).items():
             if about["form"] not in ("rows", "shared"):
-                found[about["path"].removesuffix(".zst")] = b"".join(rejoin.rejoined(HOST, where, name))
+                found[about["path"].removesuffix(".zst")] = b"".join(rejoin.lines(HOST, where, name))
     return found
 
 

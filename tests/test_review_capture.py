@@ -67,7 +67,7 @@ def sources(keep: Keep, session: str = f"claude:{SID}") -> dict[str, dict[str, A
 
 def rejoined(keep: Keep, path: Path) -> bytes:
     [name] = [name for name, about in sources(keep).items() if about["path"] == str(path)]
-    return b"".join(rejoin.rejoined(RealHost(), folder(keep), name))
+    return b"".join(rejoin.lines(RealHost(), folder(keep), name))
 
 
 def line(role: str, uuid: str, parent: str | None, words: Any, at: int = 1, **message: Any) -> bytes:
@@ -506,7 +506,7 @@ def test_a_file_that_moved_there_and_back_is_still_byte_for_byte(tmp_path: Path)
         grow(file, record(4))
         ingest(keep, home)
         for name in sources(keep):
-            assert file.read_bytes().startswith(b"".join(rejoin.rejoined(RealHost(), folder(keep), name)))
+            assert file.read_bytes().startswith(b"".join(rejoin.lines(RealHost(), folder(keep), name)))
 
 
 def test_a_file_whose_path_is_no_utf_8_did_not_move_when_there_is_a_copy_of_it(tmp_path: Path) -> None:

@@ -212,12 +212,12 @@ def test_a_line_that_was_half_written_when_the_other_keep_looked_is_no_line_of_i
             list(keep.ingest(home=tmp_path / "home"))
     copied(tmp_path / "b", tmp_path / "c")
     one, other = exported(tmp_path / "a", tmp_path / "a.s"), exported(tmp_path / "b", tmp_path / "b.s")
-    from dreamkeep.capture.rejoin import rejoined, sources
+    from dreamkeep.capture.rejoin import lines, sources
 
     for root, snapshot in (("a", other), ("c", one)):
         imported(tmp_path / root, snapshot)
         folder = f"{tmp_path}/{root}/{folder_of(f'claude:{native}')}"
-        assert [b"".join(rejoined(HOST, folder, name)) for name in sources(HOST, folder)] == [whole.encode()]
+        assert [b"".join(lines(HOST, folder, name)) for name in sources(HOST, folder)] == [whole.encode()]
 
 
 def test_a_source_that_both_captured_alike_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,11 +299,11 @@ def test_a_cursor_that_went_on_here_is_not_turned_back_by_frames_that_come_in(
         assert times == 1
         assert texts(a, f"claude:{native}") == ["words 1", "words 2", "words 3"]
         assert {one.state for one in a.ingest(home=tmp_path / "home", again=True)} == {"unchanged"}
-    from dreamkeep.capture.rejoin import rejoined, sources
+    from dreamkeep.capture.rejoin import lines, sources
 
     folder = f"{tmp_path}/a/{folder_of(f'claude:{native}')}"
     for name in sources(HOST, folder):
-        assert b"".join(rejoined(HOST, folder, name)) == file.read_bytes()
+        assert b"".join(lines(HOST, folder, name)) == file.read_bytes()
 
 
 #: What one keep may do to a session after it was copied.

@@ -97,17 +97,6 @@ def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int
     return found
 
 
-def rejoined(host: Host, folder: str, name: str) -> Iterator[bytes]:
-    """The bytes of a source as it was last read, in bounded memory while it was never rewritten."""
-    owners = _owners(host, folder, (name,))
-    newest = max((body["gen"] for _, body, _ in _frames(host, folder, owners)), default=0)
-    if newest > 1:
-        yield from lines(host, folder, name)
-        return
-    for _, _, found in _frames(host, folder, owners):
-        yield from found
-
-
 def grown(host: Host, folder: str, name: str, generation: int) -> Iterator[bytes]:
     """The bytes of a generation that took nothing over from the one before it, such as the first: in bounded memory."""
     for _, body, found in _frames(host, folder, _owners(host, folder, (name,))):
