@@ -103,17 +103,6 @@ def takes_away(old: Sequence[bytes], ops: Sequence[Op]) -> bool:
     return any(place not in kept and not _frame(piece) for place, piece in enumerate(old))
 
 
-def apply(old: Sequence[bytes], ops: Sequence[Op]) -> list[bytes]:
-    """The new pieces, from the old pieces themselves."""
-    new: list[bytes] = []
-    for op in ops:
-        if isinstance(op, Copy):
-            new += old[op.first : op.first + op.count]
-        else:
-            new.append(op.piece)
-    return new
-
-
 def packed(ops: Sequence[Op]) -> tuple[list[list[int] | int], list[bytes]]:
     """As a journal's frame holds it (see rejoin.py): `[first, count]` copies, a number inserts that many; and what it inserts."""
     short: list[list[int] | int] = []
