@@ -499,13 +499,7 @@ class _Run:
             old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
         word = self.word
-        body = {
-            **self._ingest.about(self.source),
-            "what": what,
-            "gen": word.generation + 1,
-            "size": word.offset,
-            "now": self.content.size,
-        }
+        body = self._change(what, word.generation + 1, self.content.size)
         self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
         self.well = Well(odd=None, took_away=True)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
@@ -558,14 +552,7 @@ class _Run:
         # One event, however long (the journal chunks it): a version is there whole or not at all.
         event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
         if state == "shrank":
-            about_it = {
-                **self._ingest.about(self.source),
-                "what": state,
-                "gen": generation,
-                "size": word.offset,
-                "now": len(data),
-            }
-            self._waiting.append(self._ingest.event(Kind.SOURCE_CHANGED, about_it))
+            self._waiting.append(self._ingest.event(Kind.SOURCE_CHANGED, self._change(state, generation, len(data))))
         self.word = done
         self._add(event, len(data))
         self.new_bytes = sum(map(len, new))
