@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import life, note
 from dreamkeep.memory.insight import TYPES, insight_id, note_id
-from dreamkeep.memory.memory import KINDS, Memory, fold
+from dreamkeep.memory.memory import _ACTS, Memory, fold
 
 _count = iter(range(10**9))
 
@@ -180,7 +180,7 @@ def test_no_body_of_any_kind_stops_the_fold() -> None:
     """M4: another program wrote into the journal, or a snapshot came from one."""
     values: list[Any] = [None, 7, "x", ["x"], {"x": []}, 10**400, float("inf")]
     names = ("run", "id", "session", "sessions", "seq", "upto", "status", "next", "insights", "evidence", "confidence", "report")
-    for kind in sorted(KINDS):
+    for kind in sorted(_ACTS):
         for value in values:
             bodies = [{name: value} for name in names] + [dict.fromkeys((*names, "trigger", "type", "project", "path"), value)]
             memory = fold([insight("i-1"), *(Event("e", kind, at(1), body) for body in bodies), a_note("n-1", "i-1")])
@@ -282,7 +282,7 @@ def test_what_follows_from_notes_is_what_one_finds_by_going_through_all_of_them(
 
 def test_every_kind_of_memory_is_heard() -> None:
     named = {value for name, value in vars(Kind).items() if name.startswith(("INSIGHT_", "NOTE_", "TASK_", "DREAM_"))}
-    assert named <= KINDS
+    assert named <= _ACTS.keys()
 
 
 @settings(max_examples=300, deadline=None)

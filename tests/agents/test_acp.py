@@ -71,14 +71,22 @@ def likeness(said: f.Said) -> str:
     return digest(said.role, " ".join(said.text.split()))
 
 
+def replayed(key: str) -> tuple[str, int] | None:
+    """(the key it has if it was heard live, how many with the same words came before it in the replay); None: no replay's key."""
+    if not key.startswith(acp.REPLAY):
+        return None
+    number, _, native = key[len(acp.REPLAY) :].partition(":")
+    return native, int(number)
+
+
 def messages(found: Iterable[f.Fact]) -> list[f.Said]:
     """The rule for history: by its key, else by its words, else it is new."""
     kept: dict[str, f.Said] = {}
     for said in of(f.Said, found):
-        replay = acp.replayed(said.key)
+        replay = replayed(said.key)
         if replay and said.key not in kept:
             native, n = replay
-            alike = [one for key, one in kept.items() if likeness(one) == likeness(said) and not acp.replayed(key)]
+            alike = [one for key, one in kept.items() if likeness(one) == likeness(said) and not replayed(key)]
             if native in kept or len(alike) > n:
                 continue
         kept[said.key] = said

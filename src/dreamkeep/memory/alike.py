@@ -27,11 +27,6 @@ _LOOPING = frozenset(map(stem, w.LOOPING))
 # -- the questions
 
 
-def same(one: str, other: str) -> bool:
-    """The same fact, in other words at most."""
-    return key(one) == key(other)
-
-
 def key(text: str) -> frozenset[Term]:
     """What the text says; never empty: a text without a word that counts stands for itself."""
     return form(text).key or frozenset(((" ".join(text.casefold().split()), 0),))

@@ -551,8 +551,6 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
 }
 #: That a run was, what it has read, and what it wrote to a page, stays true.
 _EVEN_IF_UNDONE = frozenset((Kind.DREAM_UNDONE, Kind.DREAM_STARTED, Kind.DREAM_READ, Kind.DREAM_FINISHED, Kind.PAGE_PUBLISHED))
-#: Kinds that this fold hears: an index passes over all others.
-KINDS = frozenset(_ACTS)
 
 
 def fold(events: Iterable[Event], undone: Iterable[str] = ()) -> Memory:

@@ -55,14 +55,6 @@ _HOOK_WORDS = re.compile(r"(.*?)(<hook_context>.*</hook_context>)\s*", re.DOTALL
 _FUNCTION_WORDS = re.compile(r"\[Function Response: [^\]\n]*\]")
 
 
-def replayed(key: str) -> tuple[str, int] | None:
-    """(the key it has if it was heard live, how many with the same words came before it in the replay); None: no replay's key."""
-    if not key.startswith(REPLAY):
-        return None
-    number, _, native = key[len(REPLAY) :].partition(":")
-    return (native, int(number)) if _is_number(number) else None
-
-
 class Reader:
     """State: `n` the last frame; `asked` requests without an answer; `turns` [id, prompt's words] that go on; `open` the message
     that is being said; `ids`, `tools`, `seen` what came lately, to tell what comes again; `replay`; what `opened` said."""
