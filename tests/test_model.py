@@ -456,12 +456,6 @@ def test_usage_that_is_not_told_is_estimated(server: Server, told: Any) -> None:
     assert usage.calls == 1 and 500 < usage.tokens_in < 5000 and usage.tokens_out > 10
 
 
-def test_an_estimate_asks_nobody(server: Server) -> None:
-    asked = backend(server, toml="price_in = 1.0\nprice_out = 1.0")
-    usage = asked.estimate(ONE)
-    assert server.received == [] and usage.calls == 1 and usage.tokens_in > 500 and usage.usd > 0
-
-
 QUICK = [act for act in ACTS if act not in (*SLOW, "huge", "bomb")]
 
 

@@ -48,9 +48,6 @@ class Budget:
     def limits_money(self) -> bool:
         return self._usd is not None
 
-    def fits(self, most: Usage) -> bool:
-        return self._lack(self.spent.plus(most)) is None
-
     def set_aside(self, most: Usage) -> None:
         """Before a call; raises when it may not be made."""
         lack = self._lack(self.spent.plus(most))

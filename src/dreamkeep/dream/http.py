@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dreamkeep import net
 from dreamkeep.dream.given import Usage
@@ -40,17 +40,6 @@ class Trouble(NamedTuple):
     free: bool = False
     #: Asked in another way it may do; at once, since the server only did not know a part of the question.
     otherwise: bool = False
-
-
-class Protocol_(Protocol):
-    def headers(self, key: str) -> dict[str, str]: ...
-
-    def body(self, prompt: Prompt) -> dict[str, Any]: ...
-
-    def read(self, reply: Any) -> Got | Trouble: ...
-
-    def give_way(self, said: str) -> bool:
-        """The server refused the request with these words: True if there is something to leave out."""
 
 
 class OpenAI:

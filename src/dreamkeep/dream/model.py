@@ -72,17 +72,6 @@ class Model:
         )
         return Answer(found.proposals, usage, found.dropped)
 
-    @property
-    def spent(self) -> Usage:
-        """All that was spent so far, also on calls that gave nothing."""
-        return self._budget.spent
-
-    def estimate(self, given: Given) -> Usage:
-        """What `backfill` will likely cost. Asks nobody."""
-        body = self._asked.body(prompt(clean(given, self._asked.secrets)[0], self._host.random))
-        tokens_in, tokens_out = estimate(body.decode()), min(self._max_output, 600)
-        return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))
-
     def _found(self, given: Given) -> Read:
         got = self._answer(prompt(given, self._host.random))
         halves = _halves(given) if got.cut else ()
