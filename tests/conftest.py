@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dreamkeep import Keep
+
+# A shell starts what it runs in the background with interrupts ignored, and children inherit that: no test could interrupt one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long something takes here says how busy the machine is, not whether the code is right.
 settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
