@@ -5,7 +5,7 @@ from __future__ import annotations
 from dreamkeep.dream import work
 from dreamkeep.dream.rules import Rules
 from dreamkeep.dream.sentences import sentences
-from dreamkeep.dream.weigh import Around, of_user, weighed, weights
+from dreamkeep.dream.weigh import Around, numbers, of_user, weighed, weights
 from dreamkeep.memory.insight import TYPES
 from tests import talks
 from tests.test_rules import found, given, model, user
@@ -24,8 +24,8 @@ def test_every_weight_is_a_whole_number_and_every_type_one_of_ours() -> None:
     for who in ("user", "model"):
         known = weights(who)
         assert set(known.types) <= set(TYPES)
-        assert all(len(numbers) == len(known.types) + 1 for numbers in known.of.values())
-        assert all(isinstance(number, int) for numbers in known.of.values() for number in numbers)
+        each = [numbers(told, len(known.types) + 1) for told in known.of.values()]
+        assert all(len(found) == len(known.types) + 1 and any(found) for found in each)
 
 
 def test_in_the_talks_most_of_what_is_marked_is_kept_and_little_else() -> None:

@@ -32,11 +32,11 @@ SEEN, LEAST = 3, 3
 #: Marks that come from the lexicon.
 RULED = ("rule", "judged", "found", "veto", "hangs", "sure:", "clean")
 #: How much of an example of a type is one of the types that are accepted beside it.
-BESIDE = 0.25
+BESIDE = 0.5
 #: How a sentence is built tells whether to keep it, and misleads about its type.
 BONES = ("s2:", "s3:", "s4:")
 #: What a look-alike counts.
-DECOY = 0.35
+DECOY = 0.5
 STRENGTH = {"user": 0.3, "model": 0.3}
 
 
@@ -141,8 +141,8 @@ def learn(found: Sequence[Example], who: str, typed: Sequence[Example] = ()) -> 
             column[n] = 0
     table = {"*": tuple(column[-1] for column in columns)}
     for mark, n in place.items():
-        numbers = tuple(column[n] for column in columns)
-        if any(abs(number) >= LEAST for number in numbers):
+        numbers = tuple(column[n] if abs(column[n]) >= LEAST else 0 for column in columns)
+        if any(numbers):
             table[mark] = numbers
     return Learnt(table)
 
@@ -199,7 +199,7 @@ def write(learnt: Learnt, who: str) -> None:
     lines = [
         f"# Made by tools/learn.py of talk {talks.digest()}. In 1/{UNIT}: what a mark adds to keeping it, and to each type.",
         "\t".join(("mark", "keep", *TYPES)),
-        *("\t".join((mark, *(str(one) if one else "" for one in found))) for mark, found in sorted(learnt.weights.items())),
+        *("\t".join((mark, *(str(one or "") for one in found))).rstrip("\t") for mark, found in sorted(learnt.weights.items())),
     ]
     (OUT / f"weights_{who}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

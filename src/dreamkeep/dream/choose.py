@@ -10,15 +10,17 @@ from dreamkeep.dream import lexicon
 from dreamkeep.dream.judge import Judged, hangs
 from dreamkeep.dream.rules_said import QUOTE, Found, made
 from dreamkeep.dream.sentences import Sentence, sentences
-from dreamkeep.dream.weigh import Around, Weighed, of_user, weighed
+from dreamkeep.dream.weigh import Around, Weighed, bare, of_user, weighed
 from dreamkeep.dream.worded import TEXT, shortened, worded
 
 #: From which weight on something is kept; what the user took of an offer; a lone sentence, see `_least`.
-KEEP, TAKEN, LONE = 0.6, 0.0, -2.0
+KEEP, TAKEN, LONE = 1.2, -2.0, -2.0
 #: How much more must speak for another type than for the one that a rule tells.
-DOUBT = 1.5
+DOUBT = 1.0
 #: So few words are an answer, and say nothing without the question.
 _SHORT = 6
+_CHOICES = ("decision", "rejection")
+_LOOK = 800
 MOST = 10
 
 
@@ -87,12 +89,21 @@ class Message:
     def _alone(self, n: int, kind: Weighed) -> Found:
         one = self.own[n]
         sure = min(0.9, 0.5 + kind.keep / 10)
-        if self._around.asked and len(one.text.split()) <= _SHORT:
-            text = shortened(f"{self._around.asked} {worded(one.text, self._at)}")
+        if len(one.text.split()) <= _SHORT and (before := self._answered(one, kind.type)):
+            answer = worded(one.text, self._at)
+            text = f"{shortened(before, TEXT - len(answer) - 1)} {answer}"
             return Found(kind.type, text, one.quote, one.start, sure, "weight")
         if n and hangs(one.text) and (both := self._both(self.own[n - 1], one)):
             return Found(kind.type, *both, sure, "weight")
         return made(one, self._at, Judged(kind.type, sure, "weight"))
+
+    def _answered(self, one: Sentence, kind: str) -> str:
+        """What a few words say something to: the question; or, of a choice, the model's sentence that names it, or its last."""
+        if self._around.asked or kind not in _CHOICES:
+            return self._around.asked
+        words = set(bare(one.text))
+        offered = [(len(words & set(bare(each.text))), n, each.text) for n, each in enumerate(sentences(self._around.reply[-_LOOK:]))]
+        return max(offered)[2] if offered else ""
 
     def _both(self, before: Sentence, one: Sentence) -> tuple[str, str, int] | None:
         quote = self._text[before.start : one.start + len(one.quote)]

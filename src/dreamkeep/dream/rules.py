@@ -33,7 +33,7 @@ _END = re.compile(r"[,.;:!]\s|\s[—–-]+\s")
 #: Of a model's words so much is looked at, so many sentences, and so few are kept.
 _LOOK, _MANY, _FEW = 6000, 40, 2
 #: From which weight on.
-MODEL = 0.0
+MODEL = -0.5
 #: A reason that is longer is none to keep.
 _REASON = 120
 Redact = Callable[[str], str]

@@ -28,6 +28,9 @@ _ENDINGS = ("ing", "ed", "ly", "tion", "ness", "ment", "able", "er", "s")
 _SHAPE = ("len:", "pos:", "n:")
 _KEPT = 4096
 _LOOK = 800
+#: So few words may be an answer; what is looked at for what was offered, and of what the model says then.
+_SHORT, _OFFER, _ANSWER = 6, 300, 120
+_BARE = re.compile(r"[^\W_]+")
 
 
 class Around(NamedTuple):
@@ -159,11 +162,40 @@ def _of_user(own: Sequence[Sentence], n: int, around: Around) -> Iterator[str]:
     if around.reply:
         shared = len(content(own[n].text) & content(around.reply[-_LOOK:]))
         yield f"ov:{_step(shared, (0, 1, 2, 4))}{':asked' if around.asked else ''}"
+        yield from _of_answer(own, n, around)
     if around.after:
         yield f"after:{around.after[:3]}"
     yield from (f"after:{one}" for one in set(around.after))
     if around.answer:
         yield f"next:{'_'.join(tokens(around.answer)[:1])}"
+
+
+def _of_answer(own: Sequence[Sentence], n: int, around: Around) -> Iterator[str]:
+    """A few words behind what the model said: do they take up what it named, and does it say them again?"""
+    words = bare(without_lead(own[n].text))
+    if not 0 < len(words) <= _SHORT:
+        return
+    size = "1" if len(words) == 1 else "few" if len(words) <= 3 else "some"
+    named = _part(words, bare(around.reply[-_LOOK:]))
+    again = _part(words, bare(around.answer[:_ANSWER]))
+    offered = lexicon.pattern("talk", "reply", "might").search(plain(around.reply[-_OFFER:])) or " or " in around.reply[-_OFFER:]
+    how = "asked" if around.asked else "offered" if offered else "told"
+    yield f"named:{named}"
+    yield f"again:{again}"
+    yield f"named:{named}&{how}&{size}"
+    yield f"again:{again}&{how}&{size}"
+    yield f"named:{named}&again:{again}&{how}"
+    yield f"{how}&{size}&{'only' if len(own) == 1 else 'first' if not n else 'later'}"
+
+
+def bare(text: str) -> list[str]:
+    """Its words as they are, numbers and names too; without the commonest."""
+    return [one for one in _BARE.findall(text.lower()) if one not in _common()]
+
+
+def _part(words: Sequence[str], others: Sequence[str]) -> str:
+    shared = sum(one in others for one in words)
+    return "all" if shared == len(words) else "some" if shared else "none"
 
 
 def _of_rules(sentence: Sentence, first: bool, found: Sequence[tuple[str, str, float]]) -> Iterator[str]:
@@ -233,29 +265,34 @@ def _step(number: int, steps: Iterable[int]) -> str:
 
 
 class Weights(NamedTuple):
-    """`of`: for each mark its weight for keeping, and for each type."""
+    """`of`: for each mark, as text, its weight for keeping and for each type. Of thousands a session needs some hundreds."""
 
     types: tuple[str, ...]
-    of: dict[str, tuple[int, ...]]
+    of: dict[str, str]
 
 
 @cache
 def weights(who: str) -> Weights:
     """`who`: user or model."""
     lines = files(__package__).joinpath("data", f"weights_{who}.txt").read_text(encoding="utf-8").splitlines()
-    told = [line for line in lines if line and not line.startswith("#")]
-    types = tuple(told[0].split("\t")[2:])
+    head, *told = (line for line in lines if not line.startswith("#"))
     of = {}
-    for line in told[1:]:
-        mark, *numbers = line.split("\t")
-        of[mark] = tuple(int(one or 0) for one in numbers)
-    return Weights(types, of)
+    for line in told:
+        mark, _, of[mark] = line.partition("\t")
+    return Weights(tuple(head.split("\t")[2:]), of)
+
+
+@lru_cache(_KEPT)
+def numbers(told: str, count: int) -> tuple[int, ...]:
+    """Nothing is 0, and so is all that is missing at the end."""
+    found = [int(one or 0) for one in told.split("\t")]
+    return (*found, *(0 for _ in range(count - len(found))))
 
 
 def weighed(who: str, marks: Iterable[str]) -> Weighed:
     types, of = weights(who)
-    known = (of[mark] for mark in marks if mark in of)
-    sums = [sum(column) for column in zip(of["*"], *known, strict=True)]
+    count = len(types) + 1
+    sums = [sum(column) for column in zip(*(numbers(of[mark], count) for mark in ("*", *marks) if mark in of), strict=True)]
     best = max(range(len(types)), key=lambda n: (sums[n + 1], -n)) if types else 0
     by_type = {kind: number / UNIT for kind, number in zip(types, sums[1:], strict=True)}
     return Weighed(sums[0] / UNIT, types[best] if types else "", by_type)
