@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dreamkeep.recall.search import Meaning
     from dreamkeep.recall.vectors import Nearest
 
-_KINDS = ("message", "insight", "note")
 #: So many texts are embedded on the way when somebody searches: a third of a second. The rest is for `ingest` and `reindex`.
 _ON_THE_WAY = 1_000
 _ALL = 1 << 60
@@ -147,11 +146,13 @@ class Recalling(Part):
 
 
 def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+    from dreamkeep.recall.found import KINDS
+
     named = tuple(kinds) if not isinstance(kinds, str) else tuple(part.strip() for part in kinds.split(",") if part.strip())
-    wrong = [kind for kind in named if kind not in _KINDS]
+    wrong = [kind for kind in named if kind not in KINDS]
     if wrong:
-        raise BadUsage(f"there is no kind {wrong[0]!r} to search", where="kind", next=f"Use {', '.join(_KINDS)}.")
-    return named or _KINDS
+        raise BadUsage(f"there is no kind {wrong[0]!r} to search", where="kind", next=f"Use {', '.join(KINDS)}.")
+    return named or KINDS
 
 
 def _moment(text: str | None, name: str, *, end: bool = False) -> str | None:
