@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     #: A session and its last turns, as they look now.
     Stood = tuple[Summary, tuple[Turn, ...]]
-
-T = TypeVar("T")
 
 #: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
 _SESSIONS = 2_000

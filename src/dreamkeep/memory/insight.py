@@ -5,7 +5,7 @@ Its id is made of what it says and where that was said: found again (a second ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -99,7 +99,3 @@ def task_id(session: str) -> str:
 
 def digest(*words: str) -> str:
     return sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def newest(evidence: Sequence[Insight]) -> str | None:
-    return max((one.said_at for one in evidence if one.said_at), default=None)

@@ -59,12 +59,6 @@ def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[st
     return masked, count
 
 
-def is_secret(text: str) -> bool:
-    """All of it is one secret by its form."""
-    match = _FORMS.match(text)
-    return match is not None and match.end() == len(text)
-
-
 def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
     if not spans:
         return text, 0

@@ -99,8 +99,6 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d+(?:[.,:]\d+)*[a-zA-Z%]{0,3}")
 #: `advanced-tool-use-2025-11-20`: words and numbers, each by itself.
 _WORDY = re.compile(r"(?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8})(?:[_\-./:](?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8}))+")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-#: What goes before the word in `--db-password`.
-_FLAG = re.compile(r"(?<![\w\-])--?[\w\-]*$")
 #: After `--password`: a sentence about the flag, not a value of it.
 _PROSE = frozenset(
     [

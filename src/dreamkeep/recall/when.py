@@ -11,7 +11,7 @@ the last one before now. Times are UTC, as the records' are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
@@ -209,9 +209,3 @@ _FORMS = [
     *_compiled([(rf"(?P<count>{_COUNT}) (?P<unit>{_UNIT})s? (?P<side>before|after) (?P<what>.{{3,40}})", _beside)]),
     *_PLAIN,
 ]
-
-
-def spans_text(spans: tuple[Span, ...]) -> Iterator[str]:
-    """For people: what a query was understood to mean."""
-    for start, end in spans:
-        yield f"{start[:10]} to {end[:10]}"

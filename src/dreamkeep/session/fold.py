@@ -9,7 +9,7 @@ The order of a transcript is the truth: what it tells behind other messages lies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.session import facts as f
@@ -130,11 +130,6 @@ class Changes:
     def last_turns(self, count: int) -> list[Turn]:
         found = {turn.id: turn for turn in self._known.last_turns(count)} | self.turns
         return sorted(found.values(), key=lambda turn: (turn.seq, turn.n, turn.id))[-count:]
-
-
-class Place(NamedTuple):
-    seq: int
-    n: int
 
 
 class Fold:

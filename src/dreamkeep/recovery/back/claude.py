@@ -17,7 +17,6 @@ from typing import Any
 from dreamkeep.recovery.back import talk as t
 from dreamkeep.recovery.back.talk import Step, Talk, Written
 
-AGENT = "claude"
 #: The client whose lines these are like.
 _VERSION = "2.1.197"
 _MODEL = "<converted>"

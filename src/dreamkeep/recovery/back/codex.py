@@ -16,7 +16,6 @@ from typing import Any
 from dreamkeep.recovery.back import talk as t
 from dreamkeep.recovery.back.talk import Step, Talk, Written
 
-AGENT = "codex"
 #: The client whose lines these are like.
 _VERSION = "0.166.0"
 #: How the client begins a summary that it hands to the model; by these words it knows it again.

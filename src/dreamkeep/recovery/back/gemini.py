@@ -18,7 +18,6 @@ from typing import Any
 from dreamkeep.recovery.back import talk as t
 from dreamkeep.recovery.back.talk import Said, Step, Talk, Written
 
-AGENT = "gemini"
 #: In a project's folder: whose it is. The client looks for it when its own list (`projects.json`) does not know.
 OWNER = ".project_root"
 _LONGEST = 200

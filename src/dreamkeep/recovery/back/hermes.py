@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from dreamkeep.recovery.back import talk as t
 from dreamkeep.recovery.back.talk import Said, Step, Talk
 
-AGENT = "hermes"
 _SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 #: Beginnings by which Hermes and our reader know a summary.
 SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")

@@ -48,10 +48,6 @@ def write(talk: Talk) -> Session:
     return Session(Written(f"{native}.json", data, native, lost), entry)
 
 
-def resume(native: str, cwd: str) -> list[str]:
-    return []  # it is opened in the browser
-
-
 def indexed(index: list[Any], entry: Mapping[str, Any]) -> list[Any] | None:
     """The list with the entry in it; None when one of that session is there."""
     known = any(isinstance(one, Mapping) and one.get("session_id") == entry["session_id"] for one in index)

@@ -57,7 +57,6 @@ INPUTS = "inputs of tools that are no plain objects, wrapped or shortened"
 FAILED = "marks that a tool failed, where its words do not say so"
 SURROGATES = "messages with broken characters (lone surrogates), shown as U+FFFD"
 TIMES = "times that were not known or not in order, moved"
-CHANNELS = "raw records beside the talk (usage, requests, settings, snapshots)"
 
 
 class Step(NamedTuple):
