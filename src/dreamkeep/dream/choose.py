@@ -67,7 +67,11 @@ class Message:
         if kind.keep < self._least(one):
             return None
         doubt = kind.types.get(kind.type, 0.0) - kind.types.get(one.type, 0.0)
-        return one._replace(type=kind.type) if doubt >= DOUBT else one
+        typed = one._replace(type=kind.type) if doubt >= DOUBT else one
+        named, offer = self._offer(one.quote)
+        if named and typed.type in _CHOICES and len(one.quote.split()) <= _SHORT and not self._around.asked:
+            return typed._replace(text=_behind(offer, typed.text))
+        return typed
 
     def _least(self, one: Found) -> float:
         """Where a message is one sentence, and a trusted rule finds something in it, there is little else to weigh; if it is all
@@ -90,25 +94,31 @@ class Message:
         one = self.own[n]
         sure = min(0.9, 0.5 + kind.keep / 10)
         if len(one.text.split()) <= _SHORT and (before := self._answered(one, kind.type)):
-            answer = worded(one.text, self._at)
-            text = f"{shortened(before, TEXT - len(answer) - 1)} {answer}"
-            return Found(kind.type, text, one.quote, one.start, sure, "weight")
+            return Found(kind.type, _behind(before, worded(one.text, self._at)), one.quote, one.start, sure, "weight")
         if n and hangs(one.text) and (both := self._both(self.own[n - 1], one)):
             return Found(kind.type, *both, sure, "weight")
         return made(one, self._at, Judged(kind.type, sure, "weight"))
 
     def _answered(self, one: Sentence, kind: str) -> str:
         """What a few words say something to: the question; or, of a choice, the model's sentence that names it, or its last."""
-        if self._around.asked or kind not in _CHOICES:
-            return self._around.asked
-        words = set(bare(one.text))
-        offered = [(len(words & set(bare(each.text))), n, each.text) for n, each in enumerate(sentences(self._around.reply[-_LOOK:]))]
-        return max(offered)[2] if offered else ""
+        return self._around.asked or (self._offer(one.text)[1] if kind in _CHOICES else "")
+
+    def _offer(self, text: str) -> tuple[int, str]:
+        """The sentence of the model's that names most of these words, the later the better; and how many of them."""
+        words = set(bare(text))
+        offered = enumerate(sentences(self._around.reply[-_LOOK:]))
+        found = max(((len(words & set(bare(one.text))), n, one.text) for n, one in offered), default=(0, 0, ""))
+        return found[0], found[2]
 
     def _both(self, before: Sentence, one: Sentence) -> tuple[str, str, int] | None:
         quote = self._text[before.start : one.start + len(one.quote)]
         text = f"{worded(before.text, self._at).rstrip('.')}. {worded(one.text, self._at)}"
         return (text, quote, before.start) if len(quote) <= QUOTE and len(text) <= TEXT else None
+
+
+def _behind(before: str, answer: str) -> str:
+    """The answer is never what is cut."""
+    return f"{shortened(before, max(0, TEXT - len(answer) - 1))} {answer}"
 
 
 def _meets(one: Sentence, start: int, end: int) -> bool:

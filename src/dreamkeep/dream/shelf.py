@@ -40,7 +40,6 @@ class Bar(NamedTuple):
 
     at: float
     hard: bool
-    note: str
     anybody: bool = False
 
 
@@ -270,7 +269,7 @@ class _Project:
         ended = _ended_by_hand(one)
         if ended:
             hard = one.state == note.RETRACTED
-            self._bars[about].append(Bar(moment(ended.at) or 0.0, hard, one.id, one.state == note.CLOSED))
+            self._bars[about].append(Bar(moment(ended.at) or 0.0, hard, one.state == note.CLOSED))
 
     def _home(self, one: Note) -> Fact:
         """What the note says; if none of its insights says that (somebody worded it anew), what its first one says."""
@@ -280,7 +279,7 @@ class _Project:
         if edited:
             # The words that it had before are gone by the user's hand.
             for was in {about for about in rests if about.key != own.key}:
-                self._bars[was].append(Bar(moment(edited.at) or 0.0, False, one.id))
+                self._bars[was].append(Bar(moment(edited.at) or 0.0, False))
             if one.state == note.ACTIVE:
                 self._take(as_said(one, edited))
             return own
@@ -290,7 +289,7 @@ class _Project:
     def bar(self, about: Fact) -> Bar | None:
         bars = self._bars.get(about, [])
         if about in self._refused and not self.active(about):
-            bars = [*bars, Bar(0.0, True, "")]
+            bars = [*bars, Bar(0.0, True)]
         return max(bars, key=lambda bar: (bar.hard, bar.at), default=None)
 
     def live(self, about: Fact) -> list[Insight]:

@@ -32,7 +32,6 @@ _ITS_WORD, _QUOTED = 0.5, 0.7
 class Told(NamedTuple):
     """`note`: the one that stands for it now, "" where none does."""
 
-    said: Insight
     decisions: list[Decision]
     note: str
 
@@ -124,7 +123,7 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: S
         body = {"id": id, "kind": said.type, "text": said.text, "project": said.project, "insights": [said.id]}
         decisions.append(Decision(Kind.NOTE_ADDED, {**body, "reason": "said by the user", "run": said.id}))
         standing = id
-    return Told(said, decisions, standing)
+    return Told(decisions, standing)
 
 
 def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
@@ -139,7 +138,7 @@ def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None)
 
 def again(memory: Memory, said: Insight) -> Told:
     """It was told before: nothing follows from it that did not follow then."""
-    return Told(said, [], _standing(memory, said, ()))
+    return Told([], _standing(memory, said, ()))
 
 
 def _standing(memory: Memory, said: Insight, decisions: Iterable[Decision]) -> str:

@@ -18,7 +18,6 @@ class Query(NamedTuple):
     """`terms`: looked for in the index. `words`: as they were written, for an embedder, without those that say nothing.
     `names`: all of them in small letters, to be compared with who said something. `spans`: the time that was meant."""
 
-    text: str
     terms: tuple[Term, ...]
     words: tuple[str, ...]
     names: frozenset[str]
@@ -36,7 +35,6 @@ def understood(text: str, now: str) -> Query:
     words = list(dict.fromkeys(_WORD.findall(left)))
     telling = [word for word in words if word.lower() not in STOP] or words
     return Query(
-        text,
         tuple(terms(left)),
         tuple(telling[:_MOST_WORDS]),
         frozenset(word.lower() for word in words),

@@ -29,7 +29,6 @@ _TITLE = 64
 class Row(NamedTuple):
     """`live`: how many of its messages are active. `worktree`: it has one, so it is a session even without a message."""
 
-    sid: str
     database: str
     live: int
     worktree: bool
@@ -54,11 +53,7 @@ def _rows(base: Base, path: str) -> dict[str, Row]:
     active = " WHERE active IS NULL OR active" if "active" in base.columns("messages") else ""
     counts = dict(base.ask(f"SELECT session_id, count(*) FROM messages{active} GROUP BY session_id"))
     asked = f"SELECT id, {trees}, {delegate} FROM sessions WHERE source = 'webui'"
-    return {
-        str(sid): Row(str(sid), path, int(counts.get(sid, 0)), bool(tree))
-        for sid, tree, delegated in base.ask(asked)
-        if not delegated
-    }
+    return {str(sid): Row(path, int(counts.get(sid, 0)), bool(tree)) for sid, tree, delegated in base.ask(asked) if not delegated}
 
 
 class Held(NamedTuple):
