@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dreamkeep.dream import work
 from dreamkeep.dream.rules import Rules
 from dreamkeep.dream.sentences import sentences
 from dreamkeep.dream.weigh import Around, numbers, of_user, weighed, weights
+from dreamkeep.dream.worded import TEXT
 from dreamkeep.memory.insight import TYPES
 from tests import talks
 from tests.test_rules import found, given, model, user
@@ -70,6 +73,54 @@ def test_a_rule_that_is_all_that_was_said_is_kept_whatever_it_weighs() -> None:
         "Always run `make lint` before you commit.",
     ):
         assert [one.quote for one in found([user(words)])] == [words]
+
+
+@pytest.mark.parametrize("before", ["", "great. one more thing: "])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "The API must return JSON.",
+        "Tests must never send real mail.",
+        "Please always run the linter before you commit.",
+        "We use pnpm here, not npm.",
+        "I prefer short answers.",
+        "Remember that staging has no TLS.",
+        "The prod database is read only for us.",
+        "We don't mock the database in tests.",
+        "Error messages must say what to do next.",
+    ],
+)
+def test_a_rule_in_plain_words_is_kept_in_the_middle_of_a_talk(before: str, rule: str) -> None:
+    """Writers who were asked for rules without signal words, and for look-alikes with them, taught it the contrary once."""
+    talk = [user("the export page is broken, have a look", "1"), model("I fixed it: the column was misspelt.", "2")]
+    proposals = found(talk, [user(before + rule, "3"), model("Understood.", "4")], [user("ok next the footer", "5")])
+    [one] = [one for one in proposals if one.seq == "3"]
+    assert one.quote.rstrip(".").endswith(rule.rstrip("."))
+
+
+@pytest.mark.parametrize(
+    "order", ["make the header sticky", "run the tests", "Fix the typo in the readme.", "show me the diff", "why is it slow?"]
+)
+def test_an_order_for_now_is_not_kept(order: str) -> None:
+    talk = [user("the export page is broken, have a look", "1"), model("I fixed it: the column was misspelt.", "2")]
+    assert [one for one in found(talk, [user(order, "3"), model("Done.", "4")]) if one.seq == "3"] == []
+
+
+def test_a_few_words_that_choose_say_what_they_answer() -> None:
+    offer = "Sliding log (exact), sliding counter (approximate) or token bucket (bursts allowed). Your choice."
+    [one] = found(
+        [user("the limiter is next", "1"), model(offer, "2")], [user("token bucket", "3"), model("Token bucket it is.", "4")]
+    )
+    assert (one.type, one.quote) == ("decision", "token bucket")
+    assert one.text.startswith("Sliding log") and one.text.endswith("Token bucket")
+
+
+def test_the_answer_is_never_what_is_cut() -> None:
+    offer = f"There is a sliding log, {'which is exact and takes its memory, ' * 9}or a token bucket."
+    [one] = found(
+        [user("the limiter is next", "1"), model(offer, "2")], [user("token bucket then", "3"), model("Token bucket.", "4")]
+    )
+    assert one.text.startswith("There is a sliding log") and one.text.endswith("oken bucket then") and len(one.text) <= TEXT
 
 
 def test_what_the_model_found_out_is_a_finding_and_what_it_did_is_none() -> None:
