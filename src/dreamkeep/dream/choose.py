@@ -14,7 +14,7 @@ from dreamkeep.dream.weigh import Around, Weighed, bare, of_user, weighed
 from dreamkeep.dream.worded import TEXT, shortened, worded
 
 #: From which weight on something is kept; what the user took of an offer; a lone sentence, see `_least`.
-KEEP, TAKEN, LONE = 1.2, -2.0, -2.0
+KEEP, TAKEN, LONE = 1.0, -2.0, -2.0
 #: How much more must speak for another type than for the one that a rule tells.
 DOUBT = 1.0
 #: So few words are an answer, and say nothing without the question.
