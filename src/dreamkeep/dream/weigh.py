@@ -188,9 +188,10 @@ def _of_answer(own: Sequence[Sentence], n: int, around: Around) -> Iterator[str]
     yield f"{how}&{size}&{'only' if len(own) == 1 else 'first' if not n else 'later'}"
 
 
-def bare(text: str) -> list[str]:
+@lru_cache(256)
+def bare(text: str) -> tuple[str, ...]:
     """Its words as they are, numbers and names too; without the commonest."""
-    return [one for one in _BARE.findall(text.lower()) if one not in _common()]
+    return tuple(one for one in _BARE.findall(text.lower()) if one not in _common())
 
 
 def _part(words: Sequence[str], others: Sequence[str]) -> str:

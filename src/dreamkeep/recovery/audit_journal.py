@@ -44,7 +44,7 @@ _PAUSES_S = (0.01, 0.05)
 #: A file may look as it did, and nobody be able to read it any more: only its mode tells.
 OWNER_READS = 0o400
 #: Files are summed so many at a time, in groups of so many.
-AT_A_TIME = 4
+AT_A_TIME = 3
 AT_ONCE = 32
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
 
