@@ -538,6 +538,45 @@ def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(worl
     assert (found.cls, found.session, found.about["path"]) == ("tombstone_unfinished", world.session, "")
 
 
+def with_older_index(world: World, act: Callable[[Keep], object]) -> None:
+    """As an audit sees it that asked the index just before."""
+    names = [name for name in os.listdir(world.root) if name.startswith("index.sqlite")]
+    for name in names:
+        shutil.copy(f"{world.root}/{name}", f"{world.home}/{name}")
+    with Keep.open(world.root) as keep:
+        act(keep)
+    for name in os.listdir(world.root):
+        if name.startswith("index.sqlite"):
+            os.remove(f"{world.root}/{name}")
+    for name in names:
+        shutil.copy(f"{world.home}/{name}", f"{world.root}/{name}")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_session_that_was_deleted_and_given_free_since_it_was_indexed_is_no_loss(world: World, deep: bool) -> None:
+    """T2: also when it has begun anew meanwhile, with less in it than the index remembers."""
+
+    def deleted(keep: Keep) -> None:
+        for session in ("python:s0", "python:s1"):
+            keep.delete(session)
+            keep.undelete(session)
+        keep.session("s1").record("once more")
+
+    with_older_index(world, deleted)
+    assert world.audit(deep=deep).clean, world.faults()
+
+
+def test_a_journal_that_is_gone_is_told_although_its_session_was_deleted_once(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep.delete(world.session)
+        keep.undelete(world.session)
+        keep.session("s0").record("once more")
+        keep.sessions()
+    assert world.audit().clean
+    shutil.rmtree(world.folder)
+    assert world.classes() == ["journal_missing_part"]
+
+
 def test_a_deletion_that_goes_on_is_no_fault(world: World) -> None:
     folder = Path(f"{world.root}/state/deleting")
     folder.mkdir()

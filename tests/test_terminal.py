@@ -19,7 +19,8 @@ from dreamkeep.surfaces.cli import look, text
 
 HOSTILE = "\x1b]0;owned\x07 \x9b31m \x1b[2J\x1b[31mred \u202eevil \x08\x7f pelican"
 #: What a terminal may be told by us, and nothing else.
-OURS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m")
+#: Colours; and progress, which a slow machine gets to see.
+OURS = re.compile(r"\x1b\[(0|1|2|31|32|33|36)m|\r(?=[a-z]+ +\d+ %)")
 
 
 def on_terminal(keep: str, *words: str, around: dict[str, str] | None = None, columns: int = 100) -> str:

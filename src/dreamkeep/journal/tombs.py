@@ -17,6 +17,8 @@ class Tombstones:
         self._folder = f"{root}/{KEEP}"
         self._position = position
         self._dead = set(dead)
+        #: Deleted in what was read here, also if that was lifted again.
+        self.buried: set[str] = set()
 
     def has(self, session: str) -> bool:
         reading = Reading(self._host, self._folder, self._position)
@@ -24,6 +26,7 @@ class Tombstones:
             said = str(event.body.get("session"))  # anybody may have written it: what names none buries none
             if event.kind == Kind.SESSION_DELETED:
                 self._dead.add(said)
+                self.buried.add(said)
             elif event.kind == Kind.SESSION_UNDELETED:
                 self._dead.discard(said)
         if reading.position.seq:

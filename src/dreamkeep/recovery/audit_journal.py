@@ -146,10 +146,19 @@ class Journals:
         place = self._place(name)
         if place is None or place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
             return
-        if place.session and Tombstones(self._host, self._root).has(place.session):
-            return  # it was deleted after we asked who is
+        if self._deleted_since(place.session):
+            return
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
         yield end_lost(self._root, name, place.session, 1, what)
+
+    def _deleted_since(self, session: str) -> bool:
+        """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
+        keep = self._place(KEEP)
+        tombs = Tombstones(self._host, self._root, keep.position if keep else None, self.dead)
+        try:
+            return bool(session) and (tombs.has(session) or (keep is not None and session in tombs.buried))
+        except OSError:
+            return False  # that the keep's own journal can't be read is told of that one
 
     # -- one
 
@@ -301,6 +310,8 @@ class Journals:
     def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
         """The index knows of something else than what lies there."""
         known, here = place.position, read.end
+        if self._deleted_since(place.session):
+            return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
             yield end_lost(self._root, name, place.session, read.last_part + 1, what)
