@@ -115,6 +115,20 @@ def test_a_few_words_that_choose_say_what_they_answer() -> None:
     assert one.text.startswith("Sliding log") and one.text.endswith("Token bucket")
 
 
+@pytest.mark.parametrize("choice", ["Let's go with Postgres.", "we use postgres"])
+def test_a_choice_that_is_a_sentence_is_the_same_whatever_the_model_said_before(choice: str) -> None:
+    """Else the same, said in two sessions, would be two notes."""
+    texts = set()
+    for reply in (
+        "We could use SQLite or Postgres for that.",
+        "I put it into Postgres, as in the other service. All tests pass.",
+    ):
+        texts |= {
+            one.text for one in found([user("the store is next", "1"), model(reply, "2")], [user(choice, "3"), model("Ok.", "4")])
+        }
+    assert len(texts) == 1 and "ostgres" in texts.pop()
+
+
 def test_the_answer_is_never_what_is_cut() -> None:
     offer = f"There is a sliding log, {'which is exact and takes its memory, ' * 9}or a token bucket."
     [one] = found(

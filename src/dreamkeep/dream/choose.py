@@ -11,7 +11,7 @@ from dreamkeep.dream.judge import Judged, hangs
 from dreamkeep.dream.rules_said import QUOTE, Found, made
 from dreamkeep.dream.sentences import Sentence, sentences
 from dreamkeep.dream.weigh import Around, Weighed, bare, of_user, weighed
-from dreamkeep.dream.worded import TEXT, shortened, worded
+from dreamkeep.dream.worded import TEXT, shortened, without_lead, worded
 
 #: From which weight on something is kept; what the user took of an offer; a lone sentence, see `_least`.
 KEEP, TAKEN, LONE = 1.0, -2.0, -2.0
@@ -19,6 +19,8 @@ KEEP, TAKEN, LONE = 1.0, -2.0, -2.0
 DOUBT = 1.0
 #: So few words are an answer, and say nothing without the question.
 _SHORT = 6
+#: So few are no sentence.
+_SCRAP = 3
 _CHOICES = ("decision", "rejection")
 _LOOK = 800
 MOST = 10
@@ -68,10 +70,8 @@ class Message:
             return None
         doubt = kind.types.get(kind.type, 0.0) - kind.types.get(one.type, 0.0)
         typed = one._replace(type=kind.type) if doubt >= DOUBT else one
-        named, offer = self._offer(one.quote)
-        if named and typed.type in _CHOICES and len(one.quote.split()) <= _SHORT and not self._around.asked:
-            return typed._replace(text=_behind(offer, typed.text))
-        return typed
+        offer = self._offer(one.quote, typed.type)
+        return typed._replace(text=_behind(offer, typed.text)) if offer else typed
 
     def _least(self, one: Found) -> float:
         """Where a message is one sentence, and a trusted rule finds something in it, there is little else to weigh; if it is all
@@ -93,27 +93,32 @@ class Message:
     def _alone(self, n: int, kind: Weighed) -> Found:
         one = self.own[n]
         sure = min(0.9, 0.5 + kind.keep / 10)
-        if len(one.text.split()) <= _SHORT and (before := self._answered(one, kind.type)):
+        before = self._around.asked if len(one.text.split()) <= _SHORT else ""
+        if before := before or self._offer(one.text, kind.type):
             return Found(kind.type, _behind(before, worded(one.text, self._at)), one.quote, one.start, sure, "weight")
         if n and hangs(one.text) and (both := self._both(self.own[n - 1], one)):
             return Found(kind.type, *both, sure, "weight")
         return made(one, self._at, Judged(kind.type, sure, "weight"))
 
-    def _answered(self, one: Sentence, kind: str) -> str:
-        """What a few words say something to: the question; or, of a choice, the model's sentence that names it, or its last."""
-        return self._around.asked or (self._offer(one.text)[1] if kind in _CHOICES else "")
-
-    def _offer(self, text: str) -> tuple[int, str]:
-        """The sentence of the model's that names most of these words, the later the better; and how many of them."""
+    def _offer(self, text: str, kind: str) -> str:
+        """What a scrap chooses from, where nothing was asked: the model's sentence that names most of it, the later the better.
+        What is a sentence by itself stays so: said again elsewhere, it is to be known again."""
+        if self._around.asked or kind not in _CHOICES or not _is_scrap(text):
+            return ""
         words = set(bare(text))
-        offered = enumerate(sentences(self._around.reply[-_LOOK:]))
-        found = max(((len(words & set(bare(one.text))), n, one.text) for n, one in offered), default=(0, 0, ""))
-        return found[0], found[2]
+        told = [one.text for one in sentences(self._around.reply[-_LOOK:]) if len(one.text.split()) > _SCRAP]
+        return max(((len(words & set(bare(one))), n, one) for n, one in enumerate(told)), default=(0, 0, ""))[2]
 
     def _both(self, before: Sentence, one: Sentence) -> tuple[str, str, int] | None:
         quote = self._text[before.start : one.start + len(one.quote)]
         text = f"{worded(before.text, self._at).rstrip('.')}. {worded(one.text, self._at)}"
         return (text, quote, before.start) if len(quote) <= QUOTE and len(text) <= TEXT else None
+
+
+def _is_scrap(text: str) -> bool:
+    """ "token bucket", "30 days then": it begins with what it names, not with who or what to do."""
+    words = without_lead(text).split()
+    return 0 < len(words) <= _SCRAP and bool(bare(words[0]))
 
 
 def _behind(before: str, answer: str) -> str:
