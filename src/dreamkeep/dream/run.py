@@ -251,7 +251,8 @@ def _life(store: Store) -> Memory:
 
 
 def _unended(store: Store) -> list[str]:
-    return [id for id, body in store.memory_table(RUNS) if not (body["report"] or body["finished_at"] or body["undone"])]
+    runs = Memory.load((RUNS, id, body) for id, body in store.memory_table(RUNS)).runs
+    return [one.id for one in runs.values() if not one.is_over]
 
 
 def _is_ours(store: Store, session: str) -> bool:

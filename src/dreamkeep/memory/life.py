@@ -52,6 +52,11 @@ class Run(NamedTuple):
     undone: bool = False
     number: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Also one that was taken back, which nobody has to end any more."""
+        return bool(self.report or self.finished_at or self.undone)
+
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "report": dict(self.report)}
 

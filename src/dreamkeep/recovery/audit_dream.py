@@ -92,7 +92,7 @@ class Dreams:
     # -- runs
 
     def runs(self) -> Iterator[Fault]:
-        left = [one for one in self._memory.runs.values() if not one.report and not one.finished_at and not one.undone]
+        left = [one for one in self._memory.runs.values() if not one.is_over]
         if left and not is_held(self._host, f"{self._root}/{DREAM_LOCK}") and self._current():
             yield from map(self._unfinished, left)
 

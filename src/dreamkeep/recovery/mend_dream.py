@@ -87,7 +87,7 @@ def bury(host: Host, root: str, journals: Journals, ids: Ids, id: str) -> None:
     said = _said(host, root)
     memory = fold(said)
     run = memory.runs.get(id)
-    if run is None or run.report or run.undone:
+    if run is None or run.is_over:
         return
     of_it = [one for one in memory.dreamed.values() if one.run == id]
     # The one it had in hand has been tried: one at which every dream dies must not be tried for ever.
