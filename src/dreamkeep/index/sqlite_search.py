@@ -48,11 +48,11 @@ class Searching:
     path: str
     _db: Any
 
-    def _rows(self, sql: str, *values: Any) -> list[Any]:
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def _safely(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
+        def _rows(self, sql: str, *values: Any) -> list[Any]: ...
+
+        def _safely(self) -> AbstractContextManager[None]: ...
 
     # -- what changes
 
