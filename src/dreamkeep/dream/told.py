@@ -39,7 +39,9 @@ class Told(NamedTuple):
 def by_user(text: str, kind: str, project: str, now: str) -> Insight:
     """Said anew each time: who says again what was superseded or taken back means it."""
     if not text or len(text) > _LONGEST_NOTE:
-        raise BadUsage(f"a note is a text of 1 to {_LONGEST_NOTE} characters", where="note add", next="Say it shorter.")
+        raise BadUsage(
+            f"a note is a text of 1 to {_LONGEST_NOTE} characters", where="note add", next="Give a text of that length."
+        )
     _check_type(kind, "--kind")
     id = insight_id(f"{BY_USER}:{project} {now}", kind, text)
     return Insight(id, kind, text, project, (), now, 1.0, CONFIRMED, USER, BY_USER)
@@ -78,7 +80,9 @@ def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Ca
 def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGENT) -> Insight:
     """The same again, in that session or on that day, is the same insight."""
     if not text or len(text) > LONGEST_TEXT:
-        raise BadUsage(f"an insight is a text of 1 to {LONGEST_TEXT} characters", where="text", next="Say it shorter.")
+        raise BadUsage(
+            f"an insight is a text of 1 to {LONGEST_TEXT} characters", where="text", next="Give a text of that length."
+        )
     _check_type(type, "type")
     if author not in (USER, AGENT):
         raise BadUsage(f"nobody is called {author!r}", where="author", next=f"Use {AGENT} or {USER}.")

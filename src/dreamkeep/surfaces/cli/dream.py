@@ -72,7 +72,8 @@ def report(made: dict[str, Any]) -> str:
         return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"])])
     notes = made["notes"]
     lines = [
-        f"{made['processed']} of {made['considered']} sessions read; {made['insights_added']} insights; notes:"
+        f"{made['processed']} of {made['considered']} session{'' if made['considered'] == 1 else 's'} read;"
+        f" {made['insights_added']} insights; notes:"
         f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
         f" {notes['retracted']} gone"
     ]

@@ -97,7 +97,7 @@ def _dream(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
     verb.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
     verb.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
-    verb.add_argument("--limit", type=int, metavar="N", help="at most so many sessions; the others wait")
+    verb.add_argument("--limit", type=_count, metavar="N", help="at most so many sessions; the others wait")
 
 
 def _notes(verb: argparse.ArgumentParser) -> None:

@@ -255,7 +255,9 @@ def audited(found: dict[str, Any]) -> str:
     accepted = f", {looked['accepted']} faults accepted before" if looked.get("accepted") else ""
     count = looked.get("sources", 0)
     sources = f"; {count} {'file or database' if count == 1 else 'files and databases'} of agents" if count else ""
-    lines.append(f"{looked.get('journals', 0)} journals looked at, {looked.get('read', 0)} of them read{sources}{accepted}.")
+    journals = looked.get("journals", 0)
+    some = f"{journals} journal{'' if journals == 1 else 's'}"
+    lines.append(f"{some} looked at, {looked.get('read', 0)} of them read{sources}{accepted}.")
     count = len(found["faults"])
     return "\n".join([*lines, "Nothing is wrong." if not count else f"{count} fault{'s' if count > 1 else ''}."])
 
