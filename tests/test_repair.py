@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -374,6 +375,16 @@ def tombstone(world: World) -> None:
         journals.say("", Kind.SESSION_DELETED, {"session": "python:own"})
 
 
+def intent(world: World) -> None:
+    """Of a deletion whose tombstone was never written, and one that nobody can read."""
+    world.captured()
+    folder = Path(world.root, "state", "deleting")
+    folder.mkdir(mode=0o700)
+    for name, said in (("x", b"python:x"), ("y", b"\xff\x00"), ("z", b"\xfe")):
+        (folder / name).write_bytes(said)
+        (folder / name).chmod(0o600)
+
+
 #: How each class that has a repair comes about, and which it is.
 BROKEN: dict[str, tuple[Callable[[World], None], str]] = {
     "tail": (tail, "journal_tail"),
@@ -400,10 +411,8 @@ BROKEN: dict[str, tuple[Callable[[World], None], str]] = {
     "leftover": (leftover, "leftover"),
     "opened": (opened, "open_to_others"),
     "state": (state, "state_unreadable"),
-    "tombstone": (tombstone, "tombstone_unfinished"),
+    "intent": (intent, "leftover"),
 }
-#: These are not brought back: the deletion is meant, and of the index anybody who asks makes another.
-_NOT_BACK = ("tombstone",)
 #: Their age is part of the fault, and what came back is young.
 _YOUNG = ("leftover", "lease")
 #: What looking at a keep changes by itself.
@@ -430,9 +439,6 @@ def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, 
     again = world.repair(apply=True)
     assert (again["plan"], again["applied"], again["undo_id"]) == ([], [], None) and stamps(world.root) == touched
     back = world.repair(undo=done["undo_id"])
-    if name in _NOT_BACK:
-        assert back["skipped"] and looks(world.root) != broken
-        return
     assert back["skipped"] == [], back
     after = looks(world.root, *_VIEWS)
     assert {path: look for path, look in after.items() if path in broken or look[0] is not None} == broken
@@ -558,20 +564,51 @@ def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
     assert world.repair(apply=True)["audit"]["clean"]
 
 
-def test_a_deletion_that_is_finished_leaves_no_word_and_is_not_undone(world: World) -> None:
-    """K2, K7: what was deleted stays deleted, and a repair keeps nothing of it."""
+def test_a_repair_finishes_no_deletion_and_delete_does(world: World) -> None:
+    """K2, K7: what can't be undone is not a repair's to do. What was deleted shows nowhere meanwhile."""
     hook_lost(world)
     tombstone(world)
-    lost = Path(world.root, "spool/problems").read_bytes()
-    final = {"finish_delete": False, "set_aside": True}
-    assert {step["action"]: step.get("undoable", True) for step in world.repair()["plan"]} == final, "the plan says it beforehand"
+    before = {path: path.read_bytes() for path in world.folder("python:own").iterdir()}
     done = world.repair(apply=True)
-    assert {step["action"]: step.get("undoable", True) for step in done["applied"]} == final
+    assert [step["action"] for step in done["applied"]] == ["set_aside"]
+    [skipped] = done["skipped"]
+    assert skipped["fault"].startswith("tombstone_unfinished") and "`dreamkeep delete python:own`" in skipped["reason"]
+    assert {path: path.read_bytes() for path in world.folder("python:own").iterdir()} == before
+    with Keep.open(world.root) as keep:
+        assert "python:own" not in {session.id for session in keep.sessions()}
+        assert keep.delete("python:own").id == "python:own"
+        with pytest.raises(NotFound):
+            keep.delete("python:own")
+    assert world.audit(deep=True)["clean"]
     assert not world.folder("python:own").exists() and world.folder("python:stays").exists()
-    back = world.repair(undo=done["undo_id"])
-    assert "deleted" in back["skipped"][0]["reason"] and not world.folder("python:own").exists()
-    assert Path(world.root, "spool/problems").read_bytes() == lost, "all else goes back"
     assert not [p for p in Path(world.root).rglob("*") if p.is_file() and b'"one"' in p.read_bytes()]
+
+
+@pytest.mark.parametrize("verb", ["delete", "undelete"])
+def test_what_somebody_put_back_of_a_deleted_session_waits_for_his_word(world: World, tmp_path: Path, verb: str) -> None:
+    """K2: a backup of the keep's folder, say. Only who put it there knows whether it shall count."""
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("zebra")
+        shutil.copytree(world.folder("python:own"), tmp_path / "backup")
+        keep.delete("own")
+    shutil.copytree(tmp_path / "backup", world.folder("python:own"))
+    [fault] = world.audit()["faults"]
+    assert fault["class"] == "tombstone_unfinished" and not fault["repairable"]
+    assert "`dreamkeep delete python:own`" in fault["next"] and "`dreamkeep undelete python:own`" in fault["next"]
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        keep.session("another").record("a writer leaves it alone, too")
+        assert world.folder("python:own").exists() and not keep.search("zebra")
+        getattr(keep, verb)("python:own")
+        assert bool(keep.search("zebra")) == (verb == "undelete") == world.folder("python:own").exists()
+    assert world.audit(deep=True)["clean"]
+
+
+def test_an_intent_that_nobody_can_read_hinders_no_writer(world: World) -> None:
+    intent(world)
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one")
+    assert os.listdir(Path(world.root, "state", "deleting")) == [] and world.audit()["clean"]
 
 
 # -- what is not safe

@@ -87,7 +87,7 @@ def test_a_pipe_or_socket_anywhere_is_told_holds_nobody_up_and_is_left_alone(
         root / "spool" / CALL: "spool_unreadable",
         root / "spool" / "stranger": "spool_unreadable",
         root / "state" / "x.json": "state_unreadable",
-        root / "state" / "deleting" / "x": "tombstone_unfinished",
+        root / "state" / "deleting" / "x": "leftover",
         root / "pages" / "p" / "MEMORY.md": "page_fence",
         root / "index.sqlite": "index_unusable",
         journal / "000002.jsonl": "journal_unreadable",

@@ -9,11 +9,11 @@
                             at once, neither while somebody holds `state/drain.lock`
     spool_unreadable        path (of the one thing)
     hook_lost               path; lines. A file outside the keep (in the user's temp folder) is not repairable
-    tombstone_unfinished    session ("" when the intent can't be read); path (of the intent, or ""); journal (relative)
+    tombstone_unfinished    session; path (of the intent, or ""); journal (relative)
     lease_stale             path
     turn_interrupted        session, turn (id), owner, journal (relative)
     compaction_open         session, compaction (id), turn (id or ""), opened_at, closing ("owner_gone", "timeout"), journal
-    leftover                path (older than an hour: younger ones may be at work)
+    leftover                path (older than an hour: younger ones may be at work; or of a deletion that never came to be)
     open_to_others          path, mode (as it is), wanted (0o600 or 0o700)
     state_unreadable        path, why
 """
@@ -48,6 +48,9 @@ from dreamkeep.session.turns import Turn
 _OLD_NS = 3600 * 10**9
 _FENCE = re.compile(rb"^<!-- dreamkeep:(begin|end)\b[^\n]*-->[ \t\r]*$", re.MULTILINE)
 _NOT_OURS = "It lies outside the keep: read it, then take it away."
+_PUT_BACK = (
+    "`dreamkeep delete SESSION` removes it again, `dreamkeep undelete SESSION` lets it count again; a repair does neither."
+)
 _PAGE = "MEMORY.md"
 _MOMENT_S = 0.02
 
@@ -200,16 +203,13 @@ class Keeping:
         if not todo or is_held(self._host, f"{self._root}/{DELETING}"):
             return
         # Looked at once more, now that nobody is at it: a deletion that went on before is finished.
-        begun = {session: path for session, path in todo if path and session and self._same(path, seen[path])}
+        begun = [(session, path) for session, path in todo if path and self._same(path, seen[path])]
         dead = Tombstones(self._host, self._root)
+        yield from (self._unfinished(session, path) if dead.has(session) else self._not_begun(path) for session, path in begun)
         for session, name in journals.buried:
-            if session not in begun and dead.has(session) and looks.mark_of(self._host, f"{self._root}/{name}", None):
-                begun[session] = ""
-        yield from (self._unfinished(session, path) for session, path in sorted(begun.items()))
-        for session, path in todo:
-            if path and not session and self._same(path, seen[path]):
-                what = "a deletion was begun, and of which session can't be read"
-                yield fault("tombstone_unfinished", path, what, unsafe=why_not(self._host, path), path=path, journal="")
+            is_here = dead.has(session) and looks.mark_of(self._host, f"{self._root}/{name}", None)
+            if is_here and session not in dict(begun):
+                yield self._unfinished(session, "")
 
     def _intents(self) -> list[str]:
         return [f"{self._root}/{INTENTS}/{name}" for name in sorted(self._names(INTENTS)) if not is_temp(name)]
@@ -225,8 +225,14 @@ class Keeping:
 
     def _unfinished(self, session: str, path: str) -> Fault:
         name = folder_of(session)
-        what = f"the deletion of {session} was not finished"
-        return fault("tombstone_unfinished", path or f"{self._root}/{name}", what, session=session, path=path, journal=name)
+        what = f"the deletion of {session} was not finished" if path else f"{session} was deleted, and its journal is here"
+        step = "" if path else _PUT_BACK
+        where = path or f"{self._root}/{name}"
+        return fault("tombstone_unfinished", where, what, session=session, step=step, path=path, journal=name)
+
+    def _not_begun(self, path: str) -> Fault:
+        what = "a deletion was about to begin, and of no session that was deleted"
+        return fault("leftover", path, what, unsafe=why_not(self._host, path), path=path)
 
     # -- leases, leftovers, modes, caches, pages
 

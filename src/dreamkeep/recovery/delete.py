@@ -68,7 +68,7 @@ class Deleting:
     def _finish_each(self, folder: str) -> None:
         dead = Tombstones(self._host, self._root)
         for name in self._host.names(folder):
-            session = "" if name.endswith(".tmp") else read_file(self._host, f"{folder}/{name}").decode()
+            session = "" if name.endswith(".tmp") else _named_in(self._host, f"{folder}/{name}")
             if session and dead.has(session):
                 self._finish(session)
             else:
@@ -97,6 +97,21 @@ class Deleting:
                 staging.sweep(self._host, self._root)
         except Busy:
             pass  # an import is at work: it takes in nothing of this session, and clears up by itself
+
+
+def _named_in(host: Host, intent: str) -> str:
+    """Of damaged bytes nothing: they name no session that was deleted, and by themselves they mean nothing."""
+    return read_file(host, intent).decode(errors="replace")
+
+
+def half_deleted(host: Host, root: str) -> list[str]:
+    """Sessions that were deleted, and of which something is here: a crash left it, or somebody put it back."""
+    tombstones = Tombstones(host, root)
+    tombstones.has("")
+    folder = f"{root}/{INTENTS}"
+    begun = {_named_in(host, f"{folder}/{name}") for name in host.names(folder)} if host.stat(folder) else set()
+    here = (one for one in tombstones.buried if one in begun or host.stat(f"{root}/{folder_of(one)}") is not None)
+    return sorted(one for one in here if tombstones.has(one))
 
 
 def forget_outside(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> None:

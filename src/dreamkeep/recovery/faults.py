@@ -57,7 +57,9 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "spool_waiting": Class("hook calls that no drainer has journaled", "drain", ""),
         "spool_unreadable": Class("something in the spool that is no hook call", "set_aside", ""),
         "hook_lost": Class("a hook call could not be kept", "set_aside", ""),
-        "tombstone_unfinished": Class("a deletion was interrupted", "finish_delete", ""),
+        "tombstone_unfinished": Class(
+            "a deletion was interrupted", "", "`dreamkeep delete SESSION` finishes it: a repair deletes nothing."
+        ),
         "lease_stale": Class("the lock file of a process that is gone", "sweep", ""),
         "turn_interrupted": Class("a turn was not settled and its owner is gone", "settle_turn", ""),
         "compaction_open": Class("a compaction began, and nothing will end it", "close_compaction", ""),

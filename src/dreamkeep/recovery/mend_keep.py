@@ -11,18 +11,15 @@ from dreamkeep.capture.find import Trouble, named
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
-from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
+from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.held import is_held
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.index import open as index
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame, body_of, parse
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.settle import survey
-from dreamkeep.journal.tombs import Tombstones
-from dreamkeep.recovery.delete import Deleting
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 from dreamkeep.recovery.plain import why_not as why_not_kept
@@ -32,7 +29,6 @@ from dreamkeep.session.summary import STATE_AFTER
 from dreamkeep.session.turns import INTERRUPTED, SETTLED
 
 _INDEX_WAIT_S = 10.0
-_FINAL = "its session was deleted, as somebody wanted: that is not taken back"
 _CAPTURED = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS))
 #: How far capture was: said again later, they would say it of what came since.
 _ABOUT_SOURCES = _CAPTURED | {Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED}
@@ -248,25 +244,6 @@ def close_mode(mending: Mending, fault: Fault) -> Done:
 # -- sessions
 
 
-def finish_delete(mending: Mending, fault: Fault) -> Done:
-    """As its user wanted. Nothing of it is kept in the ledger, so this alone can't be undone."""
-    session, intent = str(fault.about["session"]), str(fault.about.get("path", ""))
-    if not session:
-        return mending.ledger.remove(intent)
-    mending.ledger.note({"final": fault.where, "why": _FINAL})
-    # Not through the noted journals: the ledger must not keep a word of it.
-    journals = Journals(mending.host, mending.root, Ids(mending.host.now, mending.host.random))
-    deleting = Deleting(mending.host, mending.root, journals, mending.forget)
-    if intent:
-        deleting.finish_all()
-    elif Tombstones(mending.host, mending.root).has(session):
-        deleting.delete(session)
-    there = (f"{mending.root}/{folder_of(session)}", intent)
-    if any(mending.host.stat(path) is not None for path in there if path):
-        return left("somebody is deleting just now")
-    return MENDED
-
-
 def settle_turn(mending: Mending, fault: Fault) -> Done:
     """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
     session, turn = str(fault.about["session"]), str(fault.about["turn"])
@@ -307,7 +284,6 @@ ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {
     "rebuild": rebuild,
     "drain": drain_spool,
     "set_aside": set_aside,
-    "finish_delete": finish_delete,
     "sweep": sweep,
     "settle_turn": settle_turn,
     "close_compaction": close_compaction,

@@ -55,14 +55,8 @@ class Step(NamedTuple):
     fault: Fault
     action: str
 
-    @property
-    def final(self) -> bool:
-        """A deletion that was asked for is finished for good; the intent of one that nobody can read is only put aside."""
-        return self.action == "finish_delete" and bool(self.fault.session)
-
-    def as_json(self) -> dict[str, Any]:
-        said = {"fault": self.fault.id, "action": self.action, "where": self.fault.where}
-        return {**said, "undoable": False} if self.final else said
+    def as_json(self) -> dict[str, str]:
+        return {"fault": self.fault.id, "action": self.action, "where": self.fault.where}
 
 
 @dataclass

@@ -59,7 +59,7 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
         if "file" in note and note["n"] not in void:
             files.setdefault(note["file"], []).append({**note, "after": later.get(note["n"], note["after"])})
     for note in reversed(found):
-        where = note.get("file") or note.get("mode") or note.get("journal") or note.get("final")
+        where = note.get("file") or note.get("mode") or note.get("journal")
         if where is None or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
         steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
@@ -81,10 +81,8 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
             back.file(note["file"], changes)
         elif "mode" in note:
             back.mode(note)
-        elif "journal" in note:
-            back.journal(note)
         else:
-            return str(note["why"])
+            back.journal(note)
     except Refusal as refusal:
         return str(refusal)
     except (DreamkeepError, OSError) as problem:

@@ -266,9 +266,7 @@ def repaired(done: dict[str, Any]) -> str:
     faults = {fault["id"]: fault for fault in done["audit"]["faults"]}
     steps = done["applied"] or ([] if done["undo_id"] else done["plan"])
     would = "" if done["applied"] else "would "
-    lines = [
-        f"{would}{step['action'].replace('_', ' ')}  {line(step['where'])}  ({step['fault']}{_final(step)})" for step in steps
-    ]
+    lines = [f"{would}{step['action'].replace('_', ' ')}  {line(step['where'])}  ({step['fault']})" for step in steps]
     for one in done["skipped"]:
         where = f"  {line(faults[one['fault']]['where'])}" if one["fault"] in faults else ""
         lines.append(f"left alone: {one['fault']}{where}\n    {line(one['reason'])}")
@@ -278,10 +276,6 @@ def repaired(done: dict[str, Any]) -> str:
         lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
     lines.append(f"{len(faults)} fault{'s' if len(faults) > 1 else ''}." if faults else "Nothing is wrong.")
     return "\n".join(lines)
-
-
-def _final(step: dict[str, Any]) -> str:
-    return "" if step.get("undoable", True) else "; this is not taken back by --undo"
 
 
 def undone(done: dict[str, Any]) -> str:
