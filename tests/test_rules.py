@@ -204,6 +204,11 @@ def test_slips_of_the_pen_do_not_hide_a_rule() -> None:
         ("yesterday the job died", "on 2026-09-02 the job died"),
         ("never deploy on fridays", "never deploy on fridays"),
         ("every monday", "every monday"),
+        ("it goes out on the last friday of the month", "it goes out on the last friday of the month"),
+        ("reports cover the last month and the last year", "reports cover the last month and the last year"),
+        ("we always close by next monday", "we always close by next monday"),
+        ("always lint, agreed yesterday", "always lint, agreed on 2026-09-02"),
+        ("nothing drains it today", "nothing drains it today (2026-09-03)"),
         ("monday.com is down", "monday.com is down"),
         ("see today.md and `tomorrow`", "see today.md and `tomorrow`"),
         ("todays", "todays"),
@@ -306,6 +311,39 @@ def test_a_failure_an_edit_and_the_same_command_passing_is_a_fix() -> None:
     assert one.more == (("3", "E   assert 1 == 2"), ("20", "pytest -q"))
 
 
+def test_what_mended_it_is_never_cut_off_however_long_the_command_is() -> None:
+    command = "xcodebuild test " + " ".join(f"-only-testing:Suite{n}/Case{n}" for n in range(9))
+    turn = [
+        user("go"),
+        *ran(2, command, "E   " + "it was expected to be otherwise " * 5, 1),
+        *edited(4, "/p/src/price.py"),
+        *ran(6, command, "ok", 0),
+        model("The cause was the rounding of prices, which I do in cents now, before they are added up.", "8"),
+    ]
+    [one] = [one for one in found(turn) if one.type == "failure_fix"]
+    assert "fixed by editing src/price.py" in one.text and len(one.text) <= 240
+
+
+@pytest.mark.parametrize("idle", ["34 ms now.", "All nine configurations pass now.", "Fixed; the tests pass and lint is clean."])
+def test_why_it_failed_is_told_by_whoever_said_it_and_not_by_that_it_passes(idle: str) -> None:
+    def told(before: str, after: str) -> str:
+        turn = [
+            user("go"),
+            *ran(2, "pytest -q", "E   boom", 1),
+            model(before, "4"),
+            *edited(5, "a.py"),
+            *ran(7, "pytest -q", "ok", 0),
+            model(after, "9"),
+        ]
+        [one] = [one for one in found(turn) if one.type == "failure_fix"]
+        return one.text.partition("fixed by editing a.py")[2]
+
+    cause = "The reason was a clock that runs backwards."
+    assert told("I look.", idle) == "."
+    assert told(cause, idle) == told("I look.", cause) == f": {cause}"
+    assert told("I look.", "The cache was read before it was filled.") == ": The cache was read before it was filled."
+
+
 def test_a_failure_that_goes_away_by_itself_is_no_fix() -> None:
     assert failure() == []
     assert failure(*ran(4, "cat a.py", "x", 0)) == []
@@ -369,10 +407,22 @@ def test_a_name_in_a_command_is_not_what_the_command_does(command: str) -> None:
         ),
         *(("deploy", one) for one in ("make ship", "npm run deploy", "bash deploy.sh", "cargo publish", "make publish-docs")),
         *(("test", one) for one in ("make test", "docker compose run test", "just check", "bin/test")),
+        *(("test", one) for one in ("docker compose run --rm api pytest -q", "docker exec -t app vendor/bin/phpunit")),
+        *(("test", one) for one in ("kubectl -n x exec -it web-0 -- npm test", "sudo -u www make test", "xcodebuild test -q")),
+        *(("test", one) for one in ("./gradlew :app:testDebugUnitTest", "bazel test //...", "west twister")),
+        *(("build", one) for one in ("./gradlew :app:assembleDebug", "pio run", "latexmk -pdf a.tex", "xcodebuild -scheme A")),
     ],
 )
 def test_what_a_command_does_is_told_by_its_program_and_target(kind: str, command: str) -> None:
     assert rules_work.kind_of(command) == kind
+
+
+@pytest.mark.parametrize(
+    "command", ["go test ./...", "bazel test //...", "ctest --test-dir build", "west build -b x app -p auto"]
+)
+def test_a_command_for_everything_is_not_taken_for_one_of_a_part(command: str) -> None:
+    turn = [user("go"), *ran(2, command, "ok", 0)]
+    assert [(one.type, one.quote) for one in found(turn)] == [("procedure", command)]
 
 
 def test_a_pipe_does_not_hide_a_failure() -> None:
@@ -414,6 +464,22 @@ def test_what_is_left_on_the_list_is_open_only_at_the_end() -> None:
     turn = [user("go"), call, Said("3", "tool", "ok", AT, {"id": "x"})]
     assert [(one.type, one.text) for one in found(turn)] == [("open_loop", "Drop the old table")]
     assert found(turn, chunk=(1, 2)) == []
+
+
+def test_of_tasks_that_were_made_one_by_one_each_that_is_open_is_told_where_it_was_made() -> None:
+    calls = [
+        ("TaskCreate", {"subject": "Rotate the key", "description": "It is older than a year"}, "Task #1 created"),
+        ("TaskCreate", {"subject": "Write the changelog", "description": "x"}, "Task #2 created"),
+        ("TaskCreate", {"subject": "Tell the team", "description": "y"}, "Task #3 created"),
+        ("TaskUpdate", {"taskId": "2", "status": "completed"}, "ok"),
+    ]
+    turn = [user("go")]
+    for n, (name, what, told) in enumerate(calls, 1):
+        turn.append(Said(f"{2 * n}", "assistant", "", AT, {"id": f"c{n}", "name": name, "input": what}))
+        turn.append(Said(f"{2 * n + 1}", "tool", told, AT, {"id": f"c{n}"}))
+    insights, dropped = checked(Rules().backfill(given(turn)), given(turn), Known(), run="r", redact=str)
+    assert [(one.type, one.text) for one in insights] == [("open_loop", "Rotate the key"), ("open_loop", "Tell the team")]
+    assert not dropped
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,8 @@ def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path
     ]
     assert [one.path.removeprefix("/home/dev/thing/") for one in found if isinstance(one, Edited)] == ["src/a.py"]
     assert [one.message for one in found if isinstance(one, Committed)] == ["Count from two"]
-    assert [one.entries for one in found if isinstance(one, Todos)] == [(("Write it down", False), ("Tell the others", True))]
+    [todos] = [one for one in found if isinstance(one, Todos)]
+    assert [entry[:2] for entry in todos.entries] == [("Write it down", False), ("Tell the others", True)]
     [refused] = [one for one in found if isinstance(one, Refused)]
     assert refused.words == ("keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
     assert refused.what == "rm -rf data"
@@ -282,7 +283,7 @@ def test_an_answer_is_read_in_every_form(given: Any, told: str, wanted: list[tup
 )
 def test_a_list_is_read_in_every_form(name: str, given: Any) -> None:
     [one] = called(name, given)
-    assert isinstance(one, Todos) and one.entries == (("a", False), ("b", True))
+    assert isinstance(one, Todos) and [entry[:2] for entry in one.entries] == [("a", False), ("b", True)]
 
 
 def test_tasks_that_are_made_one_by_one_are_a_list_too() -> None:
@@ -291,11 +292,25 @@ def test_tasks_that_are_made_one_by_one_are_a_list_too() -> None:
         return Said(str(n), "assistant", "", AT, tool), Said(str(n + 1), "tool", told, AT, {"id": f"c{n}"})
 
     found = steps(
-        *call(1, "TaskCreate", {"subject": "a"}, "Task #1 created"),
+        *call(1, "TaskCreate", {"description": "of it", "subject": "a"}, "Task #1 created"),
         *call(3, "TaskCreate", {"subject": "b"}, "Task #2 created"),
         *call(5, "TaskUpdate", {"taskId": "1", "status": "completed"}, "ok"),
     )
-    assert isinstance(found[-1], Todos) and found[-1].entries == (("a", False), ("b", True))
+    assert isinstance(found[-1], Todos) and [entry[:2] for entry in found[-1].entries] == [("a", False), ("b", True)]
+    assert [entry.call.seq for entry in found[-1].entries] == ["1", "3"], "each where it was made: there it can be quoted"
+
+
+def test_a_call_and_its_result_in_one_record_are_both() -> None:
+    def both(seq: str, name: str, given: Any, told: str, code: int) -> Said:
+        return Said(seq, "tool", told, AT, {"name": name, "input": given, "output": told, "exit_code": code})
+
+    ran, edit, again = steps(
+        both("1", "bash", {"command": "pytest -q"}, "1 failed", 1),
+        both("2", "edit", {"path": "a.py"}, "ok", 0),
+        both("3", "bash", {"command": "pytest -q"}, "1 passed", 0),
+    )
+    assert isinstance(ran, Ran) and ran.failed and ran.result is ran.call
+    assert isinstance(edit, Edited) and isinstance(again, Ran) and again.failed is False
 
 
 # -- what the line is that says what was wrong
@@ -308,6 +323,8 @@ def test_tasks_that_are_made_one_by_one_are_a_list_too() -> None:
         ("error[E0277]: can't compare\n  --> a.rs:1\nerror: could not compile `a`", "error[E0277]: can't compare"),
         ("npm ERR! code ELIFECYCLE\nTypeError: x is undefined\n    at a.js:1", "TypeError: x is undefined"),
         ("make: *** No rule\nmake: *** [all] Error 2", ""),
+        ("Output: 12:01:03 Failure in test x", "Failure in test x"),
+        ("12:01:03  Error: no such column", "Error: no such column"),
         (json.dumps({"output": "line\nValueError: no “such” thing", "exit_code": 1}), "ValueError: no “such” thing"),
         ("", ""),
     ],

@@ -1,6 +1,7 @@
 """Days that are told from where the speaker stands ("tomorrow", "next week") → dates, by when it was said. Pure.
 
-A note is read on another day than it was said on. What comes again and again ("every friday", "on fridays") is no date and stays.
+A note is read on another day than it was said on. What comes again and again ("every friday", "the last friday of the month") is
+no date and stays. "Today" may mean nowadays: the date is put behind it, and the word stays.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ _NUMBER = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|ten|a couple of)"
 _PREPOSITION = re.compile(
     r"\b(?:on|by|until|till|til|before|after|since|from|for|of|due|as of|between|than|to|or|and|in|through)\s+$", re.IGNORECASE
 )
+#: "The last friday of the month", "the last year", "every last monday": none that a calendar knows.
+_COMES_AGAIN = re.compile(r"\b(?:the|every|each|any|a|their|its|our)\s+$", re.IGNORECASE)
+_OF = re.compile(r"\s+(?:of|in) (?:the|a|each|every|any) (?:month|quarter|year|week|sprint)\b", re.IGNORECASE)
+_HABIT = re.compile(r"\b(?:always|every|each|whenever)\b", re.IGNORECASE)
 #: Nothing of a word, a name or a path on either side.
 _EDGE = (r"(?<![\w./@-])", r"(?![\w@'’-]|[./]\w)")
 _CODE = re.compile(r"`[^`]*`")
@@ -52,8 +57,11 @@ def _day(at: str | None) -> date | None:
 
 
 def _in(text: str, said: date) -> str:
-    text = _STAYS.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
-    for pattern, what in _PHRASES:
+    # "We always close by next monday": of the habit, not of this week.
+    habit = _HABIT.search(text) is not None
+    if not habit:
+        text = _STAYS.sub(lambda found: f"{found[1]} {_weekday(found, said)}", text)
+    for pattern, what in _FROM_TODAY if habit else (*_FROM_TODAY, *_NEXT_AND_LAST):
         text = _each(pattern, what, text, said)
     return text
 
@@ -64,8 +72,10 @@ def _each(pattern: re.Pattern[str], what: Callable[[re.Match[str], date], str], 
 
 def _put(found: re.Match[str], when: str) -> str:
     before = found.string[: found.start()]
-    if not when:
+    if not when or _COMES_AGAIN.search(before) or _OF.match(found.string[found.end() :]):
         return found[0]
+    if found[0].lower() == "today":
+        return f"{found[0]} ({when})"
     if _PREPOSITION.search(before):
         return when
     word = "in" if len(when) == 7 or len(when) == 4 else "on"
@@ -127,7 +137,8 @@ def _phrase(words: str) -> re.Pattern[str]:
 
 
 _WEEKDAY = f"({'|'.join(_DAYS)})"
-_PHRASES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...] = (
+_Phrases = tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...]
+_FROM_TODAY: _Phrases = (
     (_phrase(r"the day after tomorrow"), _days(2)),
     (_phrase(r"the day before yesterday"), _days(-2)),
     (_phrase(r"(?:today|tonight|this (?:morning|afternoon|evening))"), _days(0)),
@@ -135,6 +146,8 @@ _PHRASES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ..
     (_phrase(r"(?:yesterday(?: (?:morning|afternoon|evening))?|last night)"), _days(-1)),
     (_phrase(rf"in ({_NUMBER}) (days?|weeks?|months?|years?)"), lambda found, said: _apart(found, said, 1)),
     (_phrase(rf"({_NUMBER}) (days?|weeks?|months?|years?) ago"), lambda found, said: _apart(found, said, -1)),
+)
+_NEXT_AND_LAST: _Phrases = (
     (_phrase(r"(next|last|this) (week|month|year)"), _span),
     (_phrase(rf"(next|last|this|past) {_WEEKDAY}"), _weekday),
 )

@@ -9,7 +9,7 @@ from functools import cache
 from dreamkeep.dream import lexicon, work
 from dreamkeep.dream.given import Proposal, Said
 from dreamkeep.dream.sentences import plain, sentences
-from dreamkeep.dream.worded import shortened, worded
+from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Reply, Step, Todos
 
 _COMMAND = 120
@@ -30,7 +30,7 @@ def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def kind_of(key: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
-    last = _last_part(key)
+    last = _inner(key)
     if is_look(last) or lexicon.pattern("tools", "handles", "only").match(last):
         return ""
     named = next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
@@ -62,9 +62,16 @@ def _last_part(key: str) -> str:
     return parts(key)[-1]
 
 
+def _inner(key: str) -> str:
+    """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
+    last = _last_part(key)
+    inner = lexicon.pattern("tools", "around", "only").sub("", last, count=1)
+    return inner or last
+
+
 def is_narrow(key: str) -> bool:
     """For one file, one test, one package; or not for real."""
-    arguments = " ".join(_last_part(key).split()[1:])
+    arguments = " ".join(_inner(key).split()[1:])
     return _talk("command", "narrow").search(f" {arguments}") is not None
 
 
@@ -157,7 +164,7 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) ->
     # What was given before may not be quoted again.
     place, quote = _shown(passed if last.known else last)
     what = f"editing {', '.join(paths[:3])}{' and more' if len(paths) > 3 else ''}" if paths else f"`{' && '.join(prepared)}`"
-    why = _explained(steps, n)
+    why = _explained([step for step in steps if last.n < step.n < passed.n], steps[n + 1 : n + 4])
     return Proposal(
         "failure_fix",
         _told(last.key, line, what, why),
@@ -171,9 +178,13 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) ->
 
 
 def _told(command: str, line: str, what: str, why: str) -> str:
-    head = f"`{command[:_COMMAND]}` failed" + (f" ({shortened(line, 90)})" if line else "")
-    found = f"{head}; fixed by {what}"
-    return shortened(f"{found}: {why}" if why else f"{found}.")
+    """What mended it is never cut off: rather the reason, then the command and the line."""
+    for most, long in ((_COMMAND, 90), (70, 60), (40, 40)):
+        head = f"`{shortened(command, most)}` failed" + (f" ({shortened(line, long)})" if line else "")
+        found = f"{head}; fixed by {what}"
+        if len(found) < TEXT:
+            return f"{found}: {why}" if why and len(found) + len(why) + 2 <= TEXT else f"{found}."
+    return shortened(f"{found}.")
 
 
 def _paths(steps: Sequence[Step]) -> list[str]:
@@ -238,26 +249,25 @@ def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran,
     return None
 
 
-def _explained(steps: Sequence[Step], n: int) -> str:
-    """What the model says right after it passed, if that is more than that it passed."""
-    for step in steps[n + 1 : n + 4]:
+def _explained(between: Sequence[Step], after: Sequence[Step]) -> str:
+    """Why it had failed, in the model's words: what it says right after it passed, if that is more than that it passed; else the
+    cause that it named before it mended it."""
+    told = next((step for step in after if isinstance(step, Reply)), None)
+    for step in (told, *reversed(between)):
         if isinstance(step, Reply):
-            for sentence in sentences(step.said.text[:2000]):
-                words = plain(sentence.text)
-                tells = re.search(
-                    r"\b(?:because|so|now|was|were|fixed|instead|changed|added|needs?|missing|happened|created|moved|uses?)\b",
-                    words,
-                )
-                if (
-                    tells
-                    and len(sentence.text) <= _WHY
-                    and not re.match(
-                        r"(?:all|the|every)?\s*(?:\d+ )?(?:tests?|checks?|everything|it) (?:now )?(?:pass|is|are) ", words
-                    )
-                ):
-                    return sentence.text
-            return ""
+            short = [one.text for one in sentences(step.said.text[:2000]) if len(one.text) <= _WHY]
+            causes = [one for one in short if _talk("reply", "cause").search(plain(one))]
+            if found := next(iter(causes or ([one for one in short if _tells(one)] if step is told else [])), ""):
+                return found
     return ""
+
+
+def _tells(sentence: str) -> bool:
+    """More than that it passes, or how fast."""
+    words = plain(sentence)
+    if _talk("reply", "passes").search(words) or len(words.split()) < 5:
+        return False
+    return _talk("reply", "tells").search(words) is not None
 
 
 # -- commits, plans, answers, lists
@@ -322,10 +332,8 @@ def left_open(steps: Sequence[Step]) -> Iterator[Proposal]:
     words = " ".join(step.said.text for step in steps if isinstance(step, Reply) and step.n > last.n)[-4000:]
     done = _talk("reply", "done").search(words) is not None
     worked = any(isinstance(step, (Ran, Edited)) and step.n > last.n for step in steps)
-    for text, is_open in last.entries:
+    for text, is_open, call in last.entries:
         if not is_open or (done and worked):
             continue
         clean = " ".join(text.split())
-        yield Proposal(
-            "open_loop", worded(clean, last.call.at), last.call.seq, text, author="agent", confidence=0.6, about=clean[:80]
-        )
+        yield Proposal("open_loop", worded(clean, call.at), call.seq, text, author="agent", confidence=0.6, about=clean[:80])

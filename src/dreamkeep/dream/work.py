@@ -104,12 +104,20 @@ class Answered(NamedTuple):
     result: Said
 
 
+class Todo(NamedTuple):
+    """`call`: where it stands; of tasks that are made one by one, each in its own."""
+
+    text: str
+    is_open: bool
+    call: Said
+
+
 class Todos(NamedTuple):
-    """The whole list as it is now: (text, whether it is open)."""
+    """The whole list as it is now."""
 
     n: int
     known: bool
-    entries: tuple[tuple[str, bool], ...]
+    entries: tuple[Todo, ...]
     call: Said
 
 
@@ -120,11 +128,13 @@ def steps(given: Given) -> list[Step]:
     flat = [(turn.known, said) for turn in given.turns for said in turn.messages if not said.mark]
     results = _results([said for _, said in flat])
     found: list[Step] = []
-    tasks: dict[str, tuple[str, bool]] = {}
+    tasks: dict[str, Todo] = {}
     for n, (known, said) in enumerate(flat):
         if said.role == "user" and not said.tool:
             mid = bool(found) and isinstance(found[-1], (Ran, Edited))
             found.append(Prompt(n, known, said, mid))
+        elif _is_both(said):
+            found += _call(n, known, said, said, tasks)
         elif said.role == "assistant" and said.tool:
             if said.text.strip():
                 found.append(Reply(n, known, said))
@@ -132,6 +142,11 @@ def steps(given: Given) -> list[Step]:
         elif said.role == "assistant" and said.text.strip():
             found.append(Reply(n, known, said))
     return found
+
+
+def _is_both(said: Said) -> bool:
+    """A call and its result in one record, as one's own agent may write them."""
+    return said.role == "tool" and said.tool is not None and {"name", "input"} <= said.tool.keys()
 
 
 def _results(flat: Sequence[Said]) -> dict[int, Said]:
@@ -147,7 +162,7 @@ def _results(flat: Sequence[Said]) -> dict[int, Said]:
     return found
 
 
-def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str, tuple[str, bool]]) -> Iterator[Step]:
+def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str, Todo]) -> Iterator[Step]:
     tool = said.tool or {}
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
@@ -164,7 +179,7 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
     elif _is("ask", name):
         if result is not None and not (result.tool or {}).get("error"):
             yield from (Answered(n, known, asked, answer, result) for asked, answer in answers(given, result.text))
-    elif entries := _todos(name, given, result, tasks):
+    elif entries := _todos(name, said, result, tasks):
         yield Todos(n, known, entries, said)
 
 
@@ -276,8 +291,13 @@ def key_line(said: Said) -> str:
     for found in lexicon.each("tools", "ends", "key"):
         for line in told:
             if found.match(line):
-                return line.strip()
-    return told[-1].strip() if told else ""
+                return _without_stamp(line)
+    return _without_stamp(told[-1]) if told else ""
+
+
+def _without_stamp(line: str) -> str:
+    """Without the time, and without what an agent writes before the output."""
+    return lexicon.pattern("tools", "ends", "stamp").sub("", line.strip(), count=1)
 
 
 def commit_message(command: str) -> str:
@@ -409,21 +429,22 @@ def _flat(value: object) -> str:
 # -- lists of what is to be done
 
 
-def _todos(name: str, given: object, result: Said | None, tasks: dict[str, tuple[str, bool]]) -> tuple[tuple[str, bool], ...]:
+def _todos(name: str, said: Said, result: Said | None, tasks: dict[str, Todo]) -> tuple[Todo, ...]:
+    given = (said.tool or {}).get("input")
     if _is("todo", name):
-        return todos(given)
+        return tuple(Todo(text, is_open, said) for text, is_open in todos(given))
     if not isinstance(given, Mapping):
         return ()
     if _is("task_new", name):
         own = re.search(r"#(\d+)", result.text) if result else None
-        tasks[own[1] if own else str(len(tasks) + 1)] = (_first(given, "todo_text"), True)
+        tasks[own[1] if own else str(len(tasks) + 1)] = Todo(_first(given, "task_text"), True, said)
     elif _is("task_change", name):
         own_id, status = str(given.get("taskId", given.get("id", ""))), str(given.get("status", ""))
         if own_id in tasks and status:
-            tasks[own_id] = (tasks[own_id][0], status.lower() not in table_of("status", "done"))
+            tasks[own_id] = tasks[own_id]._replace(is_open=status.lower() not in table_of("status", "done"))
     else:
         return ()
-    return tuple(one for one in tasks.values() if one[0])
+    return tuple(one for one in tasks.values() if one.text)
 
 
 def _first(given: Mapping[Any, Any], names: str) -> str:
