@@ -66,10 +66,11 @@ class Remembering(Part):
     # -- notes
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
-        """What is remembered, best first. `state` None: whatever became of it."""
+        """What is remembered, best first. `state` None or "all": whatever became of it."""
         from dreamkeep.memory.insight import TYPES
         from dreamkeep.memory.note import STATES
 
+        state = None if state == "all" else state
         _known(kind, TYPES, "kind")
         _known(state, STATES, "state")
         memory = self._memory("notes")
