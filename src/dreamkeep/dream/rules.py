@@ -168,10 +168,10 @@ def _why(step: Refused) -> Iterator[Proposal]:
     if not found:
         return
     if len(words) <= TEXT and (quote := work.quoted(step.result, step.words)):
-        text = worded(words, at)
+        kind, text = found[0].type, worded(words, at)
         if found[0].rule == "reason":
-            text = shortened(f"Rejected {_brief(step.what)}: {text}")
-        yield Proposal("correction", text, step.result.seq, quote, author="user", confidence=0.85, about=_about(text))
+            kind, text = "rejection", shortened(f"Rejected {_brief(step.what)}: {text}")
+        yield Proposal(kind, text, step.result.seq, quote, author="user", confidence=0.85, about=_about(text))
         return
     for one in found:
         if quote := work.quoted(step.result, one.quote):
