@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from dreamkeep.dream import work
+from dreamkeep.dream.given import Proposal
 from dreamkeep.dream.rules import Rules
 from dreamkeep.dream.sentences import sentences
 from dreamkeep.dream.weigh import Around, numbers, of_user, weighed, weights
 from dreamkeep.dream.worded import TEXT
 from dreamkeep.memory.insight import TYPES
 from tests import talks
-from tests.test_rules import found, given, model, user
+from tests.test_rules import found, given, model, ran, user
 
 
 def test_the_weights_are_those_of_the_talks() -> None:
@@ -52,6 +55,19 @@ def test_in_the_talks_most_of_what_is_marked_is_kept_and_little_else() -> None:
     assert right / (right + missed) >= 0.75
 
 
+def test_a_sentence_of_a_bank_is_put_into_talk_in_several_ways_and_always_the_same() -> None:
+    path = sorted(talks.FOLDER.glob("bank_*.txt"))[0]
+    bank = talks.bank(path)
+    assert bank.before and bank.then and {bool(types) for types, _ in bank.said} == {True, False}
+    each = list(talks.composed(bank, 3))
+    assert each == list(talks.composed(talks.bank(path), 3)) and len(each) == 3 * len(bank.said)
+    for n, talk in enumerate(each):
+        types, text = bank.said[n // 3]
+        marked = [line.text[mark.start : mark.end] for line in talk for mark in line.marks]
+        assert marked == ([text] if types else []) and any(text in line.text for line in talk if line.role == "U")
+    assert len({tuple(line.text for line in talk) for talk in each}) > 2 * len(bank.said), "hardly ever twice the same way"
+
+
 def test_the_same_words_weigh_less_as_an_order_than_as_an_answer() -> None:
     own = sentences("sort by date, newest on top")
     order = weighed("user", of_user(own, 0, Around(first=True), ()))
@@ -73,6 +89,70 @@ def test_a_rule_that_is_all_that_was_said_is_kept_whatever_it_weighs() -> None:
         "Always run `make lint` before you commit.",
     ):
         assert [one.quote for one in found([user(words)])] == [words]
+
+
+_BEFORE = (
+    (),
+    (user("Please clear up the photo archive.", "1"), model("I will look for duplicates first.", "2")),
+    (user("hi, can you look at the deploy script", "1"), model("Sure. It restarts the service. Anything in particular?", "2")),
+)
+_ROUND = ("{}", "{} It was too slow the other way.", "Thanks. {}", "{} Can you do that?")
+
+
+def _heard(words: str) -> Iterator[list[Proposal]]:
+    """In every surrounding, whatever the model does next: what comes of it."""
+    for before in _BEFORE:
+        for form in _ROUND:
+            for then in ([model("OK.", "4")], [model("Done, I changed it in two places.", "4")], ran(4, "ls", "a", 0)):
+                turns = [list(before)] if before else []
+                told = found(*turns, [user(form.format(words), "3"), *then])
+                yield [one for one in told if one.seq == "3" and one.author == "user" and _rests_on(one.quote, words)]
+
+
+def _rests_on(quote: str, words: str) -> bool:
+    return quote in words or words in quote
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The albums folder must never be changed.",
+        "Customer names must not appear in logs.",
+        "We never deploy on Fridays.",
+        "Never commit directly to main.",
+        "Always run the linter before you commit.",
+        "No new dependencies without asking me.",
+        "I prefer short answers.",
+        "I'd rather have one big file than ten small ones.",
+        "We'll use pnpm instead of npm.",
+        "Actually the limit is 50 MB, not 20.",
+        "We still need to migrate the old invoices.",
+        "I suspect the cache is stale.",
+        "We release by tagging main and running ./release.sh.",
+    ],
+)
+def test_what_is_said_plainly_is_kept_wherever_it_stands_and_whatever_comes_next(words: str) -> None:
+    """Testers who knew the promise and not the code saw the same sentence kept or lost by what the model did afterwards."""
+    assert all(_heard(words)), [[one.type for one in each] for each in _heard(words)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the shop page crashes when theres no stock, pls fix",
+        "I wonder whether we should support iPads at some point.",
+        "we might want to add rate limiting someday, dunno",
+        "the coffee machine on our floor is broken again",
+        "Their docs say you must always call close.",
+        "If it rained every day, we would never need a pump.",
+        "You rock, never change.",
+        "At work they insist that passwords must be rotated every month.",
+        "Fix the typo in the readme, nothing else.",
+        "Don't touch the tests for now.",
+    ],
+)
+def test_what_only_sounds_like_it_is_not_kept_wherever_it_stands(words: str) -> None:
+    assert not any(_heard(words)), [[one.type for one in each] for each in _heard(words)]
 
 
 @pytest.mark.parametrize("before", ["", "great. one more thing: "])

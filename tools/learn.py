@@ -2,12 +2,16 @@
 
     tests/data/talks/*.txt, tests/planted/{first,second} ─► src/dreamkeep/dream/data/weights_{user,model}.txt
 
+Talks teach what is said in sessions; banks of single sentences, each put into several talks, what a plain sentence is wherever it
+stands.
+
 `--check`: five-fold, each talk weighed by what was learnt from others; prints precision and recall at several thresholds.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +32,7 @@ HERE = Path(__file__).parent.parent
 OUT = HERE / "src" / "dreamkeep" / "dream" / "data"
 TYPES = ("decision", "rejection", "finding", "constraint", "correction", "preference", "hypothesis", "procedure", "open_loop")
 #: A mark that fewer sentences bear says nothing; a weight below this is left out.
-SEEN, LEAST = 3, 3
+SEEN, LEAST = 3, 5
 #: Marks that come from the lexicon.
 RULED = ("rule", "judged", "found", "veto", "hangs", "sure:", "clean")
 #: How much of an example of a type is one of the types that are accepted beside it.
@@ -37,6 +41,14 @@ BESIDE = 0.5
 BONES = ("s2:", "s3:", "s4:")
 #: What a look-alike counts.
 DECOY = 0.5
+#: In how many ways a sentence of a bank is put into talk, and what each of them counts.
+WAYS, OF_BANK = 4, 0.25
+#: The writers were asked to put the words of rules into what is none. People mostly mean them: what such a sentence counts,
+#: where no veto tells it from a rule.
+SIGNALS = re.compile(
+    r"\b(?:must|never|always|have to|has to|had to|decided?|prefer|from now on|only|shall|may not|not allowed)\b", re.IGNORECASE
+)
+UNLIKELY = 0.2
 STRENGTH = {"user": 0.3, "model": 0.3}
 
 
@@ -47,12 +59,21 @@ class Example(NamedTuple):
     types: tuple[str, ...] | None
     text: str
     talk: int
+    counts: float = 1.0
 
 
 def talk_files(names: str = "[0-9]*.txt") -> Iterator[list[talks.Line]]:
     """`types_*.txt` hold little else than what is to be kept: they tell types, and not what to keep."""
     for path in sorted(talks.FOLDER.glob(names)):
         yield from talks.load(path)
+
+
+def banked() -> Iterator[Example]:
+    for path in sorted(talks.FOLDER.glob("bank_*.txt")):
+        for n, lines in enumerate(talks.composed(talks.bank(path), WAYS)):
+            for one in examples(lines, -n):
+                if one.who == "user":
+                    yield one._replace(counts=OF_BANK)
 
 
 def planted() -> Iterator[list[talks.Line]]:
@@ -129,7 +150,7 @@ class Learnt(NamedTuple):
 
 def learn(found: Sequence[Example], who: str, typed: Sequence[Example] = ()) -> Learnt:
     told = [one for one in found if one.types is not None]
-    seen = Counter(mark for one in (*told, *typed) for mark in one.marks)
+    seen = Counter(mark for marks in _by_text([*told, *typed]) for mark in marks)
     names = sorted(mark for mark, count in seen.items() if count >= SEEN)
     place = {mark: n for n, mark in enumerate(names)}
     keep = LogisticRegression(C=STRENGTH[who], max_iter=500, solver="liblinear")
@@ -147,9 +168,21 @@ def learn(found: Sequence[Example], who: str, typed: Sequence[Example] = ()) -> 
     return Learnt(table)
 
 
+def _by_text(found: Iterable[Example]) -> Iterable[set[str]]:
+    """The marks of each sentence: what is put into talk several times was said once."""
+    marks: dict[str, set[str]] = {}
+    for one in found:
+        marks.setdefault(one.text, set()).update(one.marks)
+    return marks.values()
+
+
 def _weight(one: Example) -> float:
     """The writers were asked for many look-alikes: more sentences in which a rule is wrong than people really say."""
-    return DECOY if not one.types and "found" in one.marks else 1.0
+    if one.types:
+        return one.counts
+    vetoed = any(mark.startswith("veto:") for mark in one.marks)
+    unlikely = not vetoed and not one.text.endswith("?") and SIGNALS.search(one.text)
+    return one.counts * (DECOY if "found" in one.marks else 1.0) * (UNLIKELY if unlikely else 1.0)
 
 
 def beside(found: Iterable[Example]) -> Any:
@@ -229,10 +262,11 @@ def main(words: Sequence[str]) -> int:
     random.Random(7).shuffle(spoken)
     found = [one for n, lines in enumerate(spoken) for one in examples(lines, n)]
     more = [one for n, lines in enumerate(planted()) for one in blind(examples(lines, -n))]
+    more += banked()
     typed = [one for n, lines in enumerate(talk_files("types_*.txt")) for one in examples(lines, -n)]
     for who in ("user", "model"):
         mine, extra, types = ([one for one in some if one.who == who] for some in (found, more, typed))
-        print(f"{who}: {len(mine)} sentences in {len(spoken)} talks, {len(extra)} in written sessions")
+        print(f"{who}: {len(mine)} sentences in {len(spoken)} talks, {len(extra)} in written sessions and banks")
         if "--check" in words:
             check(mine, who, extra, types)
         else:

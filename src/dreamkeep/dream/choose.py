@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
-from math import inf
+from functools import cached_property
 
 from dreamkeep.dream import lexicon
-from dreamkeep.dream.judge import Judged, hangs
+from dreamkeep.dream.judge import Judged, hangs, judge
 from dreamkeep.dream.rules_said import QUOTE, Found, made
-from dreamkeep.dream.sentences import Sentence, sentences
+from dreamkeep.dream.sentences import Sentence, plain, sentences
 from dreamkeep.dream.weigh import Around, Weighed, bare, of_user, weighed
 from dreamkeep.dream.worded import TEXT, shortened, without_lead, worded
 
-#: From which weight on something is kept; what the user took of an offer; a lone sentence, see `_least`.
-KEEP, TAKEN, LONE = 1.0, -2.0, -2.0
+#: From which weight on something is kept by itself; what a rule finds; what is said as a rule in so many words; what the user
+#: took of an offer.
+ALONE, KEEP, NORM, TAKEN = 2.0, 1.0, -1.0, -2.0
+NORM_ALONE = 0.0
 #: How much more must speak for another type than for the one that a rule tells.
 DOUBT = 1.0
 #: So few words are an answer, and say nothing without the question.
 _SHORT = 6
 #: So few are no sentence.
 _SCRAP = 3
+#: So many at most for a clause to be told with its whole sentence.
+_WHOLE = 25
 _CHOICES = ("decision", "rejection")
 _LOOK = 800
 MOST = 10
@@ -57,7 +60,8 @@ class Message:
         more = [
             self._alone(n, kind)
             for n, kind in enumerate(self._each)
-            if kind.keep >= KEEP and not any(_meets(self.own[n], start, end) for start, end, _ in self._known)
+            if kind.keep >= self._least_alone(self.own[n])
+            and not any(_meets(self.own[n], start, end) for start, end, _ in self._known)
         ]
         return sorted((*kept, *more), key=lambda one: one.start)[:MOST]
 
@@ -69,16 +73,35 @@ class Message:
         if kind.keep < self._least(one):
             return None
         doubt = kind.types.get(kind.type, 0.0) - kind.types.get(one.type, 0.0)
-        typed = one._replace(type=kind.type) if doubt >= DOUBT else one
+        typed = self._whole(one._replace(type=kind.type) if doubt >= DOUBT else one)
         offer = self._offer(one.quote, typed.type)
         return typed._replace(text=_behind(offer, typed.text)) if offer else typed
 
+    def _whole(self, one: Found) -> Found:
+        """Of a clause the sentence it stands in: what is said beside it is mostly what it is about, or why."""
+        end = one.start + len(one.quote)
+        for each in self.own:
+            is_part = each.start <= one.start and end <= each.start + len(each.quote) and len(one.quote) < len(each.quote)
+            if (
+                is_part
+                and len(each.text.split()) <= _WHOLE
+                and not each.text.endswith("?")
+                and one.text == worded(one.quote, self._at)
+            ):
+                return one._replace(text=worded(each.text, self._at), quote=each.quote[:QUOTE], start=each.start)
+        return one
+
     def _least(self, one: Found) -> float:
-        """Where a message is one sentence, and a trusted rule finds something in it, there is little else to weigh; if it is all
-        that was said, the rule alone decides."""
-        if len(self.own) != 1 or one.rule not in _trusted():
-            return KEEP
-        return LONE if self._around.after or not self._around.first else -inf
+        """Who says "must", "never" or "we decided", with nothing that speaks against it, means it."""
+        end = one.start + len(one.quote)
+        met = [each.text for each in self.own if _meets(each, one.start, end)]
+        return NORM if any(_is_norm(text) for text in met) else KEEP
+
+    def _least_alone(self, one: Sentence) -> float:
+        """What a session begins with says what is to be made: there "it must" is no rule by itself. A few words answer."""
+        if not self._around.first and _is_worded_as_norm(one.text):
+            return NORM_ALONE if _is_norm(one.text) else KEEP
+        return KEEP if len(one.text.split()) <= _SHORT and self._around.reply else ALONE
 
     def holds(self, quote: str) -> bool:
         """Whether what rests on this quote is kept."""
@@ -92,7 +115,7 @@ class Message:
 
     def _alone(self, n: int, kind: Weighed) -> Found:
         one = self.own[n]
-        sure = min(0.9, 0.5 + kind.keep / 10)
+        sure = round(min(0.9, 0.5 + kind.keep / 10), 2)
         before = self._around.asked if len(one.text.split()) <= _SHORT else ""
         if before := before or self._offer(one.text, kind.type):
             return Found(kind.type, _behind(before, worded(one.text, self._at)), one.quote, one.start, sure, "weight")
@@ -130,7 +153,9 @@ def _meets(one: Sentence, start: int, end: int) -> bool:
     return start < one.start + len(one.quote) and one.start < end
 
 
-@cache
-def _trusted() -> frozenset[str]:
-    """Rules that are seldom wrong where a message is one sentence."""
-    return frozenset(lexicon.table("talk")["text"]["trusted"])
+def _is_norm(text: str) -> bool:
+    return _is_worded_as_norm(text) and not judge(text, first=False)[0] - {"report"}
+
+
+def _is_worded_as_norm(text: str) -> bool:
+    return lexicon.pattern("talk", "text", "norms").search(plain(without_lead(text))) is not None
