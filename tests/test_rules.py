@@ -458,6 +458,32 @@ def test_of_the_commands_that_work_the_general_ones_are_worth_a_note() -> None:
     assert [one.text for one in found(turn) if one.type == "procedure"] == ["Tests run with `pnpm test`."]
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            "Migrations on production must be done by Lukas only.",
+            ("constraint", "Migrations on production must be done by Lukas"),
+        ),
+        ("the old numbers are in there, ask Jo first", ("rejection", "Rejected `rm -rf data`: ")),
+        ("not WatermelonDB, I had it at my last job and the migrations were hell.", ("rejection", "Rejected `rm -rf data`: ")),
+        ("hm", None),
+    ],
+)
+def test_what_is_said_to_a_refused_call_is_what_it_says_and_a_mere_reason_turns_the_call_down(
+    words: str, wanted: tuple[str, str] | None
+) -> None:
+    told = f"The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n{words}"
+    turn = [
+        user("go"),
+        Said("2", "assistant", "", AT, {"id": "c", "name": "Bash", "input": {"command": "rm -rf data"}}),
+        Said("3", "tool", told, AT, {"id": "c", "error": True}),
+    ]
+    made = [(one.type, one.text) for one in found(turn)]
+    assert [kind for kind, _ in made] == ([wanted[0]] if wanted else [])
+    assert wanted is None or made[0][1].startswith(wanted[1])
+
+
 def test_what_is_left_on_the_list_is_open_only_at_the_end() -> None:
     todos = [{"content": "Port the worker", "status": "completed"}, {"content": "Drop the old table", "status": "pending"}]
     call = Said("2", "assistant", "", AT, {"id": "x", "name": "TodoWrite", "input": {"todos": todos}})

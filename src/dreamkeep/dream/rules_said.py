@@ -20,6 +20,7 @@ QUOTE = 400
 #: Of one message; the surest.
 MOST = 10
 _NO = re.compile(r"\s*(?:no+|nope|nah|wrong|hm+,? no|wait,? no|actually,? no)\b\s*[,.!:;—–-]", re.IGNORECASE)
+_TURNS_DOWN = re.compile(r"(?:not|no|never|do not)\b")
 _NAMES = re.compile(r"\b(?:is|are|be|gets?) (?:called|named)\b", re.IGNORECASE)
 #: "You renamed the fixtures. Don't, others import them."
 _YOU_DID = re.compile(
@@ -207,7 +208,9 @@ def _reasons(own: Sequence[Sentence], at: str | None, known: Sequence[int]) -> I
         if (n and known) or any(sentence.start <= start < sentence.start + len(sentence.quote) for start in known):
             continue
         core = plain(without_lead(sentence.text))
-        told = len(_WORD.findall(core)) >= 5 and not hits(core) - {"task"}
+        # "Not Redux, at my last job it was a mess": where it was learnt does not matter to who turns it down.
+        despite = {"task", "others", "report", "narrates"} if _TURNS_DOWN.match(core) else {"task"}
+        told = len(_WORD.findall(core)) >= 5 and not hits(core) - despite
         if told and not re.match(r"(?:i|of course|you|it|that|this|haha|lol)\b", core):
             yield made(sentence, at, Judged("constraint", 0.55, "reason"))
 
