@@ -336,6 +336,14 @@ def test_a_rejected_insight_never_comes_back_by_itself() -> None:
     assert world.texts() == [], "though it never was a note"
 
 
+def test_what_is_taken_back_and_what_takes_its_place_are_both_heard() -> None:
+    """A tester's: the old rule stayed, and the last word was nowhere."""
+    world = dreamt(said("When there is no invoice, return a 404 rather than an empty file.", 1))
+    world.dream(said("Forget what I said about the 404, it should be 204.", 2, "correction"))
+    assert world.texts() == ["Forget what I said about the 404, it should be 204."]
+    assert dreamt(said("Forget about the cache.", 1, "correction")).texts() == [], "that alone is nothing to remember"
+
+
 def test_an_open_loop_is_closed_when_something_later_shows_it_done() -> None:
     loop = said("we still have to drop the jobs table", 3, "open_loop")
     world = dreamt(loop, said("dropped the jobs table in staging only? no: drop the jobs table later", 2, "finding"))

@@ -11,6 +11,7 @@ words: words.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -84,22 +85,36 @@ def contradicts(newer: str, older: str, *, corrects: bool = False) -> str:
     return ""
 
 
+#: What follows the words that take something back, and says how it is to be.
+_IN_PLACE = re.compile(
+    r"[,;.:—–-]\s+(?:(?:it|that|this|they|we|you) (?:should|must|is|are|will|need|want|use|go)\b|(?:it|that|they)['’]s\b"
+    r"|make (?:it|that)\b|use\b|return\b|rather\b)",
+    re.IGNORECASE,
+)
+
+
 def takes_back(newer: str, older: str) -> bool:
-    """It says that the older one does not hold any more, and puts nothing in its place."""
-    new = form(newer)
-    if not new.takes_back:
+    """It says that the older one does not hold any more, whatever it puts in its place."""
+    if not form(newer).takes_back:
         return False
-    about = new.stems - _TAKING
-    theirs = form(older).stems
-    if not about or not about <= theirs:
+    about = form(_taken_back(newer)).stems - _TAKING
+    old = form(older)
+    if not about or not about <= old.stems:
         return False
-    return bool(about - _GENERIC) and (len(about) >= 2 or len(theirs) <= 3)
+    named = bool(about & exacts(old))  # "forget the 404": there is no other
+    return bool(about - _GENERIC) and (named or len(about) >= 2 or len(old.stems) <= 3)
 
 
 def only_takes_back(text: str) -> bool:
     """Nothing of it is worth remembering by itself."""
     found = form(text)
-    return found.takes_back and len(found.clauses) == 1
+    return found.takes_back and len(found.clauses) == 1 and _taken_back(text) == text
+
+
+def _taken_back(text: str) -> str:
+    """ "Forget the 404, it should be 204": the part that takes back, without what takes its place."""
+    place = _IN_PLACE.search(text)
+    return text[: place.start()] if place and form(text[: place.start()]).takes_back else text
 
 
 def closes(later: str, loop: str) -> bool:
