@@ -344,6 +344,20 @@ def test_why_it_failed_is_told_by_whoever_said_it_and_not_by_that_it_passes(idle
     assert told("I look.", "The cache was read before it was filled.") == ": The cache was read before it was filled."
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/p/load.py", "load.py"),
+        ("/p/app/src/valve.c", "app/src/valve.c"),
+        ("/q/a/b.c", "a/b.c"),
+        (f"/p/{'d/' * 40}a.c", "d/a.c"),
+    ],
+)
+def test_an_edited_file_is_named_as_from_where_the_session_was(path: str, named: str) -> None:
+    [one] = failure(*edited(4, path))
+    assert f"fixed by editing {named}." in one.text
+
+
 def test_a_failure_that_goes_away_by_itself_is_no_fix() -> None:
     assert failure() == []
     assert failure(*ran(4, "cat a.py", "x", 0)) == []

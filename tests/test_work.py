@@ -323,6 +323,7 @@ def test_a_call_and_its_result_in_one_record_are_both() -> None:
         ("error[E0277]: can't compare\n  --> a.rs:1\nerror: could not compile `a`", "error[E0277]: can't compare"),
         ("npm ERR! code ELIFECYCLE\nTypeError: x is undefined\n    at a.js:1", "TypeError: x is undefined"),
         ("make: *** No rule\nmake: *** [all] Error 2", ""),
+        ("--- FAIL: TestRotate\n    rotate_test.go:44: got 2\nFAIL logship/rotate 0.031s", "rotate_test.go:44: got 2"),
         ("Output: 12:01:03 Failure in test x", "Failure in test x"),
         ("12:01:03  Error: no such column", "Error: no such column"),
         (json.dumps({"output": "line\nValueError: no “such” thing", "exit_code": 1}), "ValueError: no “such” thing"),

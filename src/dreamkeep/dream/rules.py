@@ -59,7 +59,7 @@ class Rules:
             _words(steps),
             rules_work.answers(steps),
             rules_work.plans(steps),
-            rules_work.fixes(steps),
+            rules_work.fixes(steps, given.cwd),
             rules_work.commands(steps),
             rules_work.commits(steps),
             _causes(steps),

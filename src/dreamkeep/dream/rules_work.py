@@ -13,6 +13,7 @@ from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Reply, Step, Todos
 
 _COMMAND = 120
+_PATH = 60
 _WHY = 110
 
 
@@ -125,7 +126,7 @@ def _shown(step: Ran) -> tuple[Said, str]:
 # -- failures and fixes
 
 
-def fixes(steps: Sequence[Step]) -> Iterator[Proposal]:
+def fixes(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
     failed: dict[str, list[Ran]] = {}
     for n, step in enumerate(steps):
         if not isinstance(step, Ran) or step.failed is None or is_look(step.key):
@@ -135,7 +136,7 @@ def fixes(steps: Sequence[Step]) -> Iterator[Proposal]:
             continue
         for key in [key for key in failed if _same(key, step.key)]:
             before = failed.pop(key)
-            if not step.known and (one := _fixed(steps, before, step, n)) is not None:
+            if not step.known and (one := _fixed(steps, before, step, n, cwd)) is not None:
                 yield one
         if (one := _otherwise(steps, failed, step, n)) is not None:
             yield one
@@ -149,11 +150,11 @@ def _same(failed: str, passed: str) -> bool:
     return narrow == passed and narrow != failed
 
 
-def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int) -> Proposal | None:
+def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cwd: str) -> Proposal | None:
     last = before[-1]
     between = [step for step in steps if before[0].n < step.n < passed.n]
     after = [step for step in between if step.n > last.n]
-    paths = _paths(after) or _paths(between)
+    paths = _paths(after, cwd) or _paths(between, cwd)
     prepared = _prepared(last.key, passed.key) or _ran(after, kind_of(last.key))
     if (not paths and not prepared) or any(
         isinstance(one, Reply) and _talk("reply", "expected").search(one.said.text) for one in between
@@ -187,11 +188,14 @@ def _told(command: str, line: str, what: str, why: str) -> str:
     return shortened(f"{found}.")
 
 
-def _paths(steps: Sequence[Step]) -> list[str]:
+def _paths(steps: Sequence[Step], cwd: str = "") -> list[str]:
+    """As one would name them where the session was; of what lies elsewhere, or deep, the end."""
     found: list[str] = []
     for step in steps:
         if isinstance(step, Edited):
-            name = "/".join(step.path.rstrip("/").split("/")[-2:])
+            inside = bool(cwd) and step.path.startswith(f"{cwd.rstrip('/')}/")
+            own = step.path[len(cwd.rstrip("/")) + 1 :] if inside else step.path
+            name = own if inside and len(own) <= _PATH else "/".join(own.rstrip("/").split("/")[-2:])
             if name not in found:
                 found.append(name)
     return found
