@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, settings
 
 from dreamkeep import Keep
 
-# A shell starts what it runs in the background with interrupts ignored, and children inherit that: no test could interrupt one.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what it runs in the background with interrupts ignored, `nohup` with hang-ups, and children inherit that: no test
+# could send them one.
+for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _usual)
 
 # How long something takes here says how busy the machine is, not whether the code is right.
 settings.register_profile("noisy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
