@@ -199,6 +199,7 @@ def test_two_at_once_are_one_run_and_the_other_says_how_many_wait(tmp_path: Path
             assert mine
             made = dreaming(other).run(parts(Prompts()))
         assert (made["lock"], made["status"], made["waiting"], made["run"]) == ("busy", "skipped", 2, None)
+        assert made["trigger"] == "manual", "as it would have been"
         assert dreaming(other).run(parts(Prompts()))["processed"] == 2
 
 

@@ -186,7 +186,8 @@ class Dreaming:
         """`parts`: made only when there is something to do, if it is a function."""
         with self.lock() as mine:
             if not mine:
-                return report(Scope((), "", "", self._waiting()), lock="busy", status="skipped", why="another dream runs")
+                busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
+                return report(busy, lock="busy", status="skipped", why="another dream runs")
             # Decided here and not before: whoever had the lock until now may have done it all.
             scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life)
             if not scope.sessions:
