@@ -120,6 +120,7 @@ def _rests_on(quote: str, words: str) -> bool:
         "Customer names must not appear in logs.",
         "We never deploy on Fridays.",
         "Never commit directly to main.",
+        "Please don't use Lombok.",
         "Always run the linter before you commit.",
         "No new dependencies without asking me.",
         "I prefer short answers.",
