@@ -72,4 +72,4 @@ def test_codex_is_told_again_what_its_compaction_squeezed_out(
     monkeypatch.setattr(_Handler, "do_POST", takes_its_time)
     request = agent._replace(more=(*agent.more, "-c", "model_auto_compact_token_limit=5")).turn("Now add the index.", session)
     said = json.dumps(request, ensure_ascii=False).partition("### Said in this session before its context was compacted")[2]
-    assert "We never use floats for prices. [n-" in said.partition("###")[0] and "Now add the index." in said
+    assert "We never use floats for prices. [codex:" in said.partition("###")[0] and "Now add the index." in said
