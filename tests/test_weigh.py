@@ -156,6 +156,16 @@ def test_what_only_sounds_like_it_is_not_kept_wherever_it_stands(words: str) -> 
     assert not any(_heard(words)), [[one.type for one in each] for each in _heard(words)]
 
 
+@pytest.mark.parametrize("aside", ["By the way: ", "btw, ", "For context: "])
+def test_what_is_told_by_the_way_is_kept_also_beside_the_first_task(aside: str) -> None:
+    fact = "amounts are integer cents everywhere in this project."
+    task = "The invoice export is wrong for Norway. Please find out why."
+    [one] = found([user(f"{task} {aside}{fact}"), *ran(2, "ls", "a", 0)])
+    assert (one.type, one.text.lower()) == ("constraint", fact)
+    assert found([user(f"{task} {aside}can you look at the footer, too?"), *ran(2, "ls", "a", 0)]) == []
+    assert found([user(f"{task} {aside}the footer is broken, too, please fix it."), *ran(2, "ls", "a", 0)]) == []
+
+
 @pytest.mark.parametrize("before", ["", "great. one more thing: "])
 @pytest.mark.parametrize(
     "rule",

@@ -98,7 +98,10 @@ class Message:
         return NORM if any(_is_norm(text) for text in met) else KEEP
 
     def _least_alone(self, one: Sentence) -> float:
-        """What a session begins with says what is to be made: there "it must" is no rule by itself. A few words answer."""
+        """What a session begins with says what is to be made: there "it must" is no rule by itself. A few words answer. What is
+        told by the way is told to be known."""
+        if _is_aside(one.text):
+            return NORM_ALONE
         if not self._around.first and _is_worded_as_norm(one.text):
             return NORM_ALONE if _is_norm(one.text) else KEEP
         return KEEP if len(one.text.split()) <= _SHORT and self._around.reply else ALONE
@@ -155,6 +158,11 @@ def _meets(one: Sentence, start: int, end: int) -> bool:
 
 def _is_norm(text: str) -> bool:
     return _is_worded_as_norm(text) and not judge(text, first=False)[0] - {"report"}
+
+
+def _is_aside(text: str) -> bool:
+    told = lexicon.pattern("talk", "text", "asides").match(text)
+    return told is not None and not judge(text, first=False)[0]
 
 
 def _is_worded_as_norm(text: str) -> bool:
