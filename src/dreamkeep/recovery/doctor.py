@@ -148,7 +148,7 @@ def _index(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         yield _entry("index", False, problem, "dreamkeep reindex --from-zero")
         return
     counts = ask(lambda store: store.counts())
-    yield _entry("index", True, f"{counts.sessions} sessions, {counts.messages} messages")
+    yield _entry("index", True, f"sessions: {counts.sessions}, messages: {counts.messages}")
 
 
 def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:

@@ -72,7 +72,7 @@ def report(made: dict[str, Any]) -> str:
         return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"])])
     notes = made["notes"]
     lines = [
-        f"{made['processed']} of {made['considered']} session{'' if made['considered'] == 1 else 's'} read;"
+        f"{made['processed']} of {text.counted(made['considered'], 'session')} read;"
         f" {made['insights_added']} insights; notes:"
         f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
         f" {notes['retracted']} gone"
@@ -196,7 +196,8 @@ def _page(done: dict[str, Any]) -> str:
     if done["problem"]:
         return f"{text.line(done['path'])}: {text.line(done['problem'])}. Nothing was written."
     said = "written" if done["changed"] else "unchanged"
-    counts = f"{done['notes']} notes, {done['edits']} hand edits taken in, {done['left_out']} left out"
+    edits = text.counted(done["edits"], "hand edit")
+    counts = f"{text.counted(done['notes'], 'note')}, {edits} taken in, {done['left_out']} left out"
     return f"{text.line(done['path'])}: {said}, {counts}"
 
 

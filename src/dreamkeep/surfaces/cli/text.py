@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from types import MappingProxyType
 from typing import Any
 
@@ -57,6 +57,11 @@ clean = printable
 def line(text: str) -> str:
     """As `clean`, for places of one line."""
     return clean(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def counted(number: int, what: str) -> str:
+    """ "1 session", "2 sessions"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def size(count: int) -> str:
@@ -252,14 +257,13 @@ def audited(found: dict[str, Any]) -> str:
     for one in found.get("notices", ()):
         lines += [f"no fault: {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
     looked = found["checked"]
-    accepted = f", {looked['accepted']} faults accepted before" if looked.get("accepted") else ""
+    accepted = f", {counted(looked['accepted'], 'fault')} accepted before" if looked.get("accepted") else ""
     count = looked.get("sources", 0)
     sources = f"; {count} {'file or database' if count == 1 else 'files and databases'} of agents" if count else ""
-    journals = looked.get("journals", 0)
-    some = f"{journals} journal{'' if journals == 1 else 's'}"
-    lines.append(f"{some} looked at, {looked.get('read', 0)} of them read{sources}{accepted}.")
-    count = len(found["faults"])
-    return "\n".join([*lines, "Nothing is wrong." if not count else f"{count} fault{'s' if count > 1 else ''}."])
+    lines.append(
+        f"{counted(looked.get('journals', 0), 'journal')} looked at, {looked.get('read', 0)} of them read{sources}{accepted}."
+    )
+    return "\n".join([*lines, _how_many(found["faults"])])
 
 
 def repaired(done: dict[str, Any]) -> str:
@@ -274,8 +278,11 @@ def repaired(done: dict[str, Any]) -> str:
         lines.append(f"Take it back with: dreamkeep repair --undo {done['undo_id']}")
     elif done["plan"] and not done["applied"]:
         lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
-    lines.append(f"{len(faults)} fault{'s' if len(faults) > 1 else ''}." if faults else "Nothing is wrong.")
-    return "\n".join(lines)
+    return "\n".join([*lines, _how_many(faults)])
+
+
+def _how_many(faults: Sized) -> str:
+    return f"{counted(len(faults), 'fault')}." if faults else "Nothing is wrong."
 
 
 def undone(done: dict[str, Any]) -> str:
