@@ -148,11 +148,11 @@ class Recovering(Part):
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         from dreamkeep.capture.seen import Cache
-        from dreamkeep.recovery.delete import half_deleted
+        from dreamkeep.recovery.delete import is_half_deleted
         from dreamkeep.session.summary import empty
 
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
-        again = session in half_deleted(self._host, self.root)
+        again = is_half_deleted(self._host, self.root, session)
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
         found = empty(session) if again else self.summary(self.resolve(session))
         try:

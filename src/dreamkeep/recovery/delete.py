@@ -68,7 +68,8 @@ class Deleting:
     def _finish_each(self, folder: str) -> None:
         dead = Tombstones(self._host, self._root)
         for name in self._host.names(folder):
-            session = "" if name.endswith(".tmp") else _named_in(self._host, f"{folder}/{name}")
+            # Of damaged bytes nothing is made: they name no session that was deleted, and by themselves they mean nothing.
+            session = "" if name.endswith(".tmp") else read_file(self._host, f"{folder}/{name}").decode(errors="replace")
             if session and dead.has(session):
                 self._finish(session)
             else:
@@ -99,19 +100,12 @@ class Deleting:
             pass  # an import is at work: it takes in nothing of this session, and clears up by itself
 
 
-def _named_in(host: Host, intent: str) -> str:
-    """Of damaged bytes nothing: they name no session that was deleted, and by themselves they mean nothing."""
-    return read_file(host, intent).decode(errors="replace")
-
-
-def half_deleted(host: Host, root: str) -> list[str]:
-    """Sessions that were deleted, and of which something is here: a crash left it, or somebody put it back."""
-    tombstones = Tombstones(host, root)
-    tombstones.has("")
-    folder = f"{root}/{INTENTS}"
-    begun = {_named_in(host, f"{folder}/{name}") for name in host.names(folder)} if host.stat(folder) else set()
-    here = (one for one in tombstones.buried if one in begun or host.stat(f"{root}/{folder_of(one)}") is not None)
-    return sorted(one for one in here if tombstones.has(one))
+def is_half_deleted(host: Host, root: str, session: str) -> bool:
+    """It was deleted, and something of it is here: a crash left it, or somebody put it back."""
+    if not Tombstones(host, root).has(session):
+        return False  # perhaps no session's id at all
+    name = folder_of(session)
+    return any(host.stat(place) is not None for place in (f"{root}/{name}", f"{root}/{INTENTS}/{os.path.basename(name)}"))
 
 
 def forget_outside(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> None:
