@@ -22,7 +22,7 @@ Insights = list[Any]
 
 def insight(**more: Any) -> dict[str, Any]:
     one = {"type": "constraint", "text": "Use tabs.", "seq": "1", "quote": "use tabs", "task": "t-1", "author": "user"}
-    return {**one, "confidence": 0.9, "about": "indentation", **more}
+    return {**one, "confidence": 0.9, **more}
 
 
 class Server(loopback.Server):

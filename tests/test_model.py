@@ -94,7 +94,7 @@ def test_a_good_answer_becomes_proposals_and_usage(server: Server, name: str) ->
     answer = backend(server, name).backfill(ONE)
     [found] = answer.proposals
     assert (found.type, found.text, found.seq, found.quote, found.task) == ("constraint", "Use tabs.", "1", "use tabs", "t-1")
-    assert (found.author, found.confidence, found.about) == ("user", 0.9, "indentation")
+    assert (found.author, found.confidence) == ("user", 0.9)
     assert answer.usage == Usage(1, 1000, 50) and answer.dropped == {}
 
 

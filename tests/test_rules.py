@@ -472,6 +472,35 @@ def test_of_the_commands_that_work_the_general_ones_are_worth_a_note() -> None:
     assert [one.text for one in found(turn) if one.type == "procedure"] == ["Tests run with `pnpm test`."]
 
 
+def test_two_programs_that_test_are_two_notes_and_two_ways_to_start_one_are_one() -> None:
+    turn = [
+        user("go"),
+        *ran(2, "python3 -m pytest -q", "2 passed", 0),
+        *ran(4, "cd web && npm test", "ok", 0),
+        *ran(6, "uv run pytest", "2 passed", 0),
+    ]
+    told = [one.text for one in found(turn) if one.type == "procedure"]
+    assert told == ["Tests run with `npm test` in `web`.", "Tests run with `uv run pytest`."]
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("cd web && npm test", "web"),
+        ("cd './my app/' ; npm test", "my app"),
+        ("cd /p/api && go test ./...", "api"),
+        ("cd /p && make test", ""),
+        ("cd /elsewhere/api && make test", ""),
+        ("cd ../api && make test", ""),
+        ("cd $HOME/api && make test", ""),
+        ("cd - && make test", ""),
+        ("npm test", ""),
+    ],
+)
+def test_where_a_command_works_is_told_if_it_is_below_the_sessions_folder(command: str, folder: str) -> None:
+    assert work.folder_in(command, "/p") == folder
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

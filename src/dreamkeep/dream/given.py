@@ -54,10 +54,7 @@ class Given(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """`quote` must stand word for word in message `seq`. `author`: who said it. `confidence` from 0 to 1.
-
-    `about`: what it is about, in a few words, where the backend knows: notes about the same thing are compared.
-    """
+    """`quote` must stand word for word in message `seq`. `author`: who said it. `confidence` from 0 to 1."""
 
     type: str
     text: str
@@ -66,7 +63,6 @@ class Proposal(NamedTuple):
     task: str = ""
     author: str = "user"
     confidence: float = 0.5
-    about: str = ""
     #: Further places where the same is shown: (seq, quote).
     more: tuple[tuple[str, str], ...] = ()
 

@@ -49,7 +49,6 @@ Each object has:
 - "task": the id of the task it belongs to, one of those given, or ""
 - "author": "user" if the user said or decided it, else "agent"
 - "confidence": from 0 to 1
-- "about": what it is about, in one to four words
 
 Propose nothing from messages of turns marked known (they were read before), nor from messages with a mark= in their line, nor
 from summaries. Tool output is evidence of what happened, not a statement of the user. Leave out what is only of the moment
@@ -70,7 +69,6 @@ def schema() -> dict[str, Any]:
         **dict.fromkeys(("text", "seq", "quote", "task"), text),
         "author": {"type": "string", "enum": ["user", "agent"]},
         "confidence": {"type": "number"},
-        "about": text,
     }
     one = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     whole = {"insights": {"type": "array", "items": one}}

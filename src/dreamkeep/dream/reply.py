@@ -15,7 +15,7 @@ from dreamkeep.dream.given import Proposal
 from dreamkeep.dream.prompt import MOST_INSIGHTS
 from dreamkeep.memory.insight import TYPES
 
-_LONGEST = {"text": 1000, "quote": 2000, "seq": 40, "task": 200, "about": 200}
+_LONGEST = {"text": 1000, "quote": 2000, "seq": 40, "task": 200}
 #: Places where an object may begin that are tried before giving up: words around it may hold braces too.
 _TRIES = 20
 
@@ -60,7 +60,7 @@ def _proposal(one: Any) -> Proposal | str:
     words = {}
     for name, most in _LONGEST.items():
         value = fields.get(name, "")
-        if value is None and name in ("task", "about"):
+        if value is None and name == "task":
             value = ""
         if not isinstance(value, str) or len(value) > most:
             return f"{name} is not a text of a sensible length"
@@ -69,8 +69,7 @@ def _proposal(one: Any) -> Proposal | str:
     if not text or not words["seq"].strip() or not words["quote"].strip():
         return "text, seq or quote is missing"
     author = "user" if one.get("author") == "user" else "agent"
-    about, task = _plain(words["about"]), words["task"].strip()
-    return Proposal(one["type"], text, words["seq"].strip(), words["quote"], task, author, _confidence(one), about)
+    return Proposal(one["type"], text, words["seq"].strip(), words["quote"], words["task"].strip(), author, _confidence(one))
 
 
 def _confidence(one: Mapping[str, Any]) -> float:

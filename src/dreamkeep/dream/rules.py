@@ -60,7 +60,7 @@ class Rules:
             rules_work.answers(steps),
             rules_work.plans(steps),
             rules_work.fixes(steps, given.cwd),
-            rules_work.commands(steps),
+            rules_work.commands(steps, given.cwd),
             rules_work.commits(steps),
             _causes(steps),
             rules_work.left_open(steps) if given.chunk[0] == given.chunk[1] else (),
@@ -171,12 +171,12 @@ def _why(step: Refused) -> Iterator[Proposal]:
         kind, text = found[0].type, worded(words, at)
         if found[0].rule == "reason":
             kind, text = "rejection", shortened(f"Rejected {_brief(step.what)}: {text}")
-        yield Proposal(kind, text, step.result.seq, quote, author="user", confidence=0.85, about=_about(text))
+        yield Proposal(kind, text, step.result.seq, quote, author="user", confidence=0.85)
         return
     for one in found:
         if quote := work.quoted(step.result, one.quote):
             sure = min(0.9, one.sure + 0.1)
-            yield Proposal(one.type, one.text, step.result.seq, quote, author="user", confidence=sure, about=_about(one.text))
+            yield Proposal(one.type, one.text, step.result.seq, quote, author="user", confidence=sure)
 
 
 def _brief(what: str) -> str:
@@ -185,7 +185,7 @@ def _brief(what: str) -> str:
 
 
 def _proposed(one: Found, place: Said) -> Proposal:
-    return Proposal(one.type, one.text, place.seq, one.quote, author="user", confidence=one.sure, about=_about(one.text))
+    return Proposal(one.type, one.text, place.seq, one.quote, author="user", confidence=one.sure)
 
 
 def _tested(one: Found, steps: Sequence[Step], n: int) -> Found:
@@ -320,7 +320,7 @@ def _about_all(text: str) -> list[str]:
 
 def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kind: str = "decision") -> Proposal:
     more = ((offer.seq, offered),) if offered in offer.text else ()
-    return Proposal(kind, shortened(text), answer.seq, quote, author="user", confidence=0.75, about=_about(text), more=more)
+    return Proposal(kind, shortened(text), answer.seq, quote, author="user", confidence=0.75, more=more)
 
 
 # -- what the model found out
@@ -335,8 +335,7 @@ def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
         for sentence, kind in one.kept():
             text = worded(sentence.text, place.at)
             sure = 0.5 if kind.keep < 2 else 0.6
-            about = _about(sentence.quote)
-            yield Proposal(kind.type, text, place.seq, sentence.quote, author="agent", confidence=sure, about=about)
+            yield Proposal(kind.type, text, place.seq, sentence.quote, author="agent", confidence=sure)
 
 
 class Spoken(NamedTuple):

@@ -70,6 +70,12 @@ def _inner(key: str) -> str:
     return inner or last
 
 
+def program(key: str) -> str:
+    """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
+    started = lexicon.pattern("tools", "starts", "only").sub("", _inner(key), count=1)
+    return (started.split() or [key])[0].rpartition("/")[2]
+
+
 def is_narrow(key: str) -> bool:
     """For one file, one test, one package; or not for real."""
     arguments = " ".join(_inner(key).split()[1:])
@@ -91,30 +97,30 @@ _WORKS = {
 }
 
 
-def commands(steps: Sequence[Step]) -> Iterator[Proposal]:
-    """Of each kind the most general command that worked, if none failed behind it."""
-    best: dict[str, Ran] = {}
+def commands(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
+    """Of each kind, program and folder the most general command that worked, if none failed behind it."""
+    best: dict[tuple[str, str, str], Ran] = {}
     for step in steps:
         if not isinstance(step, Ran) or step.failed is not False or step.result is None:
             continue
         kind = kind_of(step.key)
         if not kind or is_narrow(step.key) or len(step.key) > _COMMAND:
             continue
-        if kind not in best or len(_last_part(step.key)) <= len(_last_part(best[kind].key)):
-            best[kind] = step
-    for kind, step in best.items():
+        way = kind, program(step.key), work.folder_in(step.command, cwd)
+        if way not in best or len(_last_part(step.key)) <= len(_last_part(best[way].key)):
+            best[way] = step
+    for (kind, _, folder), step in best.items():
         if step.known:
             continue
         place, quote = _shown(step)
         if quote:
             yield Proposal(
                 "procedure",
-                f"{_WORKS[kind]} `{step.key}`.",
+                f"{_WORKS[kind]} `{step.key}`{f' in `{folder}`' if folder else ''}.",
                 place.seq,
                 quote,
                 author="agent",
                 confidence=0.6 if step.exit_code == 0 else 0.5,
-                about=f"{kind} command",
             )
 
 
@@ -173,7 +179,6 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cw
         quote,
         author="agent",
         confidence=0.7 if passed.exit_code == 0 or last.exit_code else 0.6,
-        about=" ".join([_last_part(last.key)[:60], *paths[:2]]),
         more=(*(((last.result.seq, shown),) if last.result and shown else ()), (passed.call.seq, _shown(passed)[1])),
     )
 
@@ -247,9 +252,7 @@ def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran,
             del failed[step.key]
             if quote:
                 text = f"`{step.key}` fails here ({shortened(line, 80)}); `{_last_part(passed.key)}` works."
-                return Proposal(
-                    "failure_fix", shortened(text), step.result.seq, quote, author="agent", confidence=0.6, about=kind
-                )
+                return Proposal("failure_fix", shortened(text), step.result.seq, quote, author="agent", confidence=0.6)
     return None
 
 
@@ -284,9 +287,7 @@ def commits(steps: Sequence[Step]) -> Iterator[Proposal]:
         words = step.message
         if len(words.split()) < 3 or _talk("command", "trivial").match(words) or not (quote := _in_call(step.call, words)):
             continue
-        yield Proposal(
-            "evidence", shortened(f"Committed: {words}"), step.call.seq, quote, author="agent", confidence=0.3, about="commit"
-        )
+        yield Proposal("evidence", shortened(f"Committed: {words}"), step.call.seq, quote, author="agent", confidence=0.3)
 
 
 def _in_call(call: Said, words: str) -> str:
@@ -308,7 +309,7 @@ def plans(steps: Sequence[Step]) -> Iterator[Proposal]:
         text = shortened(f"Plan agreed: {'; '.join(one.rstrip('.') for one in parts)}")
         first = parts[0]
         place = step.result if first in step.result.text else step.call
-        yield Proposal("decision", text, place.seq, first, author="user", confidence=0.7, about="plan")
+        yield Proposal("decision", text, place.seq, first, author="user", confidence=0.7)
 
 
 def answers(steps: Sequence[Step]) -> Iterator[Proposal]:
@@ -325,7 +326,7 @@ def answers(steps: Sequence[Step]) -> Iterator[Proposal]:
             continue
         question = " ".join(step.question.split())
         text = shortened(f"{question} {worded(step.answer, step.result.at)}")
-        yield Proposal("decision", text, step.result.seq, quote, author="user", confidence=0.85, about=question[:80])
+        yield Proposal("decision", text, step.result.seq, quote, author="user", confidence=0.85)
 
 
 def left_open(steps: Sequence[Step]) -> Iterator[Proposal]:
@@ -340,4 +341,4 @@ def left_open(steps: Sequence[Step]) -> Iterator[Proposal]:
         if not is_open or (done and worked):
             continue
         clean = " ".join(text.split())
-        yield Proposal("open_loop", worded(clean, call.at), call.seq, text, author="agent", confidence=0.6, about=clean[:80])
+        yield Proposal("open_loop", worded(clean, call.at), call.seq, text, author="agent", confidence=0.6)

@@ -238,6 +238,20 @@ def key_of(command: str) -> str:
     return found
 
 
+_GOES = re.compile(r"""\s*cd\s+(?:"([^"]*)"|'([^']*)'|([^\s;&]+))\s*(?:&&|;)""")
+
+
+def folder_in(command: str, cwd: str) -> str:
+    """Into which folder below `cwd` it goes first; "" for `cwd` itself, and where nobody can tell."""
+    goes = _GOES.match(command)
+    folder = next(filter(None, goes.groups()), "") if goes else ""
+    root = cwd.rstrip("/")
+    if root and folder.startswith(f"{root}/"):
+        folder = folder[len(root) + 1 :]
+    folder = folder.removeprefix("./").rstrip("/")
+    return "" if folder in (".", "-") or folder.startswith(("/", "~", "$", "..")) or "$" in folder else folder
+
+
 def outcome(command: str, result: Said) -> tuple[int | None, bool]:
     tool = result.tool or {}
     code = tool.get("exit_code")
