@@ -171,6 +171,11 @@ def test_a_sentence_that_says_nothing_alone_is_joined_with_the_one_before() -> N
     assert said("don't do that again", AT) == []
 
 
+@pytest.mark.parametrize("before", ["Ffs right. ", "ugh ", "omg, ", "Argh! ", "Whoops, sorry, "])
+def test_an_exclamation_is_no_part_of_the_note(before: str) -> None:
+    assert worded(f"{before}the staging bucket is read-only") == "The staging bucket is read-only"
+
+
 def test_a_greeting_and_a_request_are_no_part_of_the_note() -> None:
     assert worded("ok so, btw: we use pnpm here, thanks!") == "We use pnpm here"
     [one] = said("I'd rather get three small PRs than one big one, so stop here and open this one.", AT)
@@ -424,6 +429,10 @@ def test_a_name_in_a_command_is_not_what_the_command_does(command: str) -> None:
         *(("test", one) for one in ("docker compose run --rm api pytest -q", "docker exec -t app vendor/bin/phpunit")),
         *(("test", one) for one in ("kubectl -n x exec -it web-0 -- npm test", "sudo -u www make test", "xcodebuild test -q")),
         *(("test", one) for one in ("./gradlew :app:testDebugUnitTest", "bazel test //...", "west twister")),
+        *(("test", one) for one in ("Rscript -e 'devtools::test()'", "R CMD check .", "prove -lr t", "dune runtest", "dbt test")),
+        *(("lint", one) for one in ("sqlfluff lint models", "Rscript -e 'lintr::lint_package()'", "yamllint .")),
+        *(("deploy", one) for one in ("./deploy.sh", "scripts/deploy-staging.sh", "ci/deploy")),
+        *(("format", one) for one in ("sqlfluff fix models", "terraform fmt")),
         *(("build", one) for one in ("./gradlew :app:assembleDebug", "pio run", "latexmk -pdf a.tex", "xcodebuild -scheme A")),
     ],
 )
@@ -481,6 +490,12 @@ def test_two_programs_that_test_are_two_notes_and_two_ways_to_start_one_are_one(
     ]
     told = [one.text for one in found(turn) if one.type == "procedure"]
     assert told == ["Tests run with `npm test` in `web`.", "Tests run with `uv run pytest`."]
+
+
+def test_a_projects_own_command_is_the_way_and_what_it_calls_is_none() -> None:
+    turn = [user("go"), *ran(2, "go build ./...", "", 0), *ran(4, "make build", "ok", 0), *ran(6, "go test ./...", "ok", 0)]
+    told = [one.text for one in found(turn) if one.type == "procedure"]
+    assert told == ["It builds with `make build`.", "Tests run with `go test ./...`."]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def _inner(key: str) -> str:
     return inner or last
 
 
-def program(key: str) -> str:
+def program_of(key: str) -> str:
     """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
     started = lexicon.pattern("tools", "starts", "only").sub("", _inner(key), count=1)
     return (started.split() or [key])[0].rpartition("/")[2]
@@ -97,6 +97,11 @@ _WORKS = {
 }
 
 
+def _is_own(name: str) -> bool:
+    """A project's own way to call other programs: what it has one for is not called by hand there."""
+    return lexicon.pattern("tools", "own", "only").fullmatch(name) is not None
+
+
 def commands(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
     """Of each kind, program and folder the most general command that worked, if none failed behind it."""
     best: dict[tuple[str, str, str], Ran] = {}
@@ -106,11 +111,12 @@ def commands(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
         kind = kind_of(step.key)
         if not kind or is_narrow(step.key) or len(step.key) > _COMMAND:
             continue
-        way = kind, program(step.key), work.folder_in(step.command, cwd)
+        way = kind, program_of(step.key), work.folder_in(step.command, cwd)
         if way not in best or len(_last_part(step.key)) <= len(_last_part(best[way].key)):
             best[way] = step
-    for (kind, _, folder), step in best.items():
-        if step.known:
+    own = {(kind, folder) for kind, program, folder in best if _is_own(program)}
+    for (kind, name, folder), step in best.items():
+        if step.known or ((kind, folder) in own and not _is_own(name)):
             continue
         place, quote = _shown(step)
         if quote:
