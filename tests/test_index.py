@@ -146,9 +146,9 @@ def test_a_database_error_is_never_taken_for_an_empty_keep(
 
 
 def _translated_failure(path: str, act: Callable[[], Any]) -> Any:
-    from dreamkeep.index.sqlite import _translated
+    from dreamkeep.index.sqlite_errors import translated
 
-    with _translated(path):
+    with translated(path):
         return act()
 
 

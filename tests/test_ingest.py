@@ -15,7 +15,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import cuts
-from dreamkeep.capture.ingest import Ingest, operations
+from dreamkeep.capture.copying import operations
+from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.sources import Source
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost, make_folders

@@ -34,10 +34,10 @@ TOGETHER = [
 ]
 THIRD_PARTY = {
     "orjson": {
-        *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite.py", "session/raw.py"),
+        *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
         *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
     },
-    "apsw": {"index/sqlite.py", "capture/rows.py", "recovery/statedb.py"},
+    "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
@@ -130,7 +130,7 @@ def test_third_parties_are_used_where_the_picture_says_and_loaded_late(file: Pat
         if top == "dreamkeep" or top in sys.stdlib_module_names:
             continue
         assert name in THIRD_PARTY.get(top, set()), f"{name} imports {top}"
-        assert not at_once or name == "index/sqlite.py", f"{name} loads {top} before it is needed"
+        assert not at_once or name in ("index/sqlite.py", "index/sqlite_errors.py"), f"{name} loads {top} before it is needed"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))

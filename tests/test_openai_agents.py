@@ -25,7 +25,8 @@ from dreamkeep.errors import BadUsage, Deleted, NotDurable, Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.integrations.openai_agents import DreamkeepSession
-from dreamkeep.session.fold import Changes, Fold
+from dreamkeep.session.changes import Changes
+from dreamkeep.session.fold import Fold
 from dreamkeep.session.formats.openai_agents import Reader
 from dreamkeep.session.summary import empty
 from tests.faults import FragileHost, PowerCut

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture import hook
-from dreamkeep.capture import ingest as ingesting
+from dreamkeep.capture import copying, hook
 from dreamkeep.capture.quota import Quota, Use, measure
 from dreamkeep.capture.seen import Cache
 from dreamkeep.event import Event
@@ -176,7 +175,7 @@ def test_a_session_that_is_deleted_makes_room_at_once(full: Path, root: Path) ->
 def test_a_long_transcript_is_read_until_the_keep_is_full_and_from_there_on_later(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingesting, "_APPEND", 10_000)
+    monkeypatch.setattr(copying, "_APPEND", 10_000)
     home, file = home_with(tmp_path, talk(60, 20_000))
     with limited(root, 0.5) as keep:
         [one] = ingest(keep, home)
@@ -194,7 +193,7 @@ def test_a_long_transcript_is_read_until_the_keep_is_full_and_from_there_on_late
 
 def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pause nobody would know any more that it is a copy."""
-    monkeypatch.setattr(ingesting, "_APPEND", 10_000)
+    monkeypatch.setattr(copying, "_APPEND", 10_000)
     fork = "0a000000-0000-4000-8000-00000000000f"
     own = record(30, "its own way", timestamp="2026-11-02T10:00:00.000Z", uuid="f1", sessionId=fork)
     home_with(full.parent, talk(20, 20_000).replace(SID.encode(), fork.encode()) + own + talk(20, 20_000, fork, 2), fork)
@@ -212,7 +211,7 @@ def test_a_fork_does_not_pause_within_what_it_copied(full: Path, root: Path, mon
 
 def test_a_rewritten_file_is_taken_whole_or_not_at_all(full: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a pause nobody would know any more which lines are old."""
-    monkeypatch.setattr(ingesting, "_APPEND", 10_000)
+    monkeypatch.setattr(copying, "_APPEND", 10_000)
     new = talk(20, 20_000, seed=3)
     home, file = home_with(full.parent, new + talk(20, 20_000))
     with limited(root, 0.45) as keep:
@@ -224,7 +223,7 @@ def test_what_is_known_of_a_source_is_not_taken_for_all_of_it_behind_a_pause(
     full: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The audit relies on it: a bad line before the pause would be overlooked."""
-    monkeypatch.setattr(ingesting, "_APPEND", 10_000)
+    monkeypatch.setattr(copying, "_APPEND", 10_000)
     home, file = home_with(full.parent, talk(20, 20_000) + b"no record\n" + talk(20, 20_000, seed=2))
     with limited(root, 0.45) as keep:
         assert [one.state for one in ingest(keep, home)] == ["paused"]

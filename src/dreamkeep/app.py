@@ -326,7 +326,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
     def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
         """The index file itself. One that is damaged or of another version is rebuilt first."""
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite import Unusable
+        from dreamkeep.index.sqlite_errors import Unusable
 
         try:
             return self._opened(act, follow)
@@ -347,7 +347,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         """As `_ask`, and nothing is written: by the index as it lies there if it is up to date, else by one in memory."""
         from dreamkeep.index import build
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite import Unusable
+        from dreamkeep.index.sqlite_errors import Unusable
 
         def current(store: Store) -> list[T]:
             return [act(store)] if build.current(self._host, self.root, store.places()) else []

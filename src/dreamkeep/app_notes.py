@@ -45,7 +45,7 @@ class Remembering(Part):
     def _remembering(self, act: Callable[[Memory], T]) -> T:
         """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
         from dreamkeep.index import build
-        from dreamkeep.index.sqlite import Unusable
+        from dreamkeep.index.sqlite_errors import Unusable
         from dreamkeep.memory.memory import Memory
 
         def asked(store: Store) -> tuple[list[T], Exception | None]:

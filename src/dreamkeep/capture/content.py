@@ -142,6 +142,13 @@ class Cut(NamedTuple):
     size: int
 
 
+def iter_blocks(content: Content) -> Iterator[bytes]:
+    at = 0
+    while at < content.size and (block := content.read(min(BLOCK, content.size - at), at)):
+        yield block
+        at += len(block)
+
+
 def cuts(content: Content, offset: int, joins: bool) -> Iterator[Cut]:
     """From `offset` to the end as it was when the content was opened: what is written later comes next time."""
     rest = bytearray()

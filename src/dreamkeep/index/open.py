@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NotDurable, from_os
 from dreamkeep.host import Host, Stat, lock, make_folders
-from dreamkeep.index.sqlite import OtherVersion, SqliteStore, Unusable
+from dreamkeep.index.sqlite import SqliteStore
+from dreamkeep.index.sqlite_errors import OtherVersion, Unusable
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from dreamkeep.index.store import Batch, Place, Store
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session import summary as life
 from dreamkeep.session import turns
-from dreamkeep.session.fold import Changes, Fold, Known
+from dreamkeep.session.changes import Changes, Known
+from dreamkeep.session.fold import Fold
 from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn

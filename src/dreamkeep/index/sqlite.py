@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import apsw
 
-from dreamkeep.errors import Busy, DreamkeepError, Failed, NoSpace, NotDurable, ReadOnly
-from dreamkeep.event import disarm, encode_body
+from dreamkeep.errors import Busy
+from dreamkeep.index import sqlite_rows as columns
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
+from dreamkeep.index.sqlite_errors import OtherVersion, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
-from dreamkeep.index.store import Batch, Counts, Mark, Place, Standing
-from dreamkeep.journal.reader import Fault, Position, Span
+from dreamkeep.index.store import Batch, Counts, Place, Standing
+from dreamkeep.journal.reader import Fault
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -65,59 +65,7 @@ _RECALLED = {"notes": "note", "insights": "insight"}
 #: And the one that says what projects are called now.
 _PROJECTS = "projects"
 _OWNED = " AND t.owner != ''"
-_TURN = "id, seq, state, prompt, submitted_at, started_at, settled_at, reason, owner, n"
-
-
-class Unusable(DreamkeepError):
-    """The file is no index of ours, damaged, or of another version: to be rebuilt, never to be believed."""
-
-
-class OtherVersion(Unusable):
-    """Made by an older or newer dreamkeep, or not made yet: no damage."""
-
-
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError) as problem:
-        raise Unusable(f"the index is damaged ({problem})", where=path, next="It will be rebuilt.") from problem
-    except (apsw.BusyError, apsw.LockedError) as problem:
-        raise Busy("another program keeps the index locked", where=path, next="Close it, then try again.") from problem
-    except apsw.FullError as problem:
-        raise NoSpace("the disk is full", where=path, next="Free space; the journal is not affected.") from problem
-    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError) as problem:
-        raise ReadOnly(
-            f"the index can't be opened for writing ({problem})", where=path, next="Check its permissions."
-        ) from problem
-    except apsw.IOError as problem:
-        # A full disk shows in many ways here, and so does a dying one.
-        raise NotDurable(f"the index can't be used ({problem})", where=path, next="Check space and disk.") from problem
-    except apsw.Error as problem:
-        # Never "empty": an answer that can't be had is an error.
-        raise Failed(
-            f"the index can't be read ({problem})", where=path, next="Run `dreamkeep reindex --from-zero`; nothing is lost."
-        ) from problem
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _understood(ask: Callable[Concatenate[SqliteStore, P], T]) -> Callable[Concatenate[SqliteStore, P], T]:
-    """A question whose answer nobody of ours can have written shows damage that SQLite does not see."""
-
-    @wraps(ask)
-    def asked(store: SqliteStore, /, *words: P.args, **named: P.kwargs) -> T:
-        try:
-            return ask(store, *words, **named)
-        except UnicodeEncodeError:
-            raise  # what was asked for, not what was answered
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            what = f"the index holds what nobody put there ({problem})"
-            raise Unusable(what, where=store.path, next="It will be rebuilt.") from problem
-
-    return asked
+_TURN = "t.id, t.seq, t.state, t.prompt, t.submitted_at, t.started_at, t.settled_at, t.reason, t.owner, t.n"
 
 
 class SqliteStore(Searching):
@@ -125,10 +73,10 @@ class SqliteStore(Searching):
 
     def __init__(self, path: str, *, wait_ms: int = 10_000) -> None:
         self.path = path
-        with _translated(path):
+        with translated(path):
             self._db = apsw.Connection(path)
         try:
-            with _translated(path):
+            with translated(path):
                 self._db.set_busy_timeout(wait_ms)
                 self._check_version()
         except BaseException:
@@ -147,11 +95,11 @@ class SqliteStore(Searching):
         where = f"file:{quote(os.path.realpath(path))}?mode=ro" + ("&readonly_shm=1" if shm else "" if wal else "&immutable=1")
         store = cls.__new__(cls)
         store.path = path
-        with _translated(path):
+        with translated(path):
             flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
             store._db = apsw.Connection(where, flags=flags, vfs="unix-none" if wal and not shm else None)
         try:
-            with _translated(path):
+            with translated(path):
                 store._db.set_busy_timeout(300)
                 store._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 store._db.execute("PRAGMA query_only=1")
@@ -166,7 +114,7 @@ class SqliteStore(Searching):
     @staticmethod
     def create(path: str) -> None:
         """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same."""
-        with _translated(path):
+        with translated(path):
             db = apsw.Connection(path)
             try:
                 _make(db)
@@ -198,7 +146,7 @@ class SqliteStore(Searching):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -210,7 +158,7 @@ class SqliteStore(Searching):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute("BEGIN")
             try:
                 yield
@@ -219,24 +167,24 @@ class SqliteStore(Searching):
                     self._db.execute("COMMIT")
 
     def _safely(self) -> AbstractContextManager[None]:
-        return _translated(self.path)
+        return translated(self.path)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        with _translated(self.path):
-            return list(self._db.execute(sql, tuple(map(_stored, values))))
+        with translated(self.path):
+            return list(self._db.execute(sql, tuple(map(columns.stored, values))))
 
     # -- following the journal
 
-    @_understood
+    @understood
     def places(self) -> dict[str, Place]:
-        return {row[0]: _place(row) for row in self._rows("SELECT * FROM places")}
+        return {row[0]: columns.place(row) for row in self._rows("SELECT * FROM places")}
 
-    @_understood
+    @understood
     def place(self, name: str) -> Place | None:
         rows = self._rows("SELECT * FROM places WHERE name = ?", name)
-        return _place(rows[0]) if rows else None
+        return columns.place(rows[0]) if rows else None
 
-    @_understood
+    @understood
     def standings(self) -> list[Standing]:
         return self._rows(
             "SELECT name, part, sums, looks = '' AND mark_part = part AND mark_size = offset,"
@@ -245,23 +193,23 @@ class SqliteStore(Searching):
 
     def put_place(self, place: Place, faults: Iterable[Fault] | None) -> None:
         if faults is not None:
-            with _translated(self.path):
+            with translated(self.path):
                 self._put_faults(0, faults)
         self._put_place(place)
 
     def _put_place(self, place: Place) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute(
                 "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (place.name, place.session, *place.position, *place.mark, place.looks, place.sums),
             )
 
     def put(self, batch: Batch) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             no = self._put_summary(batch.summary)
             self._db.executemany(
                 "INSERT OR REPLACE INTO turns VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                ((no, *map(_stored, t)) for t in batch.turns),
+                ((no, *map(columns.stored, t)) for t in batch.turns),
             )
             busy = IN_PROGRESS in batch.state  # or some words in it; who asks looks into the state anyway
             self._db.execute("UPDATE sessions SET fold = ?, busy = ? WHERE no = ?", (batch.state, busy, no))
@@ -272,7 +220,7 @@ class SqliteStore(Searching):
                 after += self._put_message(no, after + 1, m, batch.twins.get(m[:2]))
             self._db.execute("UPDATE sessions SET held = held + ? WHERE no = ?", (after - start - gone, no))
             self._db.executemany(
-                "INSERT OR REPLACE INTO keys VALUES (?,?,?,?)", ((no, _stored(key), *at) for key, at in batch.keys.items())
+                "INSERT OR REPLACE INTO keys VALUES (?,?,?,?)", ((no, columns.stored(key), *at) for key, at in batch.keys.items())
             )
             if batch.faults is not None:
                 self._put_faults(no, batch.faults)
@@ -283,7 +231,7 @@ class SqliteStore(Searching):
         summary = summary._replace(project=called["now"]) if called else summary
         marks = ",".join("?" * len(summary))
         sets = ",".join(f"{c}=excluded.{c}" for c in _SUMMARY.split(", ")[1:])
-        values = tuple(map(_stored, summary._replace(lineage=_lineage_text(summary.lineage))))  # type: ignore[arg-type]
+        values = tuple(map(columns.stored, summary._replace(lineage=columns.lineage_text(summary.lineage))))  # type: ignore[arg-type]
         sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
         return int(next(self._db.execute(sql, values))[0])
 
@@ -307,7 +255,7 @@ class SqliteStore(Searching):
 
     def _put_message(self, session: int, no: int, m: Message, twin: str | None) -> bool:
         """Whether it is one more; `no` is its number then."""
-        values = (*map(_stored, m[2:6]), _stored_data(m.tool), m.mark, m.heard, twin, *m.place)
+        values = (*map(columns.stored, m[2:6]), columns.stored_data(m.tool), m.mark, m.heard, twin, *m.place)
         added = self._db.execute(
             "INSERT OR IGNORE INTO messages(no, session, seq, n, role, text, at, turn, tool, mark, heard, twin, base_seq, base_n)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
@@ -329,14 +277,14 @@ class SqliteStore(Searching):
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
         self._db.executemany(
             "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?,?)",
-            ((session, *f[:4], _spans_text(f.missing), f.recorded, f.times, f.mended) for f in faults),
+            ((session, *f[:4], columns.spans_text(f.missing), f.recorded, f.times, f.mended) for f in faults),
         )
 
     def forget(self, name: str) -> None:
         place = self.place(name)
         if place is None:
             return
-        with _translated(self.path):
+        with translated(self.path):
             for (no,) in list(self._db.execute("SELECT no FROM sessions WHERE id = ?", (place.session,))):
                 self._drop_words(first_of(no), last_of(no))
                 for table in ("messages", "keys", "turns", "faults"):
@@ -345,7 +293,7 @@ class SqliteStore(Searching):
             self._db.execute("DELETE FROM places WHERE name = ?", (name,))
 
     def clear(self) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
             for name in (str(row[0]) for row in tables):
                 if not name.startswith(("sqlite_", "words_", "recalled_words_")):
@@ -353,7 +301,7 @@ class SqliteStore(Searching):
             self._db.execute(_SCHEMA + SCHEMA)
 
     def shred(self) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             # Merging all of FTS5's segments drops the words of deleted rows; VACUUM rewrites the file without its free pages.
             self._db.execute("INSERT INTO words(words) VALUES ('optimize')")
             self._db.execute("INSERT INTO recalled_words(recalled_words) VALUES ('optimize')")
@@ -365,31 +313,31 @@ class SqliteStore(Searching):
                 )
 
     def bury(self, session: str, at: str) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?)", (session, at))
 
     def lift(self, session: str) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             self._db.execute("DELETE FROM tombstones WHERE session = ?", (session,))
 
     def accept(self, faults: Iterable[str], *, anew: bool) -> None:
-        with _translated(self.path):
+        with translated(self.path):
             if anew:
                 self._db.execute("DELETE FROM accepted")
-            self._db.executemany("INSERT OR IGNORE INTO accepted VALUES (?)", ((_stored(fault),) for fault in faults))
+            self._db.executemany("INSERT OR IGNORE INTO accepted VALUES (?)", ((columns.stored(fault),) for fault in faults))
 
     def remember(self, changed: Mapping[tuple[str, str], Mapping[str, Any] | None], *, anew: bool) -> None:
         before = dict(self.memory_table(_PROJECTS))
-        with _translated(self.path):
+        with translated(self.path):
             if anew:
                 self._db.execute("DELETE FROM memory")
                 self._forget_recalled()
             for (table, id), body in changed.items():
-                self._db.execute("DELETE FROM memory WHERE tab = ? AND id = ?", (table, _stored(id)))
+                self._db.execute("DELETE FROM memory WHERE tab = ? AND id = ?", (table, columns.stored(id)))
                 if body is not None:
-                    self._db.execute("INSERT INTO memory VALUES (?,?,?)", (table, _stored(id), _stored_data(body)))
+                    self._db.execute("INSERT INTO memory VALUES (?,?,?)", (table, columns.stored(id), columns.stored_data(body)))
                 if table in _RECALLED:
-                    self._recall(_RECALLED[table], id, body, _stored)
+                    self._recall(_RECALLED[table], id, body, columns.stored)
         if before or any(table == _PROJECTS for table, _ in changed):
             self._call_projects(before, dict(self.memory_table(_PROJECTS)))
 
@@ -411,31 +359,31 @@ class SqliteStore(Searching):
 
     # -- answers
 
-    @_understood
+    @understood
     def memory(self) -> list[tuple[str, str, dict[str, Any]]]:
         rows = self._rows("SELECT tab, id, body FROM memory ORDER BY tab, id")
-        return [(tab, _restored(id), _restored_data(body)) for tab, id, body in rows]
+        return [(tab, columns.restored(id), columns.restored_data(body)) for tab, id, body in rows]
 
     def memory_row(self, table: str, id: str) -> dict[str, Any] | None:
         rows = self._rows("SELECT body FROM memory WHERE tab = ? AND id = ?", table, id)
-        return _restored_data(rows[0][0]) if rows else None
+        return columns.restored_data(rows[0][0]) if rows else None
 
     def memory_table(self, table: str) -> list[tuple[str, dict[str, Any]]]:
         rows = self._rows("SELECT id, body FROM memory WHERE tab = ? ORDER BY id", table)
-        return [(_restored(id), _restored_data(body)) for id, body in rows]
+        return [(columns.restored(id), columns.restored_data(body)) for id, body in rows]
 
-    @_understood
+    @understood
     def accepted(self) -> set[str]:
-        return {_restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
+        return {columns.restored(fault) for (fault,) in self._rows("SELECT fault FROM accepted")}
 
-    @_understood
+    @understood
     def tombstones(self) -> dict[str, str]:
         return dict(self._rows("SELECT session, at FROM tombstones ORDER BY session"))
 
-    @_understood
+    @understood
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
         return [
-            _summary(row)
+            columns.summary(row)
             for row in self._rows(
                 f"SELECT {_SUMMARY} FROM sessions WHERE (?1 IS NULL OR project = ?1) AND (?2 IS NULL OR agent = ?2)"
                 " ORDER BY last_at DESC, id DESC LIMIT ?3",
@@ -445,10 +393,10 @@ class SqliteStore(Searching):
             )
         ]
 
-    @_understood
+    @understood
     def session(self, session: str) -> Summary | None:
         rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
-        return _summary(rows[0]) if rows else None
+        return columns.summary(rows[0]) if rows else None
 
     def matching(self, text: str) -> list[str]:
         rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)
@@ -459,26 +407,24 @@ class SqliteStore(Searching):
         )
         return [row[0] for row in rows]
 
-    @_understood
+    @understood
     def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]:
-        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
-        sql = f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
+        sql = f"SELECT {_TURN} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
         if ids is None:
-            return [_turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.n, t.id", session)]
-        return [_turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
+            return [columns.turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.n, t.id", session)]
+        return [columns.turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
 
-    @_understood
+    @understood
     def last_turns(self, session: str, count: int) -> list[Turn]:
-        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
-            f"SELECT {columns} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?"
+            f"SELECT {_TURN} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?"
             " ORDER BY t.seq DESC, t.n DESC, t.id DESC LIMIT ?",
             session,
             count,
         )
-        return [_turn(row) for row in reversed(rows)]
+        return [columns.turn(row) for row in reversed(rows)]
 
-    @_understood
+    @understood
     def state(self, session: str) -> str:
         rows = self._rows("SELECT fold FROM sessions WHERE id = ?", session)
         state = str(rows[0][0]) if rows else "{}"
@@ -486,17 +432,17 @@ class SqliteStore(Searching):
             raise ValueError(f"how far {session} was read")
         return state
 
-    @_understood
+    @understood
     def message(self, session: str, key: str) -> Message | None:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM sessions s JOIN keys k ON k.session = s.no"
             " JOIN messages m ON m.session = s.no AND m.seq = k.seq AND m.n = k.n WHERE s.id = ? AND k.key = ?",
             session,
-            _stored(key),
+            columns.stored(key),
         )
-        return _message(rows[0]) if rows else None
+        return columns.message(rows[0]) if rows else None
 
-    @_understood
+    @understood
     def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM sessions s JOIN messages m ON m.session = s.no"
@@ -506,18 +452,17 @@ class SqliteStore(Searching):
             not_heard,
             *after,
         )
-        return _message(rows[0]) if rows else None
+        return columns.message(rows[0]) if rows else None
 
-    @_understood
+    @understood
     def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
-        columns = ", ".join(f"t.{c}" for c in _TURN.split(", "))
         rows = self._rows(
-            f"SELECT s.id, {columns} FROM turns t JOIN sessions s ON s.no = t.session"
+            f"SELECT s.id, {_TURN} FROM turns t JOIN sessions s ON s.no = t.session"
             f" WHERE t.state IN ('submitted', 'started'){_OWNED if owned else ''} ORDER BY s.id, t.seq, t.n"
         )
-        return [(row[0], _turn(row[1:])) for row in rows]
+        return [(row[0], columns.turn(row[1:])) for row in rows]
 
-    @_understood
+    @understood
     def ended(self) -> list[tuple[str, int]]:
         rows = self._rows(
             "SELECT s.id, (SELECT max(m.seq) FROM messages m WHERE m.session = s.no) FROM sessions s"
@@ -525,11 +470,11 @@ class SqliteStore(Searching):
         )
         return [(id, seq) for id, seq in rows if seq is not None]
 
-    @_understood
+    @understood
     def compacting(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT id FROM sessions WHERE busy ORDER BY id")]
 
-    @_understood
+    @understood
     def incomplete(self, *, rows: bool) -> list[str]:
         found = self._rows(
             "SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM places)"
@@ -548,16 +493,16 @@ class SqliteStore(Searching):
             found += [("",)] if messages != words and not found else []
         return sorted({str(row[0]) for row in found})
 
-    @_understood
+    @understood
     def messages(self, session: str) -> list[Message]:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM messages m JOIN sessions s ON s.no = m.session WHERE s.id = ?"
             " ORDER BY m.base_seq, m.base_n, m.seq, m.n",
             session,
         )
-        return [_message(r) for r in rows]
+        return [columns.message(r) for r in rows]
 
-    @_understood
+    @understood
     def last_messages(self, session: str, count: int) -> list[Message]:
         rows = self._rows(
             f"SELECT {_MESSAGE} FROM messages m WHERE m.session = (SELECT no FROM sessions WHERE id = ?)"
@@ -565,9 +510,9 @@ class SqliteStore(Searching):
             session,
             count,
         )
-        return sorted((_message(r) for r in rows), key=lambda message: message.order)
+        return sorted((columns.message(r) for r in rows), key=lambda message: message.order)
 
-    @_understood
+    @understood
     def faults(self) -> list[tuple[str, Fault]]:
         rows = self._rows(
             "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times, f.mended"
@@ -575,11 +520,11 @@ class SqliteStore(Searching):
             " LEFT JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
         )
         return [
-            (s, Fault(kind, part, at, size, _spans(lost), bool(told), n, bool(mended)))
+            (s, Fault(kind, part, at, size, columns.spans(lost), bool(told), n, bool(mended)))
             for s, kind, part, at, size, lost, told, n, mended in rows
         ]
 
-    @_understood
+    @understood
     def counts(self) -> Counts:
         sessions, turns, messages, size = self._rows(
             "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"
@@ -591,68 +536,3 @@ def _make(db: apsw.Connection) -> None:
     db.execute("PRAGMA journal_mode=WAL").fetchall()
     # Not `with db`: where SQLite rolled back by itself (a full disk), its ROLLBACK fails and hides why.
     db.execute(f"BEGIN; {_SCHEMA}{SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
-
-
-def _place(row: Any) -> Place:
-    # `_make`: there are thousands of them, and it takes half the time.
-    return Place(row[0], row[1], Position._make(row[2:6]), Mark._make(row[6:11]), row[11], row[12])
-
-
-def _summary(row: Any) -> Summary:
-    found = Summary(*map(_restored, row))
-    return found._replace(lineage=tuple(tuple(edge) for edge in _restored_data(row[-1]) or ()))
-
-
-def _lineage_text(lineage: tuple[tuple[str, str], ...]) -> str | bytes | None:
-    if not lineage:
-        return None
-    text = _stored_data({"": lineage})  # armour is for objects
-    return text if isinstance(text, bytes) else text[4:-1] if text else None
-
-
-def _message(row: Any) -> Message:
-    seq, n, role, text, at, turn = map(_restored, row[:6])
-    base = None if (row[9], row[10]) == (seq, n) else (row[9], row[10])
-    return Message(seq, n, role, text, at, turn, _restored_data(row[6]), row[7], row[8], base)
-
-
-def _turn(row: Any) -> Turn:
-    return Turn(*map(_restored, row))
-
-
-def _stored(value: Any) -> Any:
-    """SQLite's text is UTF-8; what isn't (lone surrogates) is kept as bytes. Numbers and None as they are."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogatepass")
-    return value
-
-
-def _restored(value: Any) -> Any:
-    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
-
-
-def _stored_data(data: Mapping[str, Any] | None) -> str | bytes | None:
-    """JSON text; as bytes where it had to be armoured."""
-    if data is None:
-        return None
-    text, armoured = encode_body(data)
-    return text if armoured else text.decode()
-
-
-def _restored_data(value: str | bytes | None) -> Any:
-    import orjson
-
-    if value is None:
-        return None
-    return disarm(orjson.loads(value)) if isinstance(value, bytes) else orjson.loads(value)
-
-
-def _spans_text(spans: Iterable[Span]) -> str:
-    return ",".join(f"{a}-{b}" for a, b in spans)
-
-
-def _spans(text: str) -> tuple[Span, ...]:
-    return tuple(Span(*map(int, pair.split("-"))) for pair in text.split(",")) if text else ()

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dreamkeep.capture import find, rejoin, rows
-from dreamkeep.capture.content import Content, Word, goes_on, untouched
-from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
 from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
 from dreamkeep.errors import DreamkeepError

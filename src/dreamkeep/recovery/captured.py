@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import BLOCK, Content, File, Unpacked, Word
-from dreamkeep.capture.ingest import is_record
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
-from dreamkeep.session.records import loads
+from dreamkeep.session.records import is_record, loads
 
 #: Above this the lines of a source are not compared one by one: it would need too much memory.
 LARGEST = 256 << 20

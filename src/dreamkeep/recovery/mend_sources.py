@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dreamkeep.capture.content import File
-from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.capture.content import File, iter_blocks
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import captured
 from dreamkeep.recovery.faults import Fault

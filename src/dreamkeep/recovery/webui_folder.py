@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from dreamkeep.capture import find, rejoin
 from dreamkeep.capture.agents import hermes_webui as agent
-from dreamkeep.capture.content import File
-from dreamkeep.capture.ingest import iter_blocks
+from dreamkeep.capture.content import File, iter_blocks
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of

@@ -9,11 +9,12 @@ The order of a transcript is the truth: what it tells behind other messages lies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dreamkeep.event import Event, Kind
 from dreamkeep.session import facts as f
 from dreamkeep.session import turns as t
+from dreamkeep.session.changes import Changes
 from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest
@@ -23,7 +24,6 @@ from dreamkeep.session.packs import holds_pack, without_packs
 from dreamkeep.session.records import records
 from dreamkeep.session.segments import Folding
 from dreamkeep.session.summary import ACTIVE, ENDED, Summary, title_of
-from dreamkeep.session.turns import Turn
 
 State = dict[str, Any]
 
@@ -45,91 +45,6 @@ _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 #: Before a record's id, so that it is no message's key.
 _RECORD = "record:"
-
-
-class Known(Protocol):
-    """What was found before."""
-
-    def message(self, key: str) -> Message | None: ...
-
-    def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
-        """The first message behind `after` with these words that was heard, but not yet on that channel."""
-
-    def turn(self, turn: str) -> Turn | None: ...
-
-    def last_turns(self, count: int) -> list[Turn]: ...
-
-
-class Changes:
-    """What a stretch of events adds to the view, on top of `known`."""
-
-    def __init__(self, known: Known) -> None:
-        self._known = known
-        self.messages: dict[tuple[int, int], Message] = {}
-        self.keys: dict[str, tuple[int, int]] = {}
-        self.twins: dict[tuple[int, int], str] = {}
-        self.removed: set[tuple[int, int]] = set()
-        self.turns: dict[str, Turn] = {}
-        #: What was taken back, or given back, in this order.
-        self.taken: list[Taken] = []
-        self._by_twin: dict[str, list[tuple[int, int]]] = {}
-
-    def message(self, key: str) -> Message | None:
-        place = self.keys.get(key)
-        if place:
-            return self.messages.get(place)
-        found = self._known.message(key)
-        return self._latest(found) if found else None
-
-    def _latest(self, found: Message) -> Message | None:
-        """A message as it is after what this stretch did to it."""
-        place = found[:2]
-        if place in self.removed or place in self.messages:
-            return None if place in self.removed else self.messages[place]
-        for taken in self.taken:
-            found = taken.applied(found)
-        return found
-
-    def twin(self, twin: str, bit: int) -> Message | None:
-        """The first of all that has these words now: answers must not depend on what is stored already."""
-        best = self._stored_twin(twin, bit)
-        for place in self._by_twin.get(twin, ()):
-            said = self.messages.get(place)
-            if said and self.twins.get(place) == twin and not said.heard & bit and (best is None or place < best[:2]):
-                best = said
-        return best
-
-    def _stored_twin(self, twin: str, bit: int) -> Message | None:
-        after = (0, 0)
-        while found := self._known.twin(twin, bit, after):
-            after = found[:2]
-            if after not in self.removed and after not in self.messages:
-                return self._latest(found)
-        return None
-
-    def put(self, message: Message, key: str, twin: str) -> None:
-        place = message[:2]
-        self.messages[place] = message
-        self.keys[key] = place
-        if self.twins.get(place) != twin:
-            self.twins[place] = twin
-            self._by_twin.setdefault(twin, []).append(place)
-
-    def remove(self, message: Message) -> None:
-        self.removed.add(message[:2])
-        self.messages.pop(message[:2], None)
-
-    def take(self, taken: Taken) -> None:
-        self.taken.append(taken)
-        for place, message in self.messages.items():
-            self.messages[place] = taken.applied(message)
-
-    def turn(self, turn: str) -> Turn | None:
-        return self.turns.get(turn) or self._known.turn(turn)
-
-    def last_turns(self, count: int) -> list[Turn]:
-        found = {turn.id: turn for turn in self._known.last_turns(count)} | self.turns
-        return sorted(found.values(), key=lambda turn: (turn.seq, turn.n, turn.id))[-count:]
 
 
 class Fold:

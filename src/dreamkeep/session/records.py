@@ -166,6 +166,11 @@ def _record(channel: str, content: Mapping[str, Any] | bytes, name: str, source:
     yield Record(channel, data, "" if data is not None else line.decode("utf-8", "replace"), name, source, at)
 
 
+def is_record(line: bytes) -> bool:
+    """Whether a line is what a transcript is made of: a JSON object, or nothing at all."""
+    return not line.strip() or (b"\0" not in line and loads(line) is not None)
+
+
 def loads(line: bytes) -> Mapping[str, Any] | None:
     """More patient than a strict parser: lone surrogates and NaN are no reason not to read the rest."""
     try:

@@ -1,0 +1,276 @@
+"""One file's new bytes → events in its session's journal: what was appended, what a rewritten file has that we do not, a version.
+
+Frames and the word that says how far they go are one append; what waits for it is a few megabytes at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
+
+from dreamkeep.capture.content import BLOCK, Content, Cut, Word, cuts, iter_blocks, word_at
+from dreamkeep.capture.sources import BESIDE, TEXT, Source
+from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.session.raw import pack
+from dreamkeep.session.records import is_record, loads
+
+#: So many bytes of frames share a sync.
+_APPEND = 2 << 20
+#: A document is read whole; beyond this it is refused.
+_LARGEST_DOCUMENT = 256 << 20
+#: A rewritten file larger than this is journaled again whole: finding what stayed would need too much memory.
+_LARGEST_DELTA = 256 << 20
+
+
+class Ingesting(Protocol):
+    """What is asked of the ingest that this is a part of."""
+
+    def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event: ...
+
+    def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None: ...
+
+    def pause_if_full(self, session: str) -> None: ...
+
+    def old_lines(self, session: str, name: str) -> list[bytes]: ...
+
+    def about(self, source: Source) -> dict[str, Any]: ...
+
+
+class Well(NamedTuple):
+    """Of what was just read: how many lines are no records (None: can't be told), whether something captured is no longer there,
+    whether it is all of the source, and the word that was journaled with it."""
+
+    odd: int | None = 0
+    took_away: bool = False
+    whole: bool = False
+    word: str = ""
+
+
+class Copying:
+    """The reading of one file's new bytes into its session's journal."""
+
+    def __init__(
+        self,
+        ingest: Ingesting,
+        source: Source,
+        session: str,
+        name: str,
+        content: Content,
+        word: Word,
+        text: str | int | None,
+        opening: Sequence[Event],
+    ) -> None:
+        self._ingest = ingest
+        self.source = source
+        self.session = session
+        self._key = f"src:{name}"
+        self._name = name
+        self.content = content
+        self.word = word
+        self._expect: str | int | None = text
+        #: Appended together: one sync.
+        self._waiting: list[Event] = list(opening)
+        self._waiting_bytes = 0
+        self.new_bytes = 0
+        self.new_events = 0
+        self.well = Well()
+        #: Of `new_bytes`, those that are journaled; and how far that is in the source.
+        self.kept_bytes = 0
+        self._kept_at = word.offset
+        self._begun = False
+        #: From here on it may pause between two appends; before that only at the beginning, because what a rewritten file
+        #: shares with its old version, or a fork with another session, is not found out again behind a pause.
+        self._pauses_at: int | None = None
+
+    def grown(self, step: Callable[[int], None], copied: int = 0) -> None:
+        """What was appended since. The first `copied` bytes are another session's."""
+        word = self.word
+        self._pauses_at = copied
+        for cut in _split_at(cuts(self.content, word.offset, bool(word.open)), copied):
+            at = self.word.offset
+            self.new_bytes += cut.size
+            self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
+            step(self.word.offset)
+
+    def rewritten(self, what: str, step: Callable[[int], None]) -> None:
+        """A new generation: lines that we have are named, the others are journaled."""
+        old: list[bytes] = []
+        if self.word.offset <= _LARGEST_DELTA:
+            old = self._ingest.old_lines(self.session, self._name)
+        if old and not old[-1].endswith(b"\n"):
+            old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
+        places = {line: n for n, line in reversed(list(enumerate(old)))}
+        word = self.word
+        body = self._change(what, word.generation + 1, self.content.size)
+        self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        self.well = Well(odd=None, took_away=True)
+        self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
+        for cut in cuts(self.content, 0, False):
+            self._delta(cut, old, places)
+            step(self.word.offset)
+
+    def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int]) -> None:
+        last = len(cut.lines) - 1
+        full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
+        if cut.joins or not old:
+            self._frame(cut, {}, cut.size)
+            self.new_bytes += cut.size
+            return
+        ops, new = operations(full, old, places)
+        fresh = [line.removesuffix(b"\n") for line in new]
+        more = cut.more and bool(ops) and isinstance(ops[-1], int)
+        self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, cut.size, full)
+        self.new_bytes += sum(map(len, new))
+
+    def document(self, state: str) -> str:
+        """A file that its agent rewrites whole: each version costs what is new in it."""
+        from dreamkeep.capture import document
+
+        content = self.content
+        if content.size > _LARGEST_DOCUMENT:
+            raise OSError(27, f"a document of {content.size} bytes is too large to be read whole")
+        data = b"".join(iter_blocks(content))
+        crc = crc32(data)
+        word = self.word
+        if word.offset == len(data) and word.crc == crc:
+            return "unchanged"
+        pieces = document.split(data)
+        if word.offset:
+            old = self._ingest.old_lines(self.session, self._name)
+            state = "rewritten" if len(data) >= word.offset else "shrank"
+        else:
+            old = []
+        found = document.delta([document.mark(piece) for piece in old], pieces)
+        # What lies beside a transcript is of any form, and no loss when it changes.
+        self.well = (
+            Well(whole=True)
+            if self.source.role in BESIDE
+            else Well(int(not _is_document(data)), document.takes_away(old, found), whole=True)
+        )
+        ops, new = document.packed(found)
+        generation = word.generation + 1 if word.offset else word.generation
+        done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
+        body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
+        # One event, however long (the journal chunks it): a version is there whole or not at all.
+        event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
+        if state == "shrank":
+            self._waiting.append(self._ingest.event(Kind.SOURCE_CHANGED, self._change(state, generation, len(data))))
+        self.word = done
+        self._add(event, len(data))
+        self.new_bytes = sum(map(len, new))
+        return state
+
+    def _change(self, what: str, generation: int, size: int) -> dict[str, Any]:
+        about = self._ingest.about(self.source)
+        return {**about, "what": what, "gen": generation, "size": self.word.offset, "now": size}
+
+    def _frame(self, cut: Cut, extra: dict[str, Any], size: int, covers: list[bytes] | None = None) -> None:
+        word = self.word
+        body: dict[str, Any] = {
+            "source": self._name,
+            "role": self.source.role,
+            "gen": word.generation,
+            "at": word.offset,
+            **extra,
+        }
+        as_text: set[int] = set()
+        if self.source.form == TEXT:
+            body["text"] = os.path.basename(self._ingest.about(self.source)["path"])
+            as_text.update(range(len(cut.lines)))  # also a line that looks like a record is only text here
+        if cut.joins:
+            body["joins"] = 1
+            as_text.add(0)
+        if cut.more:
+            body["more"] = 1
+            as_text.add(len(cut.lines) - 1)
+        crc = word.crc
+        if covers is not None:
+            crc = crc32(b"".join(covers), crc)
+        else:
+            crc = crc32(b"\n".join(cut.lines), crc)
+            crc = crc if cut.more or not cut.lines else crc32(b"\n", crc)
+        offset = word.offset + size
+        packed: Verbatim = pack(body, cut.lines, as_text)
+        self._count_odd(cut, packed.texts)
+        more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))
+        self.word = word_at(self.content, word.generation, offset, more, crc)
+        self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
+
+    def _count_odd(self, cut: Cut, texts: Sequence[int]) -> None:
+        """Of the lines that are no strict JSON (`texts`); before `word` moves on, so that where a line began can be found."""
+        ended = len(cut.lines) - cut.more
+        odd = sum(1 for n in texts if n < ended and not (n == 0 and cut.joins) and not is_record(cut.lines[n]))
+        unsure = cut.more
+        if cut.joins and ended:
+            start = max(0, self.word.offset - BLOCK)
+            _, found, begun = self.content.read(self.word.offset - start, start).rpartition(b"\n")
+            odd += not is_record(begun + cut.lines[0])
+            unsure |= bool(start) and not found
+        if unsure or self.well.odd is None:
+            self.well = self.well._replace(odd=None)
+        elif self.source.form != TEXT:
+            self.well = self.well._replace(odd=self.well.odd + odd)
+
+    def _add(self, event: Event, size: int) -> None:
+        self._waiting.append(event)
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _APPEND:
+            self.flush()
+
+    def pause_if_full(self) -> None:
+        if not self._begun or (self._pauses_at is not None and self._kept_at >= self._pauses_at):
+            self._ingest.pause_if_full(self.session)
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        self.pause_if_full()
+        self._ingest.append_if(self.session, self._waiting, {self._key: self._expect})
+        self._begun, self._kept_at, self.kept_bytes = True, self.word.offset, self.new_bytes
+        self.new_events += len(self._waiting)
+        self._expect = str(self.word)
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def _is_document(data: bytes) -> bool:
+    found = loads(data)
+    return found is not None and isinstance(found.get("messages", []), list)
+
+
+def operations(new: Sequence[bytes], old: Sequence[bytes], places: dict[bytes, int]) -> tuple[list[Any], list[bytes]]:
+    """How `new` is made of `old`: `[first, count]` takes over lines, a number inserts that many; and the lines to insert."""
+    ops: list[Any] = []
+    inserted = []
+    for line in new:
+        last = ops[-1] if ops else None
+        follows = last[0] + last[1] if isinstance(last, list) else -1
+        if isinstance(last, list) and follows < len(old) and old[follows] == line:
+            last[1] += 1
+        elif line in places:
+            ops.append([places[line], 1])
+        else:
+            inserted.append(line)
+            if isinstance(last, int):
+                ops[-1] += 1
+            else:
+                ops.append(1)
+    return ops, inserted
+
+
+def _split_at(found: Iterable[Cut], place: int) -> Iterator[Cut]:
+    """The same lines, but no frame on both sides of `place`."""
+    at = 0
+    for cut in found:
+        if not at < place < at + cut.size:
+            yield cut
+        else:
+            size = n = 0
+            while size < place - at:
+                size += len(cut.lines[n]) + 1
+                n += 1
+            yield Cut(cut.lines[:n], cut.joins, cut.more and n == len(cut.lines), size)
+            if cut.lines[n:]:
+                yield Cut(cut.lines[n:], False, cut.more, cut.size - size)
+        at += cut.size
