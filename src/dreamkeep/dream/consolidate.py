@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream import shelf as s
+from dreamkeep.dream import voices as v
 from dreamkeep.dream.shelf import Fact, Shelf
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
-from dreamkeep.memory.form import Form, Term, form
+from dreamkeep.memory.form import Term
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
@@ -35,15 +36,6 @@ CLOSED, EXPIRED, BARRED, SILENT = "closed", "expired", "barred", "silent"
 
 #: A suggestion that nobody took up in so many days of records.
 EXPIRE_DAYS = 30
-#: By itself no memory: it takes a second session that says so.
-_WEAK = (i.EVIDENCE, i.HYPOTHESIS)
-#: An agent's finding below this is a guess.
-_SURE = 0.5
-#: The first of these that somebody called it is what it is.
-_KINDS = (
-    *(i.CONSTRAINT, i.PREFERENCE, i.DECISION, i.PROCEDURE, i.CORRECTION, i.REJECTION, i.FINDING),
-    *(i.FAILURE_FIX, i.OPEN_LOOP, i.EVIDENCE, i.HYPOTHESIS),
-)
 #: From here on two statements are taken for alike.
 _AGREES = 0.8
 #: Up to so many notes may go at once whatever part of the memory that is: people change their minds.
@@ -141,7 +133,7 @@ class _Planning:
         return sorted(self._done, key=lambda one: judged.get(one.kind, 1))
 
     def _sort_key(self, about: Fact) -> tuple[str, str, str]:
-        first = min(self._members(about), key=_earliest, default=None)
+        first = min(self._members(about), key=v.earliest, default=None)
         return about.project, (first.said_at or "") if first else "", first.id if first else ""
 
     # -- where to look
@@ -185,7 +177,7 @@ class _Planning:
     def _members(self, about: Fact) -> list[Insight]:
         """Who says it, and counts: of an agent's suggestions that nobody confirmed only the fresh ones."""
         live = self._shelf.of(about.project).live(about)
-        return live if _corroborated(live) else [one for one in live if not self._stale(one) and one.state != i.EXPIRED]
+        return live if v.corroborated(live) else [one for one in live if not self._stale(one) and one.state != i.EXPIRED]
 
     def _pinned(self, about: Fact) -> bool:
         return any(one.pinned for one in self._shelf.of(about.project).active(about))
@@ -213,19 +205,19 @@ class _Planning:
         if not live:
             return Fate(BARRED)
         members = self._members(about)
-        if not _worth(live):
+        if not v.worth(live):
             return Fate(SILENT)
-        if not members or not _worth(members):
+        if not members or not v.worth(members):
             return Fate(EXPIRED, f"suggested by an agent, and not confirmed in {EXPIRE_DAYS} days of records")
         if self._pinned(about):
             return Fate(ACTIVE)
         return self._taken_back(about, members) or self._closed(about, members) or self._overruled(about) or Fate(ACTIVE)
 
     def _taken_back(self, about: Fact, members: list[Insight]) -> Fate | None:
-        says = _voices(members)
-        for one in sorted(self._shelf.of(about.project).takers, key=_earliest):
-            if s.fact(one) != about and s.newer([one], says) > 0 and alike.takes_back(one.text, _voice(says).text):
-                return Fate(RETRACTED, f"{_who(one)}: “{_short(one.text)}”")
+        says = v.voices(members)
+        for one in sorted(self._shelf.of(about.project).takers, key=v.earliest):
+            if s.fact(one) != about and s.newer([one], says) > 0 and alike.takes_back(one.text, v.voice(says).text):
+                return Fate(RETRACTED, f"{v.who(one)}: “{v.shortly(one.text)}”")
         return None
 
     def _closed(self, about: Fact, members: list[Insight]) -> Fate | None:
@@ -233,9 +225,9 @@ class _Planning:
             return None
         project = self._shelf.of(about.project)
         shown = [one for other in project.sharing(about) if other.drawer != s.LOOP for one in project.live(other)]
-        for one in sorted(shown, key=_earliest):
-            if s.newer([one], members) > 0 and alike.closes(one.text, _voice(members).text):
-                return Fate(CLOSED, f"done: {_who(one)}: “{_short(one.text)}”")
+        for one in sorted(shown, key=v.earliest):
+            if s.newer([one], members) > 0 and alike.closes(one.text, v.voice(members).text):
+                return Fate(CLOSED, f"done: {v.who(one)}: “{v.shortly(one.text)}”")
         return None
 
     def _overruled(self, about: Fact) -> Fate | None:
@@ -246,12 +238,12 @@ class _Planning:
         for other, its_why in stronger[1:]:
             if self._compare(other, best) > 0:
                 best, why = other, its_why
-        voice = _voice(self._heard(best))
-        return Fate(SUPERSEDED, f"{why}: {_who(voice)}: “{_short(voice.text)}”", best)
+        voice = v.voice(self._heard(best))
+        return Fate(SUPERSEDED, f"{why}: {v.who(voice)}: “{v.shortly(voice.text)}”", best)
 
     def _compare(self, one: Fact, other: Fact) -> int:
         """Which of two that exclude each other holds: a user's word, then the later one."""
-        a, b = _voices(self._heard(one)), _voices(self._heard(other))
+        a, b = v.voices(self._heard(one)), v.voices(self._heard(other))
         if (a[0].author == i.USER) != (b[0].author == i.USER):
             return 1 if a[0].author == i.USER else -1
         return s.newer(a, b)
@@ -269,11 +261,11 @@ class _Planning:
     def _find_opposed(self, about: Fact) -> Iterable[tuple[Fact, str]]:
         project = self._shelf.of(about.project)
         mine = project.members.get(about, [])
-        if about.drawer != s.SAID or not _worth(mine):
+        if about.drawer != s.SAID or not v.worth(mine):
             return
         for other in project.rivals(about):
-            if other.drawer == s.SAID and _worth(project.members[other]):
-                why = _excluding(_spoken(mine), _spoken(project.members[other]))
+            if other.drawer == s.SAID and v.worth(project.members[other]):
+                why = v.excluding(v.spoken(mine), v.spoken(project.members[other]))
                 if why:
                     yield other, why
 
@@ -290,7 +282,7 @@ class _Planning:
         return None if first == about else first
 
     def _twin_order(self, about: Fact) -> tuple[bool, bool, tuple[str, str, str]]:
-        return not self._pinned(about), not _said_by_user(self._members(about)), self._sort_key(about)
+        return not self._pinned(about), not v.said_by_user(self._members(about)), self._sort_key(about)
 
     def _twins(self, about: Fact) -> list[Fact]:
         """Facts that differ only in words that mostly mean the same, if somebody who knows says that here, too."""
@@ -308,19 +300,19 @@ class _Planning:
 
     def _may_absorb(self, wide: Fact, narrow: Fact) -> bool:
         """An agent does not speak for a user."""
-        return _said_by_user(self._members(wide)) or not _said_by_user(self._members(narrow))
+        return v.said_by_user(self._members(wide)) or not v.said_by_user(self._members(narrow))
 
     def _wider(self, about: Fact) -> list[Fact]:
-        return [other for other in self._kin(about) if alike.covers(_form(self._shelf, other), _form(self._shelf, about))]
+        return [other for other in self._kin(about) if alike.covers(v.form_of(self._shelf, other), v.form_of(self._shelf, about))]
 
     def _narrower(self, about: Fact) -> list[Fact]:
-        return [other for other in self._kin(about) if alike.covers(_form(self._shelf, about), _form(self._shelf, other))]
+        return [other for other in self._kin(about) if alike.covers(v.form_of(self._shelf, about), v.form_of(self._shelf, other))]
 
     def _kin(self, about: Fact) -> set[Fact]:
         project = self._shelf.of(about.project)
         if not project.members.get(about):
             return set()
-        sharing = {other for clause in _form(self._shelf, about).clauses for other in project.clauses[clause]}
+        sharing = {other for clause in v.form_of(self._shelf, about).clauses for other in project.clauses[clause]}
         return {other for other in sharing if other != about and other.drawer == about.drawer}
 
     # -- from fates to decisions
@@ -342,21 +334,21 @@ class _Planning:
         live = s.real(self._shelf.of(about.project).live(about))
         if fate.what == BARRED:
             return
-        if _corroborated(live):
-            by = "a user said it" if _said_by_user(live) else f"{len(_sessions(live))} sessions say it"
-            for one in sorted(live, key=_earliest):
+        if v.corroborated(live):
+            by = "a user said it" if v.said_by_user(live) else f"{len(v.sessions(live))} sessions say it"
+            for one in sorted(live, key=v.earliest):
                 if one.state in (i.SUGGESTED, i.EXPIRED):
                     self._say(Kind.INSIGHT_CONFIRMED, id=one.id, reason=by)
             return
-        for one in sorted(live, key=_earliest):
+        for one in sorted(live, key=v.earliest):
             if one.state == i.SUGGESTED and self._stale(one):
                 self._say(Kind.INSIGHT_EXPIRED, id=one.id, reason=f"not confirmed in {EXPIRE_DAYS} days of records")
 
     def _keep(self, about: Fact) -> None:
         """One active note that rests on all who say it."""
-        members = sorted(self._members(about), key=_earliest)
-        rests = s.real([*members, *sorted(self._borne_out(about, members), key=_earliest)])
-        kept = min(self._shelf.of(about.project).active(about), key=_foremost, default=None)
+        members = sorted(self._members(about), key=v.earliest)
+        rests = s.real([*members, *sorted(self._borne_out(about, members), key=v.earliest)])
+        kept = min(self._shelf.of(about.project).active(about), key=v.foremost, default=None)
         if kept is None:
             self._add(about, members, rests)
             return
@@ -368,20 +360,21 @@ class _Planning:
 
     def _borne_out(self, about: Fact, members: list[Insight]) -> list[Insight]:
         """Who says a part of it bears it out, also where that part alone was overruled; no user for what only an agent said."""
-        mine = _said_by_user(members)
+        mine = v.said_by_user(members)
         twins = [other for other in self._twins(about) if self.fate(other).by == about]
         return [one for other in (*self._narrower(about), *twins) for one in self._members(other) if mine or one.author != i.USER]
 
     def _add(self, about: Fact, members: list[Insight], rests: list[Insight]) -> str:
-        worded, kind = _wording(members), _kind(members)
+        worded, kind = v.wording(members), v.kind_of(members)
         id = self._new_id(about, kind, worded.text)
         if not rests:
             return id
         earlier = self._shelf.of(about.project).notes.get(about, [])
-        reason = f"{_who(_voice(members))}{_also(rests)}" + (", again after an earlier note of it ended" if earlier else "")
+        again = ", again after an earlier note of it ended" if earlier else ""
+        reason = f"{v.who(v.voice(members))}{v.also_said(rests)}{again}"
         both = [other for other, _ in self._opposed(about) if self._stands_beside(other, about)]
         if both:
-            other = _short(_voice(self._heard(both[0])).text)
+            other = v.shortly(v.voice(self._heard(both[0])).text)
             reason += f"; it excludes “{other}”, which is kept, too: {self._beside(both[0])}"
         self._say(
             Kind.NOTE_ADDED,
@@ -417,12 +410,12 @@ class _Planning:
         missing = [one.id for one in rests if one.id not in kept.insights]
         better: dict[str, str] = {}
         if s.real(members) and not s.edit(kept):
-            worded, kind = _wording(members), _kind(members)
+            worded, kind = v.wording(members), v.kind_of(members)
             better = {} if worded.text == kept.text else {"text": worded.text}
             better |= {} if kind == kept.kind else {"kind": kind}
         if not missing and not better:
             return
-        reason = f"the same fact{_also(rests)}" if missing else f"worded by {_who(_wording(members))}"
+        reason = f"the same fact{v.also_said(rests)}" if missing else f"worded by {v.who(v.wording(members))}"
         # Its project, too: should what added it be undone or deleted, this is what it is made of.
         self._say(Kind.NOTE_STRENGTHENED, id=kept.id, project=kept.project, insights=missing, reason=reason, **better)
 
@@ -433,7 +426,7 @@ class _Planning:
         known = self._shelf.of(about.project).notes.get(about)
         if fate.what == SUPERSEDED and not known:
             # Both are kept in history: what was thought before, and why no longer.
-            members = sorted(self._members(about), key=_earliest)
+            members = sorted(self._members(about), key=v.earliest)
             ended = [self._add(about, members, s.real(members))]
         for id in ended:
             self._say(Kind.NOTE_SUPERSEDED, id=id, by=self._note_of(fate.by), reason=fate.why)
@@ -451,7 +444,7 @@ class _Planning:
         if fate.what not in (ACTIVE, SUPERSEDED):
             return ""  # it never had one, and never will
         members = self._members(about)
-        return self._new_id(about, _kind(members), _wording(members).text)
+        return self._new_id(about, v.kind_of(members), v.wording(members).text)
 
     def _unpinned(self, about: Fact) -> list[Note]:
         """Only a hand takes away what a hand has pinned."""
@@ -464,10 +457,10 @@ class _Planning:
         holds = [about for about in facts if self.fate(about).what in (ACTIVE, ABSORBED)]
         about = Fact("", s.SAID, key)
         project = self._shelf.of("")
-        kept = min(project.active(about), key=_foremost, default=None)
+        kept = min(project.active(about), key=v.foremost, default=None)
         own = self._members(about)
         said = [one for held in holds for one in s.real(self._members(held))]
-        rests = sorted([*s.real(own), *said], key=_earliest)
+        rests = sorted([*s.real(own), *said], key=v.earliest)
         if len(holds) >= 2 and kept:
             self._strengthen(kept, own or said, rests)
         elif len(holds) >= 2 and project.bar(about) is None and about not in self._made:
@@ -477,107 +470,3 @@ class _Planning:
 
     def _say(self, event: str, /, **body: Any) -> None:
         self._done.append(Decision(event, {**body, "run": self._run}))
-
-
-# -- of insights
-
-
-def _form(shelf: Shelf, about: Fact) -> Form:
-    return form(shelf.of(about.project).members[about][0].text)
-
-
-def _earliest(one: Insight) -> tuple[float, str, tuple[int, ...], str]:
-    at = moment(one.said_at)
-    return (at if at is not None else -1.0, *s.place(one), one.id)
-
-
-def _foremost(one: Note) -> tuple[bool, bool, str, str]:
-    """Of several notes of one fact: pinned, then touched by hand, then the oldest."""
-    return not one.pinned, s.edit(one) is None, one.first_at or "", one.id
-
-
-def _voices(members: Sequence[Insight]) -> Sequence[Insight]:
-    """Who speaks for a fact: users, if one did."""
-    return [one for one in members if one.author == i.USER] or members
-
-
-def _voice(members: Sequence[Insight]) -> Insight:
-    """The last of them."""
-    return max(_voices(members), key=_earliest)
-
-
-def _wording(members: Sequence[Insight]) -> Insight:
-    said = s.real(members) or members
-    return min([one for one in said if one.author == i.USER] or said, key=_earliest)
-
-
-def _kind(members: Sequence[Insight]) -> str:
-    types = {one.type for one in s.real(members) or members}
-    return next(kind for kind in _KINDS if kind in types)
-
-
-def _sessions(members: Iterable[Insight]) -> set[str]:
-    return {quote.session for one in members for quote in one.evidence}
-
-
-def _said_by_user(members: Iterable[Insight]) -> bool:
-    return any(one.author == i.USER for one in members)
-
-
-def _corroborated(members: Sequence[Insight]) -> bool:
-    return _said_by_user(members) or len(_sessions(members)) >= 2 or any(one.state == i.CONFIRMED for one in members)
-
-
-def _worth(members: Sequence[Insight]) -> bool:
-    """Whether it is a memory. A guess or a measurement is one when two sessions say so; a mere taking back never is."""
-    if all(alike.only_takes_back(one.text) for one in members):
-        return False
-    if len(_sessions(members)) >= 2:
-        return True
-    return any(
-        one.type not in _WEAK and (one.type != i.FINDING or one.author == i.USER or one.confidence >= _SURE) for one in members
-    )
-
-
-def _spoken(members: Iterable[Insight]) -> dict[tuple[str, bool], list[Insight]]:
-    """By wording; what was said as a correction is another one."""
-    found: dict[tuple[str, bool], list[Insight]] = {}
-    for one in members:
-        found.setdefault((one.text, one.type == i.CORRECTION), []).append(one)
-    return found
-
-
-def _excluding(one: dict[tuple[str, bool], list[Insight]], other: dict[tuple[str, bool], list[Insight]]) -> str:
-    """Why they can't both hold: said by whichever came later; of two at the same time, by either."""
-    whys = set()
-    for (text, corrects), said in one.items():
-        for (its_text, its_corrects), its_said in other.items():
-            if _some_later(said, its_said):
-                whys.add(alike.contradicts(text, its_text, corrects=corrects))
-            if _some_later(its_said, said):
-                whys.add(alike.contradicts(its_text, text, corrects=its_corrects))
-    return min(whys - {""}, default="")
-
-
-def _some_later(some: list[Insight], others: list[Insight]) -> bool:
-    """Whether one of these was said after one of those, or at the same time."""
-    last, first = max(map(s.when, some)), min(map(s.when, others))
-    if last != first:
-        return last > first
-    ends = [one for one in some if s.when(one) == last]
-    return any(s.order(one, other) >= 0 for one in ends for other in others if s.when(other) == first)
-
-
-def _who(one: Insight) -> str:
-    who = "the user" if one.author == i.USER else "an agent"
-    return f"{who}, {one.said_at[:10]}" if one.said_at else who
-
-
-def _also(rests: Sequence[Insight]) -> str:
-    count = len(_sessions(rests))
-    return f", said in {count} sessions" if count > 1 else ""
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= 120 else flat[:119] + "…"

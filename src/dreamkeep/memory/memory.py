@@ -11,7 +11,7 @@ What an event says wrongly (another program, a newer version) is passed over, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dreamkeep.event import Event, Kind
@@ -20,6 +20,7 @@ from dreamkeep.memory import life, note, project, task
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.life import Dreamed, Run
 from dreamkeep.memory.note import Note
+from dreamkeep.memory.on_demand import FetchAll, FetchOne, OnDemand
 from dreamkeep.memory.task import Task
 
 INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
@@ -32,9 +33,6 @@ TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS)
 #: So many of its earlier versions a page is known by.
 _REGIONS = 1000
 
-#: (table, id) → that row, None when there is none; (table) → all of its rows with their ids.
-FetchOne = Callable[[str, str], "Mapping[str, Any] | None"]
-FetchAll = Callable[[str], Iterable["tuple[str, Mapping[str, Any]]"]]
 
 _ENDS = {
     Kind.NOTE_SUPERSEDED: note.SUPERSEDED,
@@ -127,7 +125,7 @@ class Memory:
         """As `load`, but a row is fetched when it is first asked for: a few events cost a few rows, whatever is remembered."""
         memory = cls()
         for table in TABLES:
-            setattr(memory, table, _OnDemand(table, one, all_))
+            setattr(memory, table, OnDemand(table, one, all_, _LOADERS[table]))
         return memory
 
     def changed(self) -> dict[tuple[str, str], dict[str, Any] | None]:
@@ -448,71 +446,6 @@ def _mark(one: Note | None) -> int:
 def _file(found: dict[str, list[str]], id: str, keys: Iterable[str]) -> None:
     for key in dict.fromkeys(keys):
         found.setdefault(key, []).append(id)
-
-
-class _OnDemand(dict[str, Any]):
-    """One table. Whoever goes through all of it loads all of it."""
-
-    def __init__(self, table: str, one: FetchOne, all_: FetchAll) -> None:
-        super().__init__()
-        self._name, self._one, self._all = table, one, all_
-        self._asked: set[str] = set()
-        self._whole = False
-
-    def _fetch(self, key: str) -> None:
-        if self._whole or key in self._asked:
-            return
-        self._asked.add(key)
-        body = self._one(self._name, key)
-        if body is not None:
-            super().__setitem__(key, _LOADERS[self._name](body))
-
-    def _fetch_all(self) -> None:
-        if not self._whole:
-            self._whole = True
-            for key, body in self._all(self._name):
-                if key not in self._asked:
-                    super().__setitem__(key, _LOADERS[self._name](body))
-
-    def __contains__(self, key: object) -> bool:
-        self._fetch(str(key))
-        return super().__contains__(key)
-
-    def __getitem__(self, key: str) -> Any:
-        self._fetch(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self._fetch(key)
-        return super().get(key, default)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._asked.add(key)
-        super().__setitem__(key, value)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        self._fetch(key)
-        return super().pop(key, *default)
-
-    def keys(self) -> Any:
-        self._fetch_all()
-        return super().keys()
-
-    def values(self) -> Any:
-        self._fetch_all()
-        return super().values()
-
-    def items(self) -> Any:
-        self._fetch_all()
-        return super().items()
-
-    def __iter__(self) -> Iterator[str]:
-        self._fetch_all()
-        return super().__iter__()
-
-    def __len__(self) -> int:
-        self._fetch_all()
-        return super().__len__()
 
 
 _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {

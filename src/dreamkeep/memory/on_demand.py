@@ -1,0 +1,76 @@
+"""A table of memory that is fetched row by row, as it is asked for: a verb that needs one note does not load ten thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+#: (table, id) → that row, None when there is none; (table) → all of its rows with their ids.
+FetchOne = Callable[[str, str], "Mapping[str, Any] | None"]
+FetchAll = Callable[[str], Iterable["tuple[str, Mapping[str, Any]]"]]
+Loader = Callable[[Mapping[str, Any]], Any]
+
+
+class OnDemand(dict[str, Any]):
+    """One table. Whoever goes through all of it loads all of it."""
+
+    def __init__(self, table: str, one: FetchOne, all_: FetchAll, load: Loader) -> None:
+        super().__init__()
+        self._name, self._one, self._all, self._load = table, one, all_, load
+        self._asked: set[str] = set()
+        self._whole = False
+
+    def _fetch(self, key: str) -> None:
+        if self._whole or key in self._asked:
+            return
+        self._asked.add(key)
+        body = self._one(self._name, key)
+        if body is not None:
+            super().__setitem__(key, self._load(body))
+
+    def _fetch_all(self) -> None:
+        if not self._whole:
+            self._whole = True
+            for key, body in self._all(self._name):
+                if key not in self._asked:
+                    super().__setitem__(key, self._load(body))
+
+    def __contains__(self, key: object) -> bool:
+        self._fetch(str(key))
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self._fetch(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._fetch(key)
+        return super().get(key, default)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._asked.add(key)
+        super().__setitem__(key, value)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        self._fetch(key)
+        return super().pop(key, *default)
+
+    def keys(self) -> Any:
+        self._fetch_all()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._fetch_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._fetch_all()
+        return super().items()
+
+    def __iter__(self) -> Iterator[str]:
+        self._fetch_all()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._fetch_all()
+        return super().__len__()
