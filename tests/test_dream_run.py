@@ -276,6 +276,8 @@ def test_what_a_subagent_was_told_is_nobodys_word(tmp_path: Path) -> None:
         dreaming(keep).run(parts(backend))
         assert {given.session for given in backend.given} & set(below) == set()
         assert all(memory(keep).dreamed[one].status == "completed" for one in below if one in memory(keep).dreamed)
+        asked_for = {session for one in keep.tasks() for session in one["sessions"]}
+        assert asked_for and not asked_for & set(below), "what a subagent is for is its parent's task"
 
 
 def test_what_failed_too_often_is_read_when_it_is_asked_for_by_name(tmp_path: Path) -> None:

@@ -217,11 +217,13 @@ class Run:
         return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
 
     def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
-        """The session's own task: what it is for, by its title or first prompt."""
+        """The session's own task: what it is for, by its title or first prompt. None is opened where nobody asked for anything,
+        as in a subagent's: what that was for is its parent's task."""
         id = task_id(summary.id)
         known = self.memory.tasks.get(id)
         title = known.title if known else self._title(summary)
-        opened = [] if known else [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)]
+        opens = not known and bool(turns)
+        opened = [self._event(Kind.TASK_OPENED, id=id, title=title, project=summary.project, session=summary.id)] if opens else []
         return opened, TaskGiven(id, title, self._insights_of(id))
 
     def _title(self, summary: Summary) -> str:
