@@ -92,7 +92,7 @@ def test_a_changed_line_is_the_users_word_a_deleted_one_is_retracted_and_neither
 
 
 def test_a_line_that_was_deleted_and_is_written_again_is_meant(tmp_path: Path) -> None:
-    """M10: it does not come back by itself, and it does by hand; and an older version's line is no new word."""
+    """M10: it does not come back by itself, and it does by hand, with its old id or without."""
     file = tmp_path / "MEMORY.md"
     with Keep.open(tmp_path / "k") as keep:
         project = say(keep, "s", *RULES)
@@ -105,13 +105,13 @@ def test_a_line_that_was_deleted_and_is_written_again_is_meant(tmp_path: Path) -
         assert RULES[2] not in texts(keep)
         at = next(n for n, line in enumerate(lines) if "floats" in line)
         now = file.read_text().splitlines(keepends=True)
-        file.write_text("".join([*now[:at], gone, *now[at:]]))
-        keep.page(project=project, write=file)
-        assert RULES[2] not in texts(keep), "with its old id: as a checkout of an older version leaves it"
-        now = file.read_text().splitlines(keepends=True)
-        file.write_text("".join([*now[:at], f"- {RULES[2]}\n", *now[at:]]))
-        keep.page(project=project, write=file)
-        assert RULES[2] in texts(keep) and RULES[2] in file.read_text()
+        for line in (gone, f"- {RULES[2]}\n"):
+            file.write_text("".join([*now[:at], line, *now[at:]]))
+            keep.page(project=project, write=file)
+            assert RULES[2] in texts(keep) and file.read_text().count(RULES[2]) == 1
+            file.write_text("".join(now))
+            keep.page(project=project, write=file)
+            assert RULES[2] not in texts(keep) and RULES[2] not in file.read_text()
 
 
 def test_a_broken_fence_is_told_and_nothing_is_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
@@ -299,28 +299,44 @@ class Dreams(Part):
         }
 
     def dream_history(self) -> list[dict[str, Any]]:
-        """All runs, newest first."""
+        """All runs, newest first. `running`: its report comes when it has ended."""
         runs = sorted(self._memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
-        return [one.as_json() for one in runs]
+        running = next((one.id for one in runs if not one.is_over), "") if self._dreaming(look=True).busy() else ""
+        return [{**one.as_json(), "running": one.id == running} for one in runs]
 
     def dream_undo(self, run: str) -> dict[str, Any]:
         """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
-        from dreamkeep.dream.undo import rethought
-        from dreamkeep.event import Event, Kind
-
-        before = self._memory()
-        found = [one for one in before.runs if one == run] or [one for one in before.runs if run and one.startswith(run)]
+        runs = self._memory("runs").runs
+        found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
         if len(found) != 1:
             what = "there is no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
-        if not before.runs[found[0]].undone:
-            self._journals().say("", Kind.DREAM_UNDONE, {"run": found[0]})
-            now = rfc3339(self._host.now())
-            decisions = rethought(before, self._memory(), found[0], now, self._similar)
-            if decisions:
-                self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in decisions])
+        if not runs[found[0]].undone:
+            with self._dreaming().lock() as ours:
+                if not ours:
+                    raise Busy(
+                        "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
+                    )
+                if self._pages_differ():
+                    self._publish("")  # what was edited by hand stands by itself: it is taken in before anything is taken back
+                self._take_back(found[0])
             self._publish("")
         return {"run": found[0], "undone": True}
+
+    def _take_back(self, run: str) -> None:
+        """In one append with what follows: whoever dies here has undone it, or not."""
+        from dreamkeep.dream.undo import rethought
+        from dreamkeep.event import Event, Kind
+        from dreamkeep.journal.places import KEEP
+        from dreamkeep.journal.reader import Reading, events
+        from dreamkeep.memory.memory import fold
+
+        before = self._memory()
+        now = rfc3339(self._host.now())
+        undone = Event(self._ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
+        said = [event for _, event in events(Reading(self._host, f"{self.root}/{KEEP}"))]
+        decisions = rethought(before, fold([*said, undone]), run, now, self._similar)
+        self._journals().append("", [undone, *(Event(self._ids.new(), one.kind, now, one.body) for one in decisions)])
 
     def hygiene(self) -> dict[str, Any]:
         """End what has been quiet for long, record what ended, compress what is cold."""

@@ -204,7 +204,9 @@ class Remembering(Part):
         if act == "edit" and not text.strip():
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         if act in kinds:
-            body = {"id": found.id, "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
+            # With what it is: if it falls with a run that is undone, what the user did to it stays.
+            about = {"id": found.id, "kind": found.kind, "project": found.project}
+            body = {**about, "reason": why, "text": " ".join(text.split()) if act == "edit" else found.text}
             self._journals().say("", kinds[act], body)
             if act == "edit":
                 self._conclude_edit(found.id)

@@ -40,6 +40,8 @@ class Recovering(Part):
 
         def _publish(self, run: str) -> list[dict[str, Any]]: ...
 
+        def _pages_differ(self) -> bool: ...
+
         def _forget_packs(self) -> None: ...
 
     # -- faults
@@ -155,6 +157,8 @@ class Recovering(Part):
         again = is_half_deleted(self._host, self.root, session)
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
         found = empty(session) if again else self.summary(self.resolve(session))
+        if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
+            self._publish("")  # what was written there by hand: afterwards nobody knows any more what of a page was ours
         try:
             cache = Cache(self._host, self.root)
             cache.forget_session(found.id)

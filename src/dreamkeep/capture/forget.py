@@ -145,6 +145,7 @@ class Learned:
         if kind == Kind.PAGE_PUBLISHED:
             # Of a page only where it lies: it is written anew, and its other notes are told elsewhere.
             where = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
+            where |= {"instead": body["instead"]} if "instead" in body else {}
             return where if self._touched & set(map(str, body.get("notes", ()))) else None
         if kind == Kind.DREAM_FINISHED:
             return self._report(body)

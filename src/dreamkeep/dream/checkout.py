@@ -1,7 +1,7 @@
 """At which commit the working copy is that holds a file, by git's files: to tell another branch's older file from a user's hand.
 
 .git/HEAD      `ref: refs/heads/main`, or a commit
-.git/refs/…    the branch's commit; packed away, it is a line of `packed-refs`
+.git/refs/…    the branch's commit; packed away, it is a line of `packed-refs`. refs/stash: what was stashed last
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ _LARGEST = 4 << 20
 
 
 def head_of(host: Host, path: str) -> str:
-    """A short text that is another one after a checkout, a pull or a commit; "" where there is no repository that we may read."""
+    """A short text that is another one after a checkout, a pull, a commit or a stash; "" where there is no repository that we may
+    read."""
     try:
         folder = _git_folder(host, os.path.dirname(host.real_path(path)))
         head = _text(host, f"{folder}/HEAD") if folder else ""
-        if not head.startswith("ref:"):
-            return digest(head)[:16] if head else ""
-        ref = os.path.normpath(head.partition(":")[2].strip())
+        if not head:
+            return ""
         common = os.path.normpath(os.path.join(folder, _text(host, f"{folder}/commondir").strip() or "."))
-        return digest(head, _text(host, f"{common}/{ref}") or _packed(host, common, ref))[:16]
+        stashed = _text(host, f"{common}/refs/stash") or _packed(host, common, "refs/stash")
+        if not head.startswith("ref:"):
+            return digest(head, stashed)[:16]
+        ref = os.path.normpath(head.partition(":")[2].strip())
+        return digest(head, _text(host, f"{common}/{ref}") or _packed(host, common, ref), stashed)[:16]
     except (OSError, ValueError):
         return ""  # a power cut leaves zeros where a name was: no path
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -29,11 +29,14 @@ from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import FOLDER, Budget, Edit, hand_edits, in_keep
 
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
 _TRIES = 5
+#: Of a new file outside of the keep.
+_FILE_MODE = 0o644
 
 
 class Published(NamedTuple):
@@ -133,28 +136,42 @@ class Publishing:
     def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: it changed under our hands."""
         before = self._read(path)
+        if before is not None and not _is_text(before):
+            return Published(project, path, problem="it is no text in UTF-8; save it as such, or name another file")
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
         if found.problem:
             return Published(project, path, problem=found.problem)
         if found.region is None and not asked and not in_keep(self._root, path):
             return Published(project, path)
-        if found.region is not None and not asked and self._is_foreign(project, path, found.region):
+        others = self._others(project, path)
+        owner = _newest((self._memory.pages.get(self._key(project, path)), *others))
+        if not asked and owner is not None and owner["project"] != project:
+            return Published(project, path)  # it is another project's page by now
+        if found.region is not None and not asked and self._is_foreign(owner, found.region):
             return Published(project, path, problem="another keep writes into it, too; `dreamkeep page --write` takes it over")
-        edits = self._take_edits(project, path, found.region)
+        edits = self._take_edits(owner, path, found.region)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told
-        after = page.put(text, made.text).encode("utf-8", "surrogateescape")
+        if not made.text and found.region is None:
+            return told._replace(
+                problem="what stands there already leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
+            )
+        shown = made.text or page.EMPTY
+        after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
         head = "" if in_keep(self._root, path) else head_of(self._host, path)
-        same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (made.text, of, digest)
-        if not same or (after != before and last is not None and last.get("head", "") != head):
-            body = {"digest": digest, "of": of, "region": made.text, "notes": list(made.notes), "head": head}
+        same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (shown, of, digest)
+        if not same or others or (after != before and last is not None and last.get("head", "") != head):
+            self._say_written(last, found.region)
+            body = {"digest": digest, "of": of, "region": shown, "notes": list(made.notes), "head": head}
             where = {"project": project, "path": self._named(path)}
-            self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **({"run": run} if run else {})})])
+            more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
+            told_more = {key: value for key, value in more.items() if value}
+            self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
         if after != before or not self._memory.pages[self._key(project, path)].get("written"):
             self._sweep(path)
         if after != before and not self._write(path, before, after):
@@ -162,6 +179,20 @@ class Publishing:
         if not self._memory.pages[self._key(project, path)].get("written"):
             self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
         return told._replace(changed=after != before)
+
+    def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
+        """What is known of the same file by another name, or as another project's page: a file has one owner, the last."""
+        if in_keep(self._root, path):
+            return []
+        mine, real = self._key(project, path), self._named(path)
+        elsewhere = [(key, one) for key, one in self._memory.pages.items() if key != mine and os.path.isabs(str(one["path"]))]
+        return [one for _, one in elsewhere if self._host.real_path(str(one["path"])) == real]
+
+    def _say_written(self, last: Mapping[str, Any] | None, region: str | None) -> None:
+        """Where a crash came between writing and saying so: it is known now, and what comes next is compared with that."""
+        if last and not last.get("written") and region is not None and region.replace("\r\n", "\n") == last.get("region"):
+            where = {"project": last["project"], "path": last["path"]}
+            self._journal([self._event(Kind.PAGE_WRITTEN, where)])
 
     def _sweep(self, path: str) -> None:
         """What one who died here left beside it, perhaps among the user's own files. Under the lock nobody else makes any."""
@@ -174,7 +205,8 @@ class Publishing:
                 self._host.remove(f"{folder}/{other}")
 
     def _named(self, path: str) -> str:
-        return path[len(self._root) + 1 :] if in_keep(self._root, path) else path
+        """Elsewhere by what links lead to: one file is one page."""
+        return path[len(self._root) + 1 :] if in_keep(self._root, path) else self._host.real_path(path)
 
     def _key(self, project: str, path: str) -> str:
         return f"{project}\0{self._named(path)}"
@@ -193,7 +225,10 @@ class Publishing:
         real = host.real_path(path)  # a link stays a link
         make_folders(host, os.path.dirname(real) or ".")
         if before is None:
-            return publish_file(host, real, after)
+            made = publish_file(host, real, after)
+            if made and not in_keep(self._root, path):
+                host.set_mode(real, _FILE_MODE)  # among the user's own files, for whoever may read those
+            return made
         temp = f"{real}.{host.random(8).hex()}.tmp"
         if not publish_file(host, temp, after):
             return False
@@ -212,49 +247,60 @@ class Publishing:
 
     # -- hand edits
 
-    def _take_edits(self, project: str, path: str, region: str | None) -> int:
-        from dreamkeep.dream import told  # mostly no hand was there
-
-        last = self._memory.pages.get(self._key(project, path))
-        if last is None or region is None or "erased" in last or self._is_foreign(project, path, region):
+    def _take_edits(self, last: Mapping[str, Any] | None, path: str, region: str | None) -> int:
+        """`last`: what the file's owner published there last."""
+        if last is None or region is None or "erased" in last or self._is_foreign(last, region):
             return 0  # what was ours in it, nobody knows any more
         if self._is_old_copy(last, path, region):
             return 0
-        # A line with the id of a note that is not on the page any more is an older version's, not a new word.
-        found = [edit for edit in hand_edits(last, region) if edit.what != page.ADDED or edit.note not in self._memory.notes]
-        for edit in found:
-            self._journal(self._statement(edit, project))
-            if edit.what == page.CHANGED and edit.note:
-                now = rfc3339(self._host.now())
-                follows = told.edited(self._memory, edit.note, now, similar=self._similar)
-                self._journal([self._event(one.kind, one.body) for one in follows])
+        found = [_redacted(edit) for edit in page.meant(hand_edits(last, region), self._memory.notes)]
+        if found:
+            self._take(found, str(last["project"]), self._when(last, path))
         return len(found)
 
-    def _is_foreign(self, project: str, path: str, region: str) -> bool:
-        last = self._memory.pages.get(self._key(project, path))
+    def _take(self, found: Sequence[Edit], project: str, at: str) -> None:
+        """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
+        anything is concluded from one: two may have changed places."""
+        from dreamkeep.dream import told  # mostly no hand was there
+
+        ours = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
+        self._journal([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
+        for edit in ours:
+            if edit.what == page.CHANGED:
+                follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
+                self._journal([self._event(one.kind, one.body) for one in follows])
+        for edit in found:
+            if edit.what == page.ADDED:
+                self._journal(self._said(edit.text, project, at))
+
+    def _when(self, last: Mapping[str, Any], path: str) -> str:
+        """When the file was saved, which may be long ago: what was said since is newer. Never before what was published there."""
+        seen = self._host.stat(path)
+        saved = rfc3339(seen.mtime_ns) if seen else self._now()
+        return min(self._now(), max(saved, str(last.get("at", ""))))
+
+    def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
         return last is not None and page.foreign(last, region, self._memory.notes)
 
     def _is_old_copy(self, last: Mapping[str, Any], path: str, region: str) -> bool:
-        """Another branch was checked out, and the file has what we wrote there once. Without that, who took out the lines that we
-        wrote last has deleted them."""
-        known = page_digest(region.replace("\r\n", "\n"))[:16] in last.get("regions", ())
-        return known and bool(last.get("head")) and head_of(self._host, path) != last["head"]
+        """Another branch was checked out, or changes were stashed, and the file has what we wrote there once. Without that, who
+        took out the lines that we wrote last has deleted them."""
+        return page.was_ours(last, region) and bool(last.get("head")) and head_of(self._host, path) != last["head"]
 
-    def _statement(self, edit: Edit, project: str) -> list[Event]:
-        """What the user did to a line, as the user's word. It comes before everything that a run concludes."""
-        from dreamkeep.dream import told
-        from dreamkeep.memory.redact import redact
-
-        edit = edit._replace(text=redact(edit.text)[0] if edit.text else edit.text)
+    def _put_to(self, was: Note, edit: Edit, at: str) -> Event:
+        """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
+        about = {"id": was.id, "kind": was.kind, "project": was.project}
         if edit.what == page.DELETED:
-            return [self._event(Kind.NOTE_RETRACTED, {"id": edit.note, "reason": "its line was deleted from the page"})]
-        if edit.what == page.CHANGED:
-            body = {"id": edit.note, "text": edit.text, "reason": "its line was changed on the page"}
-            return [self._event(Kind.NOTE_EDITED, body)]
-        now = rfc3339(self._host.now())
+            return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
+        return self._event(Kind.NOTE_EDITED, {**about, "text": edit.text, "reason": "its line was changed on the page"}, at)
+
+    def _said(self, text: str, project: str, at: str) -> list[Event]:
+        from dreamkeep.dream import told
+
+        now = self._now()
         # Said anew each time: a line that was deleted and is written again is meant.
-        id = insight_id(f"{path_of(project)} {now}", PREFERENCE, edit.text)
-        said = Insight(id, PREFERENCE, edit.text, project, (), now, 1.0, CONFIRMED, USER, "hand")
+        id = insight_id(f"{path_of(project)} {now}", PREFERENCE, text)
+        said = Insight(id, PREFERENCE, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
         follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
@@ -265,8 +311,26 @@ class Publishing:
         for event in events:
             self._memory.apply(event)
 
-    def _event(self, kind: str, body: Mapping[str, Any]) -> Event:
-        return Event(self._ids.new(), kind, rfc3339(self._host.now()), body)
+    def _event(self, kind: str, body: Mapping[str, Any], at: str = "") -> Event:
+        return Event(self._ids.new(), kind, at or self._now(), body)
+
+    def _now(self) -> str:
+        return rfc3339(self._host.now())
+
+
+def _is_text(data: bytes) -> bool:
+    """One in which our lines can stand. Other bytes than UTF-8 are kept as they are; but not of a code in which "a" is two."""
+    return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
+
+
+def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    return max((one for one in records if one), key=lambda one: str(one.get("at", "")), default=None)
+
+
+def _redacted(edit: Edit) -> Edit:
+    from dreamkeep.memory.redact import redact
+
+    return edit._replace(text=redact(edit.text)[0]) if edit.text else edit
 
 
 def path_of(project: str) -> str:

@@ -132,9 +132,9 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: S
 
 def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
     """What follows from what a hand has just made of a note: it is the user's newest word."""
-    found = memory.notes[id]
-    step = shelf.edit(found)
-    if step is None or found.state != ACTIVE:
+    found = memory.notes.get(id)
+    step = shelf.edit(found) if found else None
+    if found is None or step is None or found.state != ACTIVE:
         return []
     said = shelf.as_said(found, step)
     return plan(memory, [said], now=now, run=said.id, similar=similar)

@@ -342,8 +342,22 @@ class Memory:
             last_at=times[-1] if times else was.last_at,
         )
 
+    def _held(self, event: Event, body: Mapping[str, Any]) -> Note:
+        """The note that something is done to. Where the run that gave it was undone, a user's hand on it has made it the user's
+        own; what a run did to it fell with it (KeyError: its event does not say what it was)."""
+        id = str(body["id"])
+        if id not in self.notes:
+            kind, text, project = str(body["kind"]), str(body["text"]), self.called(str(body["project"]))
+            said = Insight(
+                i.insight_id(f"hand:{id}", kind, text), kind, text, project, (), event.at, 1.0, i.CONFIRMED, i.USER, "hand"
+            )
+            self._put(INSIGHTS, said.id, said)
+            made = Note(id, kind, text, project).after(event.at, "added", "a user's hand was on it")
+            self._put(NOTES, id, self._resting(made, [said.id]))
+        return self.notes[id]
+
     def _ended(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self.notes[str(body["id"])]
+        was = self._held(event, body)
         state = _ENDS[event.kind]
         if was.state != state:
             by = str(body.get("by", "")) or was.by
@@ -351,12 +365,12 @@ class Memory:
             self._put(NOTES, was.id, was.after(event.at, state, str(body.get("reason", "")), run, state=state, by=by))
 
     def _edited(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self.notes[str(body["id"])]
+        was = self._held(event, body)
         now = was.after(event.at, "edited", str(body.get("reason", "")), text=str(body["text"]), author=i.USER)
         self._put(NOTES, was.id, now)
 
     def _pinned(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self.notes[str(body["id"])]
+        was = self._held(event, body)
         pinned = event.kind == Kind.NOTE_PINNED
         if was.pinned != pinned:
             self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", "", pinned=pinned))
@@ -423,11 +437,19 @@ class Memory:
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a page's place and words are texts")
         key = f"{body['project']}\0{body['path']}"
-        was = self.pages.get(key, {})
+        # A file has one owner: what was known of it by another name, or as another project's page, is this one's history now.
+        others = [one for one in map(str, body.get("instead", ())) if one in self.pages and one != key]
+        earlier = sorted((self.pages[one] for one in (key, *others) if one in self.pages), key=lambda one: str(one.get("at", "")))
+        was = earlier[-1] if earlier else {}
         # By their digests all that we ever wrote there can be told from a hand's work.
-        regions = [*was.get("regions", ()), *([i.digest(str(body["region"]))[:16]] if body.get("region") else [])]
-        now = {**body, "at": event.at, "before": was.get("region", ""), "regions": list(dict.fromkeys(regions))[-_REGIONS:]}
-        self._put(PAGES, key, now)
+        regions = [digest for one in earlier for digest in one.get("regions", ())]
+        regions += [i.digest(str(body["region"]))[:16]] if body.get("region") else []
+        # What was not written may never have been in the file.
+        before = was.get("region", "") if was.get("written") else was.get("before") or was.get("region", "")
+        about = {name: value for name, value in body.items() if name != "instead"}
+        self._put(PAGES, key, {**about, "at": event.at, "before": before, "regions": list(dict.fromkeys(regions))[-_REGIONS:]})
+        for one in others:
+            self._drop(PAGES, one)
 
 
 def _longer(was: Note, now: Note) -> bool:

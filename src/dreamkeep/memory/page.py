@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
 from dreamkeep.memory import insight as i
-from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.memory.note import ACTIVE, RETRACTED, Note
 from dreamkeep.memory.score import newest_of, score
 
 #: Raise it when pages are made otherwise of the same notes.
@@ -54,8 +54,10 @@ _FENCE_END = re.compile(r"^ {0,3}<!-- dreamkeep:end\b.*-->[ \t\r]*$")
 _CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})(?: .*)?$")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*))?$")
-_REF = re.compile(r"(?:^|\s)\[(n-[\w-]{3,64})\]$")
+#: As ours are made: what somebody writes in brackets is not one of them.
+_REF = re.compile(r"(?:^|\s)\[(n-[0-9a-f]{6,64})\]$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:\s|$)")
+_MARK = "\ufeff"
 _COMMENT = re.compile(r"^\s*<!--.*-->\s*$")
 #: Joins signs that are one for the reader: not for us to take away.
 _JOINERS = "\u200c\u200d"
@@ -105,6 +107,8 @@ class Edit(NamedTuple):
 
 
 CHANGED, DELETED, ADDED = "changed", "deleted", "added"
+#: Why a note ended whose line was deleted. One that is put back is meant again.
+STRUCK = "its line was deleted from the page"
 
 
 # -- notes → region
@@ -219,6 +223,10 @@ class Size(NamedTuple):
         return -(-self.quarters // 4)
 
 
+#: A region that shows nothing: where there is no room for a note any more, none that ended may stay there.
+EMPTY = f"{BEGIN}\n{END}"
+
+
 def room(text: str, budget: Budget) -> Budget:
     """What is left of a budget for the region of this file, after all that stands before it."""
     found = parse(text)
@@ -253,9 +261,10 @@ def _fences(text: str) -> Iterator[tuple[bool, int, int]]:
     hidden = _in_code(text)
     at = 0
     for n, line in enumerate(text.split("\n")):
-        begins = _BEGINS.match(line)
-        if n not in hidden and (begins or _FENCE_END.match(line)):
-            yield begins is not None, at, at + len(line.removesuffix("\r"))
+        mark = len(_MARK) if not n and line.startswith(_MARK) else 0  # a byte order mark stays the file's
+        begins = _BEGINS.match(line[mark:])
+        if n not in hidden and (begins or _FENCE_END.match(line[mark:])):
+            yield begins is not None, at + mark, at + len(line.removesuffix("\r"))
         at += len(line) + 1
 
 
@@ -277,8 +286,17 @@ def _in_code(text: str) -> set[int]:
     return hidden
 
 
-def put(text: str, region: str) -> str:
-    """The file with this region in place of its old one; without one, behind all that is there. An empty one changes nothing."""
+def strays(region: str) -> list[str]:
+    """Headings and comments that somebody wrote into it: they are no notes, and not ours to drop."""
+    ours = {f"### {heading}" for heading in (*_HEADINGS.values(), _OTHER)}
+    lines = [line.rstrip("\r") for line in region.split("\n")]
+    own = [line for line in lines if _HEADING.match(line) or _COMMENT.match(line)]
+    return [line for line in own if line.strip() not in ours and not _BEGINS.match(line) and not _FENCE_END.match(line)]
+
+
+def put(text: str, region: str, below: Sequence[str] = ()) -> str:
+    """The file with this region in place of its old one (and these lines behind that); without one, behind all that is there.
+    An empty one changes nothing."""
     found = parse(text)
     if found.problem:
         raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none; then try again.")
@@ -287,7 +305,7 @@ def put(text: str, region: str) -> str:
     line_end = _line_end(found.before + found.after)
     region = region.replace("\n", line_end)
     if found.region is not None:
-        return found.before + region + found.after
+        return found.before + region + "".join(line_end + line for line in below) + found.after
     return text + _gap(text) + region + line_end
 
 
@@ -324,15 +342,35 @@ def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
     versions = [str(last.get("region", ""))]
     if not last.get("written") and last.get("before"):
         versions.append(str(last["before"]))
-    if plain in versions:
+    # What was published since may never have reached the file: then any that we wrote before may still stand there.
+    if plain in versions or (not last.get("written") and was_ours(last, region)):
         return []
     return min((edits(version, plain) for version in versions), key=len)
+
+
+def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:
+    """What of it is a user's word. A line with the id of a note that is not on the page any more is an older version's; unless it
+    was deleted there by hand, and is put back. Words for a note that is gone (its run was undone) stand by themselves."""
+    for edit in found:
+        known = notes.get(edit.note) if edit.note else None
+        if edit.what == ADDED:
+            if known is None or (known.state == RETRACTED and known.history[-1].why == STRUCK):
+                yield edit
+        elif known is not None:
+            yield edit
+        elif edit.what == CHANGED:
+            yield Edit(ADDED, None, "", edit.text)
+
+
+def was_ours(last: Mapping[str, Any], region: str) -> bool:
+    """Whether it is, to the letter, what we wrote there some time."""
+    return i.digest(region.replace("\r\n", "\n"))[:16] in last.get("regions", ())
 
 
 def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool:
     """It has notes that we never had (`known`: ours): another keep, of a colleague perhaps, has written it. Then what is missing
     in it was not deleted, and what is new is nobody's word to us."""
-    if not last.get("region"):
+    if not last.get("region") or was_ours(last, region):
         return False
     ours = refs(str(last["region"])) | refs(str(last.get("before", "")))
     return any(one not in known for one in refs(region) - ours)

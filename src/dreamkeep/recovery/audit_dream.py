@@ -77,7 +77,7 @@ class Dreams:
         if not last.get("written") and plain == last.get("before") != last.get("region"):
             yield self._unwritten(last, path, "what was published last was not written any more: it is as it was before")
             return
-        edits = [one for one in page.hand_edits(last, region) if one.what != page.ADDED or one.note not in self._memory.notes]
+        edits = list(page.meant(page.hand_edits(last, region), self._memory.notes))
         if edits:
             what = f"{len(edits)} {'line was' if len(edits) == 1 else 'lines were'} changed by hand since it was published"
             self.notices.append(notice("page_edited", path, what))

@@ -119,7 +119,7 @@ def history(found: dict[str, Any]) -> str:
     rows = [["RUN", "STARTED", "TRIGGER", "STATUS", "READ", "NOTES"]]
     for one in found["runs"]:
         made = one["report"]
-        state = "undone" if one["undone"] else made.get("status", "died")
+        state = "undone" if one["undone"] else made.get("status", "running" if one.get("running") else "died")
         rows.append(
             [
                 one["id"],

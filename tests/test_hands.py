@@ -1,0 +1,289 @@
+"""What a user's hand did on a page, and what befalls the page meanwhile: nothing of it is lost, nothing is made up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+from dreamkeep.errors import Busy, DreamkeepError
+from dreamkeep.host import RealHost
+
+from .test_dream_run import memory
+from .test_publish import RULES, Prompts, say, texts
+
+PORT, FORCE = "The port must be 8443.", "Never force-push to main."
+
+
+def dreamed(keep: Keep, name: str, *words: str) -> tuple[str, str]:
+    """(project, run)"""
+    project = say(keep, name, *words)
+    return project, str(keep.dream(backend=Prompts())["run"])
+
+
+def changed(file: Path, old: str, new: str) -> None:
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_a_run_is_undone_while_a_line_of_it_is_changed_by_hand_and_the_users_words_stay(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, run = dreamed(keep, "s", PORT, FORCE)
+        keep.page(project=project, write=file)
+        changed(file, PORT, "The gateway must stay on 9999.")
+        keep.dream_undo(run)
+        assert texts(keep) == {"The gateway must stay on 9999."}
+        assert "9999" in file.read_text() and FORCE not in file.read_text()
+        keep.dream(backend=Prompts())
+        keep.note_add("Pears are green.", project=project)
+        assert texts(keep) == {"The gateway must stay on 9999.", "Pears are green."}
+        keep.reindex(from_zero=True)
+        assert texts(keep) == {"The gateway must stay on 9999.", "Pears are green."}
+
+
+@pytest.mark.parametrize("act", ["pin", "retract", "edit"])
+def test_what_a_user_did_to_a_note_outlives_the_run_that_gave_it(tmp_path: Path, act: str) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project, run = dreamed(keep, "s", FORCE)
+        [note] = keep.notes()
+        keep.note_change(note["id"], act, text="Never push to main." if act == "edit" else "")
+        keep.dream_undo(run)
+        dreamed(keep, "again", FORCE)
+        found = {one["text"]: one for one in keep.notes(state="all")}
+        if act == "pin":
+            assert found[FORCE]["pinned"] and found[FORCE]["state"] == "active"
+        elif act == "retract":
+            assert found[FORCE]["state"] == "retracted", "the same fact does not bring it back"
+        else:
+            assert found["Never push to main."]["state"] == "active"
+        before = memory(keep).notes
+        keep.reindex(from_zero=True)
+        assert memory(keep).notes == before and project
+
+
+def test_a_crash_inside_an_undo_leaves_it_done_or_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        dreamed(keep, "s1", PORT)
+        _, run = dreamed(keep, "s2", "The port must be 9443.")
+        assert texts(keep) == {"The port must be 9443."}
+        said: list[list[str]] = []
+        append = type(keep._journals()).append
+
+        def noting(self: Any, session: str, events: Any) -> Any:
+            said.append([event.kind for event in events])
+            return append(self, session, events)
+
+        monkeypatch.setattr(type(keep._journals()), "append", noting)
+        keep.dream_undo(run)
+        assert texts(keep) == {PORT}
+        assert [kinds for kinds in said if "dream.undone" in kinds] == [kinds for kinds in said if kinds[0] == "dream.undone"]
+        assert sum("dream.undone" in kinds for kinds in said) == 1
+        assert not [kinds for kinds in said if "dream.undone" not in kinds and kinds[0].startswith(("note.", "insight."))]
+
+
+def test_a_run_that_is_running_is_not_undone(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", FORCE)
+
+        class Meddling(Prompts):
+            def backfill(self, given: Any) -> Any:
+                with Keep.open(tmp_path / "k") as other:
+                    assert [one["running"] for one in other.dream_history()] == [True, False]
+                    with pytest.raises(Busy, match="dreams just now"):
+                        other.dream_undo(run)
+                return super().backfill(given)
+
+        say(keep, "t", PORT)
+        assert keep.dream(backend=Meddling())["processed"] == 1
+        assert texts(keep) == {FORCE, PORT} and not any(one["running"] for one in keep.dream_history())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_file_that_two_projects_were_written_to_belongs_to_the_last_and_no_note_is_taken_back(
+    tmp_path: Path, times: int
+) -> None:
+    file = tmp_path / "CLAUDE.md"
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add(FORCE, project="p")
+        keep.note_add(PORT, project="q")
+        for _ in range(times):
+            keep.page(project="p", write=file)
+            keep.page(project="q", write=file)
+        for _ in range(3):
+            keep.dream()
+        assert texts(keep) == {FORCE, PORT}
+        assert PORT in file.read_text() and FORCE not in file.read_text()
+        changed(file, PORT, "The port is 1.")
+        assert keep.page(project="p", write=file)["edits"] == 1, "taken in as a word on the other project's note"
+        assert texts(keep) == {FORCE, "The port is 1."} and FORCE in file.read_text()
+        before = file.read_bytes()
+        keep.reindex(from_zero=True)
+        keep.dream()
+        assert file.read_bytes() == before and texts(keep) == {FORCE, "The port is 1."}
+
+
+def test_a_file_and_a_link_to_it_are_one_page(tmp_path: Path) -> None:
+    file, link = tmp_path / "AGENTS.md", tmp_path / "CLAUDE.md"
+    file.write_text("# R\n")
+    link.symlink_to(file)
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s1", PORT)
+        keep.page(project=project, write=file)
+        keep.page(project=project, write=link)
+        _, run = dreamed(keep, "s2", "The port must be 9443.")
+        assert {one["state"] for one in keep.notes(state="all")} == {"active", "superseded"}
+        keep.dream_undo(run)
+        assert texts(keep) == {PORT} and PORT in link.read_text()
+
+
+def test_a_page_that_could_not_be_written_twice_takes_no_note_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s1", RULES[0])
+        keep.page(project=project, write=file)
+        replace = RealHost.replace
+
+        def refused(self: RealHost, old: str, new: str) -> None:
+            if new == str(file):
+                raise PermissionError(1, "not now", new)
+            replace(self, old, new)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RealHost, "replace", refused)
+            dreamed(keep, "s2", RULES[1])
+            dreamed(keep, "s3", RULES[2])
+        assert RULES[2] not in file.read_text()
+        keep.dream(backend=Prompts())
+        assert texts(keep) == set(RULES) and all(rule in file.read_text() for rule in RULES)
+
+
+def test_stashed_changes_take_no_note_back(tmp_path: Path) -> None:
+    git, file = tmp_path / "repo" / ".git", tmp_path / "repo" / "CLAUDE.md"
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "refs" / "heads" / "main").write_text("1" * 40 + "\n")
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add(FORCE, project="p")
+        keep.page(project="p", write=file)
+        committed = file.read_text()
+        keep.note_add(PORT, project="p")
+        (git / "refs" / "stash").write_text("2" * 40 + "\n")
+        file.write_text(committed)
+        keep.dream()
+        assert texts(keep) == {FORCE, PORT}
+
+
+def test_where_no_room_is_left_no_ended_note_stays_and_no_edit_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT, FORCE)
+        keep.page(project=project, write=file)
+        file.write_text("".join(f"line {n}\n" for n in range(250)) + file.read_text())
+        keep.note_change(next(one["id"] for one in keep.notes() if one["text"] == PORT), "retract")
+        assert PORT not in file.read_text()
+        keep.note_add("Ask first.", project=project)
+        changed(file, "<!-- dreamkeep:end -->", "- Never rebase shared branches.\n<!-- dreamkeep:end -->")
+        keep.dream()
+        assert "Never rebase shared branches." in texts(keep)
+        file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if not line.startswith("line ")))
+        keep.dream()
+        assert "Never rebase shared branches." in file.read_text() and FORCE in file.read_text()
+        full = tmp_path / "full.md"
+        full.write_text("line\n" * 250)
+        done = keep.page(project=project, write=full)
+        assert "no room" in done["problem"] and full.read_text() == "line\n" * 250
+
+
+def test_a_line_written_by_hand_outlives_the_deletion_of_the_session_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT, FORCE)
+        keep.page(project=project, write=file)
+        changed(file, "<!-- dreamkeep:end -->", "- My own line about zebras.\n<!-- dreamkeep:end -->")
+        keep.delete("python:s")
+        assert texts(keep) == {"My own line about zebras."}
+        assert "zebras" in file.read_text() and PORT not in file.read_text()
+
+
+def test_two_lines_whose_words_are_swapped_are_both_still_there(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT, FORCE)
+        keep.page(project=project, write=file)
+        file.write_text(file.read_text().replace(PORT, "\0").replace(FORCE, PORT).replace("\0", FORCE))
+        keep.dream()
+        assert texts(keep) == {PORT, FORCE} and all(file.read_text().count(one) == 1 for one in (PORT, FORCE))
+
+
+def test_what_somebody_writes_in_brackets_is_no_reference_of_ours(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=file)
+        changed(file, "<!-- dreamkeep:end -->", "- Label its tickets with [n-api]\n<!-- dreamkeep:end -->")
+        keep.dream()
+        assert "Label its tickets with [n-api]" in texts(keep)
+
+
+def test_headings_and_comments_written_into_the_region_stay_behind_it(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=file)
+        mine = "### My own heading\n<!-- a private remark -->\n"
+        changed(file, "<!-- dreamkeep:end -->", f"{mine}<!-- dreamkeep:end -->")
+        keep.dream()
+        assert file.read_text().endswith(f"<!-- dreamkeep:end -->\n{mine}")
+        before = file.read_bytes()
+        keep.dream()
+        assert file.read_bytes() == before
+
+
+def test_a_file_in_another_code_is_left_alone_and_a_byte_order_mark_stays(tmp_path: Path) -> None:
+    wide, marked = tmp_path / "wide.md", tmp_path / "marked.md"
+    wide.write_text("# Héllo\n", encoding="utf-16")
+    marked.write_text("", encoding="utf-8")
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        was = wide.read_bytes()
+        assert "UTF-8" in keep.page(project=project, write=wide)["problem"] and wide.read_bytes() == was
+        keep.page(project=project, write=marked)
+        marked.write_bytes(b"\xef\xbb\xbf" + marked.read_bytes().lstrip(b"\n"))
+        dreamed(keep, "t", PORT)
+        assert marked.read_bytes().startswith(b"\xef\xbb\xbf<!-- dreamkeep:begin") and PORT in marked.read_text()
+
+
+def test_what_was_said_after_the_page_was_edited_is_newer_than_the_edit(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s1", PORT)
+        keep.page(project=project, write=file)
+        changed(file, PORT, "The port must be 9443.")
+        say(keep, "s2", "The port must be 7000.")
+        keep.dream(backend=Prompts())
+        assert texts(keep) == {"The port must be 7000."}
+
+
+def test_a_new_page_among_the_users_files_may_be_read_by_who_reads_those(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=tmp_path / "C.md")
+    assert os.stat(tmp_path / "C.md").st_mode & 0o777 == 0o644
+
+
+def test_a_page_that_cannot_be_made_stops_no_dream(tmp_path: Path) -> None:
+    """A folder where a page was is told; what was said is remembered."""
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=file)
+        file.unlink()
+        file.mkdir()
+        dreamed(keep, "t", PORT)
+        assert texts(keep) == {FORCE, PORT}
+        with pytest.raises(DreamkeepError, match="must be a file"):
+            keep.page(project=project, write=file)
