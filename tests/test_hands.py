@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dreamkeep import Keep
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.host import RealHost
 
+from .faults import Dying, PowerCut
 from .test_dream_run import memory
 from .test_publish import RULES, Prompts, say, texts
 
@@ -287,3 +289,24 @@ def test_a_page_that_cannot_be_made_stops_no_dream(tmp_path: Path) -> None:
         assert texts(keep) == {FORCE, PORT}
         with pytest.raises(DreamkeepError, match="must be a file"):
             keep.page(project=project, write=file)
+
+
+def test_killed_at_any_step_an_edit_and_what_follows_from_it_are_both_there_or_neither(tmp_path: Path) -> None:
+    for n in count(1):
+        root, file = tmp_path / f"k{n}", tmp_path / f"C{n}.md"
+        with Keep.open(root) as keep:
+            project, _ = dreamed(keep, "s", PORT, FORCE)
+            keep.page(project=project, write=file)
+        changed(file, FORCE, "The port must be 1.")
+        over = True
+        try:
+            Keep.open(root, host=Dying(n)).page(project=project, write=file)
+        except PowerCut:
+            over = False
+        with Keep.open(root) as keep:
+            assert texts(keep) in ({PORT, FORCE}, {"The port must be 1."}), n
+            keep.page(project=project, write=file)
+            assert texts(keep) == {"The port must be 1."}, n
+        if over:
+            break
+    assert n > 5

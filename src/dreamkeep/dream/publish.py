@@ -260,18 +260,20 @@ class Publishing:
 
     def _take(self, found: Sequence[Edit], project: str, at: str) -> None:
         """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
-        anything is concluded from one: two may have changed places."""
+        anything is concluded from one: two may have changed places. With what follows from it in one append: a crash must not
+        leave a word from which nobody ever concludes anything."""
         from dreamkeep.dream import told  # mostly no hand was there
 
         ours = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
-        self._journal([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
+        events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
         for edit in ours:
             if edit.what == page.CHANGED:
                 follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
-                self._journal([self._event(one.kind, one.body) for one in follows])
+                events += self._applied([self._event(one.kind, one.body) for one in follows])
         for edit in found:
             if edit.what == page.ADDED:
-                self._journal(self._said(edit.text, project, at))
+                events += self._applied(self._said(edit.text, project, at))
+        self._append(events)
 
     def _when(self, last: Mapping[str, Any], path: str) -> str:
         """When the file was saved, which may be long ago: what was said since is newer. Never before what was published there."""
@@ -304,12 +306,15 @@ class Publishing:
         follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 
-    def _journal(self, events: Sequence[Event]) -> None:
-        if not events:
-            return
-        self._append(events)
+    def _journal(self, events: list[Event]) -> None:
+        if events:
+            self._append(events)
+            self._applied(events)
+
+    def _applied(self, events: list[Event]) -> list[Event]:
         for event in events:
             self._memory.apply(event)
+        return events
 
     def _event(self, kind: str, body: Mapping[str, Any], at: str = "") -> Event:
         return Event(self._ids.new(), kind, at or self._now(), body)
