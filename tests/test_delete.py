@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import Deleted
+from dreamkeep.errors import Deleted, NotFound
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
@@ -164,3 +164,33 @@ def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies
         assert sum(1 for _ in reading) and reading.faults == []
         if finished:
             break
+
+
+@pytest.mark.parametrize("words", ["python:chat-42", "chat-42"])
+def test_a_delete_given_twice_takes_no_other_session_that_begins_so(tmp_path: Path, words: str) -> None:
+    """K2: a subagent's session has its parent's id as its beginning, and a deletion can't be taken back."""
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("chat-42").record("xylophone")
+        keep.session("chat-42/agent-1").record("pears")
+        assert keep.delete(words).id == "python:chat-42"
+        for verb in (keep.delete, keep.show, keep.resolve, keep.end):
+            with pytest.raises(NotFound, match=r"that session is deleted.*undelete python:chat-42"):
+                verb(words)
+        assert [one.id for one in keep.sessions()] == ["python:chat-42/agent-1"]
+        assert keep.show("chat-42/a")["session"]["id"] == "python:chat-42/agent-1"
+        keep.undelete(words)
+        assert keep.resolve(words) == "python:chat-42/agent-1", "nothing else is called so now"
+
+
+def test_a_delete_by_the_beginning_of_an_id_given_twice_takes_no_second_session(tmp_path: Path) -> None:
+    """K2: convenient, and once only."""
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("chat-42").record("xylophone")
+        assert keep.delete("chat").id == "python:chat-42"
+        keep.session("chat-43").record("pears")
+        with pytest.raises(NotFound, match="give its whole id"):
+            keep.delete("chat")
+        with pytest.raises(NotFound, match="there is no session"):
+            keep.delete("chatter")
+        assert keep.show("chat")["session"]["id"] == "python:chat-43"
+        assert keep.delete("chat-43").id == "python:chat-43"

@@ -162,9 +162,9 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
 
     def resolve(self, text: str) -> str:
         """A session's full id, from itself, a bare native id or a unique prefix."""
-        from dreamkeep.app_asked import the_one
+        from dreamkeep.app_asked import the_session
 
-        return the_one(self._ask(lambda store: store.matching(text)), text, "session")
+        return self._ask(lambda store: the_session(store, text))
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
         from dreamkeep.app_asked import at_least_one
@@ -189,12 +189,12 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
     def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
         """One session whole, as the contract's JSON; `live` adds what is going on now."""
         from dreamkeep import views
-        from dreamkeep.app_asked import the_one
+        from dreamkeep.app_asked import the_session
 
         now = rfc3339(self._host.now())
 
         def whole(store: Store) -> dict[str, Any]:
-            return views.session_whole(store, the_one(store.matching(text), text, "session"), self._alive, now, live=live)
+            return views.session_whole(store, the_session(store, text), self._alive, now, live=live)
 
         return self._ask(whole)
 

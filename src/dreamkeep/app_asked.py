@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dreamkeep.errors import BadUsage, NotFound
+
+if TYPE_CHECKING:
+    from dreamkeep.index.store import Store
 
 
 def at_least_one(value: object, name: str) -> None:
@@ -21,3 +25,26 @@ def the_one(matches: Sequence[str], text: str, what: str) -> str:
         some = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
         raise NotFound(f"{text!r} is not one {what} but {len(matches)}", where=some, next="Give more of the id.")
     return matches[0]
+
+
+def the_session(store: Store, text: str, *, for_good: bool = False) -> str:
+    """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
+    one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
+    words twice would take another one."""
+    from shlex import quote
+
+    matches = store.matching(text)
+    if text and not any(text in _names(one) for one in matches):
+        dead = store.tombstones()
+        if gone := [one for one in dead if text in _names(one)]:
+            step = f"`dreamkeep undelete {quote(gone[0])}` lets it be captured again; what was deleted stays deleted."
+            raise NotFound("that session is deleted", where=", ".join(gone), next=step)
+        begun = [one for one in dead if any(name.startswith(text) for name in _names(one))] if for_good else []
+        if matches and begun:
+            step = f"To delete {' or '.join(matches[:2])}, give its whole id."
+            raise NotFound(f"a session that is deleted begins with {text!r}, too", where=begun[0], next=step)
+    return the_one(matches, text, "session")
+
+
+def _names(session: str) -> tuple[str, str]:
+    return session, session.partition(":")[2]
