@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dreamkeep import Keep
 from dreamkeep.event import Kind
 from dreamkeep.memory.memory import Memory
@@ -70,6 +72,85 @@ def test_a_deleted_session_takes_along_what_was_learned_in_it_alone(tmp_path: Pa
         assert found(keep, "xylophones") == [] and found(keep, "pears") == ["n-2"]
         learned = [("insights", "i-2"), ("notes", "n-2")]
         assert sorted(row[:2] for row in memory(keep)) == sorted([*learned, ("rests", "i-2"), ("marks", "p")])
+
+
+def rests(keep: Keep, note: str, *sessions: str, said: str = "xylophones are loud", more: bool = False) -> None:
+    """A note on which one session after the other insists."""
+    for n, session in enumerate(sessions):
+        id, added = f"{note}-i-{session}", Kind.NOTE_STRENGTHENED if n or more else Kind.NOTE_ADDED
+        quote = {"session": f"python:{session}", "seq": "1", "turn": None, "quote": f"{said}, says {session}"}
+        say(keep, Kind.INSIGHT_ADDED, id=id, type="finding", text=said, project="p", evidence=[quote])
+        say(keep, added, id=note, kind="finding", text=said, project="p", insights=[id])
+
+
+@pytest.mark.parametrize("order", [("a", "b", "c"), ("c", "b", "a"), ("b", "c", "a")])
+def test_what_a_user_did_to_a_note_goes_with_the_last_session_that_it_rests_on(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """R5 K7: whichever goes last, and whether he did it before or after the others said so; while one is left it stays."""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("a", "b", "c", "stays"):
+            keep.session(name).record("a prompt")
+        rests(keep, "n-1", "a")
+        say(keep, Kind.NOTE_EDITED, id="n-1", text="early quokkas")
+        rests(keep, "n-1", "b", "c", more=True)
+        rests(keep, "n-2", "stays", "a")
+        late: list[tuple[str, dict[str, str]]] = [
+            (Kind.NOTE_EDITED, {"text": "late quokkas"}),
+            (Kind.NOTE_PINNED, {"text": "late quokkas", "kind": "finding", "project": "p"}),
+            (Kind.NOTE_UNPINNED, {"text": "late quokkas"}),
+            (Kind.NOTE_RETRACTED, {"text": "late quokkas", "reason": "no more quokkas"}),
+        ]
+        for note in ("n-1", "n-2"):
+            for kind, body in late:
+                say(keep, kind, id=note, **{key: text.replace("quokkas", f"quokkas of {note}") for key, text in body.items()})
+        for name in order[:2]:
+            keep.delete(name)
+            assert Memory.load(memory(keep)).notes["n-1"].text == "late quokkas of n-1"
+        keep.delete(order[2])
+        assert holding(tmp_path / "k", b"early quokkas") == holding(tmp_path / "k", b"quokkas of n-1") == []
+        assert holding(tmp_path / "k", b"says a") == []
+        left = Memory.load(memory(keep)).notes
+        assert [(id, one.text, one.state) for id, one in left.items()] == [("n-2", "late quokkas of n-2", "retracted")]
+
+
+def test_an_edit_that_repeats_a_deleted_session_goes_unless_others_say_it_too(tmp_path: Path) -> None:
+    """R5 K7"""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "stays"):
+            keep.session(name).record("a prompt")
+        rests(keep, "n-1", "goes", said="Xylophones are tuned by ear")
+        rests(keep, "n-1", "stays", said="Instruments are tuned by ear", more=True)
+        say(keep, Kind.NOTE_EDITED, id="n-1", text="Xylophones are tuned by ear, mostly")
+        say(keep, Kind.NOTE_PINNED, id="n-1", text="Xylophones are tuned by ear, mostly", kind="finding")
+        rests(keep, "n-2", "goes", "stays", said="Pears are soft when they are ripe")
+        say(keep, Kind.NOTE_EDITED, id="n-2", text="Pears are soft when they are ripe, mostly")
+        keep.delete("goes")
+        assert holding(tmp_path / "k", b"Xylophones are") == []
+        left = Memory.load(memory(keep)).notes
+        assert (left["n-1"].text, left["n-1"].pinned) == ("Instruments are tuned by ear", True)
+        assert left["n-2"].text == "Pears are soft when they are ripe, mostly"
+
+
+def test_the_title_that_a_user_gave_a_task_goes_with_the_last_of_its_sessions(tmp_path: Path) -> None:
+    """R5 K7"""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "joins", "stays"):
+            keep.session(name).record("a prompt")
+        for id, session in (("t-1", "python:goes"), ("t-2", "python:goes"), ("t-3", "python:stays"), ("t-4", None)):
+            say(keep, Kind.TASK_OPENED, id=id, title=f"tune xylophone {id}", project="p", session=session)
+        say(keep, Kind.TASK_JOINED, id="t-2", session="python:joins")
+        say(keep, Kind.TASK_JOINED, id="t-3", session="python:goes")
+        for id in ("t-1", "t-2", "t-3", "t-4"):
+            say(keep, Kind.TASK_RENAMED, id=id, title=f"quokkas of {id}")
+            say(keep, Kind.TASK_CLOSED, id=id, state="done", reason=f"enough of {id}")
+        keep.delete("goes")
+        for words in (b"xylophone t-1", b"xylophone t-2", b"quokkas of t-1", b"enough of t-1"):
+            assert holding(tmp_path / "k", words) == []
+        titles = {id: (one.title, one.state) for id, one in Memory.load(memory(keep)).tasks.items()}
+        assert titles == {id: (f"quokkas of {id}", "done") for id in ("t-2", "t-3", "t-4")}
+        keep.delete("joins")
+        keep.delete("stays")
+        assert holding(tmp_path / "k", b"quokkas of t-2") == holding(tmp_path / "k", b"quokkas of t-3") == []
+        assert list(Memory.load(memory(keep)).tasks) == ["t-4"]
 
 
 def test_of_what_others_say_too_a_deletion_takes_only_the_words(tmp_path: Path) -> None:

@@ -27,6 +27,14 @@ _TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
 _TELLING = 8
 #: Reasons quote what was said, if need be cut: so much of its beginning tells it.
 _TELLING_WORDS = 20
+#: What became of an insight or a note: nothing of it is left when that one is gone.
+_CHANGES = frozenset(
+    (
+        *(Kind.INSIGHT_CONFIRMED, Kind.INSIGHT_REJECTED, Kind.INSIGHT_EXPIRED, Kind.NOTE_EDITED, Kind.NOTE_PINNED),
+        *(Kind.NOTE_UNPINNED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED, Kind.NOTE_EXPIRED),
+    )
+)
+_TASKS = frozenset((Kind.TASK_OPENED, Kind.TASK_JOINED, Kind.TASK_RENAMED, Kind.TASK_CLOSED))
 
 
 def connections(host: Host, folder: str) -> set[str]:
@@ -108,20 +116,54 @@ def _learned(host: Host, root: str, session: str) -> dict[str, bytes]:
     from dreamkeep.journal.reader import events
 
     learned = Learned(session)
+    for _, event in events(Reading(host, f"{root}/{KEEP}")):
+        learned.see(event)
     found = ((event.id, learned.left(event)) for _, event in events(Reading(host, f"{root}/{KEEP}")))
     return {id: left for id, left in found if left is not None}
 
 
 class Learned:
-    """Event by event: insights that quote the session go, with notes, tasks and edits that rest on it alone; what others say,
-    too, stays without its words."""
+    """Insights that quote the session go, with notes, tasks and edits that rest on it alone; what others say, too, stays without
+    its words. First every event is to be seen: what a note rests on may be said long after a user changed it."""
 
     def __init__(self, session: str) -> None:
         self._session = session
-        #: Insights and notes that have nothing else; and all notes that ever rested on it, for they may have had its words.
-        self._alone: set[str] = set()
+        #: Insights that quote it, and what those of others say.
+        self._quoting: set[str] = set()
+        self._others: dict[str, str] = {}
+        #: What each note ever rested on; of which sessions each task ever was ("": a user's own).
+        self._rests: dict[str, set[str]] = {}
+        self._tasks: dict[str, set[str]] = {}
+        self._dead = {session}
+        #: Notes that rested on it up to an event, for they may have had its words.
         self._touched: set[str] = set()
         self._words: list[str] = []
+
+    def see(self, event: Event) -> None:
+        try:
+            self._see(event.kind, event.body)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass  # anybody may have written it: what names nothing is nobody's ground
+
+    def _see(self, kind: str, body: Mapping[str, Any]) -> None:
+        id = str(body.get("id"))
+        if kind == Kind.INSIGHT_ADDED:
+            evidence = [one for one in body.get("evidence", ()) if isinstance(one, dict)]
+            quotes = [one for one in evidence if one.get("session") == self._session]
+            told = [str(body.get("text", "")), *(str(one.get("quote", "")) for one in quotes or evidence)]
+            if quotes:
+                self._quoting.add(id)
+                self._words += told
+            else:
+                self._others[id] = " ".join(told)
+        elif kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
+            self._rests.setdefault(id, set()).update(map(str, body["insights"]))
+        elif kind in (Kind.TASK_OPENED, Kind.TASK_JOINED):
+            self._tasks.setdefault(id, set()).add(str(body.get("session") or ""))
+        elif kind == Kind.SESSION_DELETED:
+            self._dead.add(str(body["session"]))
+        elif kind == Kind.SESSION_UNDELETED and body["session"] != self._session:
+            self._dead.discard(str(body["session"]))
 
     def left(self, event: Event) -> bytes | None:
         """The body that an event keeps; b"" for none, None when nothing is to be changed."""
@@ -135,13 +177,13 @@ class Learned:
         """{}: nothing."""
         id = str(body.get("id"))
         if kind == Kind.INSIGHT_ADDED:
-            return self._insight(id, body)
+            return {} if id in self._quoting else None
         if kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
-            return self._note(kind, id, set(map(str, body["insights"])), body)
-        if kind in (Kind.NOTE_EDITED, Kind.NOTE_RETRACTED, Kind.NOTE_SUPERSEDED, Kind.NOTE_CLOSED) and id in self._alone:
-            return {}
-        if kind == Kind.TASK_OPENED:
-            return {} if body.get("session") == self._session else None
+            return self._note(id, set(map(str, body["insights"])), body)
+        if kind in _CHANGES:
+            return self._changed(kind, id, body)
+        if kind in _TASKS and self._session in self._tasks.get(id, ()):
+            return self._task(kind, id, body)
         if kind == Kind.PAGE_PUBLISHED:
             # Of a page only where it lies: it is written anew, and its other notes are told elsewhere.
             where = {"project": body.get("project", ""), "path": body.get("path", ""), "region": "", "notes": []}
@@ -153,25 +195,38 @@ class Learned:
         reason = str(body.get("reason") or "")
         return _but(body, "reason") if reason and (of_it or self._quotes(reason)) else None
 
-    def _insight(self, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        quotes = [one for one in body.get("evidence", ()) if isinstance(one, dict) and one.get("session") == self._session]
-        if not quotes:
-            return None
-        self._alone.add(id)
-        self._words += [str(body.get("text", "")), *(str(one.get("quote", "")) for one in quotes)]
-        return {}
-
-    def _note(self, kind: str, id: str, rests: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if rests & self._alone:
+    def _note(self, id: str, rests: set[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if rests & self._quoting:
             self._touched.add(id)
-        if rests and rests <= self._alone:
-            if kind == Kind.NOTE_ADDED:
-                self._alone.add(id)
+        if self._is_alone(rests):
             return {}
-        if rests:
-            self._alone.discard(id)  # others say it, too: it lives on, and so does what a user did to it
         told = f"{body.get('text', '')} {body.get('reason', '')}"
         return _but(body, "text", "reason") if self._quotes(told) else None
+
+    def _is_alone(self, rests: set[str]) -> bool:
+        """Nobody else says it: those who did may have been deleted before."""
+        return bool(rests & self._quoting) and not rests & self._others.keys()
+
+    def _changed(self, kind: str, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What was done to a note that others say, too, stays, and so do a user's words on it, unless they are this session's."""
+        rests = self._rests.get(id, set())
+        if id in self._quoting or self._is_alone(rests):
+            return {}
+        theirs = " ".join(self._others[one] for one in sorted(rests & self._others.keys()))
+        text = str(body.get("text") or "") if rests & self._quoting else ""
+        named = ["text"] if self._quotes(text, but=theirs) else []
+        if named and kind == Kind.NOTE_EDITED:
+            return {}  # an edit is its words
+        named += ["reason"] if self._quotes(str(body.get("reason") or "")) else []
+        return _but(body, *named) if named else None
+
+    def _task(self, kind: str, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """A task that other sessions joined stays, without the title that this one gave it."""
+        if self._tasks[id] <= self._dead or (kind == Kind.TASK_JOINED and body["session"] == self._session):
+            return {}
+        if kind == Kind.TASK_OPENED:
+            return _but(body, "title") if body.get("session") == self._session else None
+        return {} if self._quotes(f"{body.get('title', '')} {body.get('reason', '')}") else None
 
     def _report(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A run's report stays, without why this session failed."""
@@ -181,8 +236,10 @@ class Learned:
         left = [_but(one, "reason") if one.get("id") == self._session else one for one in sessions]
         return {**body, "report": {**body["report"], "sessions": left}}
 
-    def _quotes(self, text: str) -> bool:
-        return any(words[:_TELLING_WORDS] in text for words in self._words if words)
+    def _quotes(self, text: str, but: str = "") -> bool:
+        """`but`: who says these words, too, may have them from there."""
+        beginnings = (words[:_TELLING_WORDS] for words in self._words if words)
+        return any(one in text and one not in but for one in beginnings)
 
 
 def _but(body: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -380,7 +380,8 @@ class Memory:
         session = body.get("session")
         if id not in self.tasks:
             sessions = (str(session),) if session else ()
-            made = Task(id, str(body["title"]), self.called(str(body.get("project") or "")), task.OPEN, sessions, event.at)
+            title = str(body.get("title") or id)  # it may have been taken out, with the session that gave it
+            made = Task(id, title, self.called(str(body.get("project") or "")), task.OPEN, sessions, event.at)
             self._put(TASKS, id, made)
 
     def _task_changed(self, event: Event, body: Mapping[str, Any]) -> None:
