@@ -14,6 +14,7 @@ from dreamkeep.errors import Deleted, NotFound
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
+from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.reader import Reading
 from dreamkeep.session import raw
 
@@ -194,3 +195,38 @@ def test_a_delete_by_the_beginning_of_an_id_given_twice_takes_no_second_session(
             keep.delete("chatter")
         assert keep.show("chat")["session"]["id"] == "python:chat-43"
         assert keep.delete("chat-43").id == "python:chat-43"
+
+
+@pytest.mark.parametrize("words", ["python:chat-42", "chat-42"])
+def test_an_interrupted_deletion_is_finished_by_any_whole_name_and_said_to_be(tmp_path: Path, words: str) -> None:
+    """K2"""
+    for n in count(1):
+        root = tmp_path / f"k{n}"
+        with Keep.open(root) as keep:
+            keep.session("chat-42").record("xylophone")
+            keep.session("chat-42/agent-1").record("pears")
+        try:
+            Keep.open(root, host=Dying(n)).delete(words)
+            break
+        except PowerCut:
+            left = bool(list(root.glob("state/deleting/*")))
+        with Keep.open(root) as keep:
+            if left or keep.sessions()[1:]:
+                assert keep.delete(words).id == "python:chat-42"
+            assert [one.id for one in keep.sessions()] == ["python:chat-42/agent-1"]
+        assert holding(root, WORD) == []
+    assert n > 10
+
+
+def test_what_was_put_back_of_a_deleted_session_is_not_deleted_instead_of_one_of_the_same_name(tmp_path: Path) -> None:
+    """K2: two have that name, and only who deletes knows which he means."""
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("chat").record("xylophone")
+        shutil.copytree(tmp_path / "k" / folder_of("python:chat"), tmp_path / "backup")
+        keep.delete("chat")
+        keep.session("chat", agent="other").record("pears")
+        shutil.copytree(tmp_path / "backup", tmp_path / "k" / folder_of("python:chat"))
+        with pytest.raises(NotFound, match="not one session but 2"):
+            keep.delete("chat")
+        assert keep.delete("python:chat").id == "python:chat"
+        assert [one.id for one in keep.sessions()] == ["other:chat"] and holding(tmp_path / "k", WORD) == []

@@ -27,14 +27,18 @@ def the_one(matches: Sequence[str], text: str, what: str) -> str:
     return matches[0]
 
 
-def the_session(store: Store, text: str, *, for_good: bool = False) -> str:
+def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
     """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
     one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
-    words twice would take another one."""
+    words twice would take another one. `half`: deleted ones of that name that are to be finished, so they count as there."""
     from shlex import quote
 
+    if text in half:
+        return text
     matches = store.matching(text)
-    if text and not any(text in _names(one) for one in matches):
+    if half:
+        matches = [*half, *(one for one in matches if text in _names(one) and one not in half)]
+    elif text and not any(text in _names(one) for one in matches):
         dead = store.tombstones()
         if gone := [one for one in dead if text in _names(one)]:
             step = f"`dreamkeep undelete {quote(gone[0])}` lets it be captured again; what was deleted stays deleted."

@@ -151,13 +151,14 @@ class Recovering(Part):
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         from dreamkeep.app_asked import the_session
         from dreamkeep.capture.seen import Cache
-        from dreamkeep.recovery.delete import is_half_deleted
+        from dreamkeep.recovery.delete import half_deleted
         from dreamkeep.session.summary import empty
 
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
-        again = is_half_deleted(self._host, self.root, session)
+        again = half_deleted(self._host, self.root, session)
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
-        found = empty(session) if again else self.summary(self._ask(lambda store: the_session(store, session, for_good=True)))
+        id = self._ask(lambda store: the_session(store, session, for_good=True, half=again))
+        found = empty(id) if id in again else self.summary(id)
         if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
             self._publish("")  # what was written there by hand: afterwards nobody knows any more what of a page was ours
         try:

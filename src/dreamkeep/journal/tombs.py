@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
@@ -21,6 +21,10 @@ class Tombstones:
         self.buried: set[str] = set()
 
     def has(self, session: str) -> bool:
+        return session in self.all()
+
+    def all(self) -> Set[str]:
+        """As it is now; not to be kept."""
         reading = Reading(self._host, self._folder, self._position)
         for _, event in events(reading):
             said = str(event.body.get("session"))  # anybody may have written it: what names none buries none
@@ -31,4 +35,4 @@ class Tombstones:
                 self._dead.discard(said)
         if reading.position.seq:
             self._position = reading.position
-        return session in self._dead
+        return self._dead

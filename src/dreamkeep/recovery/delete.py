@@ -100,11 +100,15 @@ class Deleting:
             pass  # an import is at work: it takes in nothing of this session, and clears up by itself
 
 
-def is_half_deleted(host: Host, root: str, session: str) -> bool:
-    """It was deleted, and something of it is here: a crash left it, or somebody put it back."""
-    if not Tombstones(host, root).has(session):
-        return False  # perhaps no session's id at all
-    name = folder_of(session)
+def half_deleted(host: Host, root: str, text: str) -> list[str]:
+    """Sessions with that id, else with that native id, that were deleted and of which something is here: a crash left it, or
+    somebody put it back."""
+    dead = sorted(Tombstones(host, root).all())
+    named = [one for one in dead if one == text] or [one for one in dead if one.partition(":")[2] == text]
+    return [one for one in named if _is_here(host, root, folder_of(one))]
+
+
+def _is_here(host: Host, root: str, name: str) -> bool:
     return any(host.stat(place) is not None for place in (f"{root}/{name}", f"{root}/{INTENTS}/{os.path.basename(name)}"))
 
 
