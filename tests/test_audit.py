@@ -1137,9 +1137,14 @@ def test_an_audit_starts_no_drainer(world: World, cli: Callable[..., Ran]) -> No
 
 
 def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
-    """A wrong --keep must not look like a clean bill."""
+    """A wrong --keep must not look like a clean bill: the answer alone tells it, also to who reads only JSON."""
     said: list[str] = []
     with Keep.open(tmp_path / "typo", environment={}) as keep:
         keep.warn = said.append
-        keep.audit(home=tmp_path)
-    assert len(said) == 1 and "no keep" in said[0] and not (tmp_path / "typo").exists()
+        found = keep.audit(home=tmp_path / "home")
+        told = [(one["class"], one["where"], "no keep" in one["what"]) for one in found["notices"]]
+        assert found["clean"] and told == [("no_keep", str(tmp_path / "typo"), True)]
+        assert keep.repair(apply=True, home=tmp_path / "home")["audit"]["notices"] == found["notices"]
+        assert len(said) == 1 and "no keep" in said[0] and not (tmp_path / "typo").exists()
+        keep.session("s").record("one")
+        assert keep.audit(home=tmp_path / "home")["notices"] == []

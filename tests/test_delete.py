@@ -230,3 +230,10 @@ def test_what_was_put_back_of_a_deleted_session_is_not_deleted_instead_of_one_of
             keep.delete("chat")
         assert keep.delete("python:chat").id == "python:chat"
         assert [one.id for one in keep.sessions()] == ["other:chat"] and holding(tmp_path / "k", WORD) == []
+
+
+def test_a_delete_where_no_keep_is_makes_none_and_says_so(tmp_path: Path) -> None:
+    """K2: who takes something away must not leave a keep behind."""
+    with pytest.raises(NotFound, match="there is no keep"), Keep.open(tmp_path / "k") as keep:
+        keep.delete("chat")
+    assert list(tmp_path.iterdir()) == []

@@ -73,8 +73,6 @@ class Recovering(Part):
         `deep`: every byte is read again, not only what looks other than it did."""
         from dreamkeep.recovery.audit import audit
 
-        if not self.exists():
-            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
         where, environment = self._home(home)
         try:
             found = audit(self._host, self.root, home=where, environment=environment, deep=deep, around=self._environment)
@@ -97,6 +95,8 @@ class Recovering(Part):
         from dreamkeep.recovery.repair import Repair, checked
 
         checked(apply=apply, undo=undo, accept=accept, only=only)
+        if not self.exists():
+            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
         where, environment = self._home(home)
         repair = Repair(
             Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
@@ -151,9 +151,12 @@ class Recovering(Part):
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
         from dreamkeep.app_asked import the_session
         from dreamkeep.capture.seen import Cache
+        from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
         from dreamkeep.session.summary import empty
 
+        if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
+            raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
         again = half_deleted(self._host, self.root, session)
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while

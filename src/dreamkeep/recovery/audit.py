@@ -20,7 +20,7 @@ from dreamkeep.index.store import Store
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.faults import Fault, Notice, fault, seen_as
+from dreamkeep.recovery.faults import NOTICES, Fault, Notice, fault, notice, seen_as
 from dreamkeep.recovery.mending import Looking
 from dreamkeep.recovery.recapture import promised
 
@@ -97,6 +97,8 @@ def audit(
     notices: list[Notice] = []
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
         checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep)
+    else:
+        notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
     faults += _stores(host, root, home, environment, deep, checked)
     faults = [_as_it_looks(host, one) for one in faults]
     looking = Looking(host, root, home, environment, ())

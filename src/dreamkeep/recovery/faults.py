@@ -106,6 +106,10 @@ NOTICES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "lines of a page were changed by hand, and nobody has taken that in yet",
             "The next dream takes it in as your word; `dreamkeep dream` does so now.",
         ),
+        "no_keep": (
+            "there is no keep in this folder, so only what agents have themselves was looked at",
+            "The first session that is recorded makes one; if it is elsewhere, name it with --keep.",
+        ),
     }
 )
 
