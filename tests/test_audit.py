@@ -1148,3 +1148,29 @@ def test_a_folder_that_is_no_keep_is_said_to_be_none(tmp_path: Path) -> None:
         assert len(said) == 1 and "no keep" in said[0] and not (tmp_path / "typo").exists()
         keep.session("s").record("one")
         assert keep.audit(home=tmp_path / "home")["notices"] == []
+
+
+@pytest.mark.parametrize("broken", [b"nonsense = [", b"[dream]\nno_such_key = 1\n", None])
+def test_settings_that_can_not_be_used_are_told_and_hide_nothing_else(
+    world: World, cli: Callable[..., Ran], broken: bytes | None
+) -> None:
+    """An audit is what one runs when things are broken. What is excluded from capture is not known then."""
+    hook_call(world, b'{"session_id":"a","cwd":"/"}', age_s=7200)
+    temp = Path(world.root, "state", f"sources.json.{7:016x}.tmp")
+    temp.write_bytes(b"left")
+    os.chmod(temp, 0o600)
+    os.utime(temp, (1, 1))
+    settings = Path(world.root, "keep.toml")
+    settings.write_bytes(broken) if broken is not None else settings.mkdir()
+    settings.chmod(0o700 if broken is None else 0o600)
+    ran = cli("audit", "--home", str(world.home), "--json")
+    told = {one["class"]: one for one in ran.json["faults"]}
+    assert ran.code == 1 and set(told) == {"state_unreadable", "leftover", "spool_waiting"}
+    assert told["state_unreadable"]["where"] == str(settings) and not told["state_unreadable"]["repairable"]
+    done = cli("repair", "--apply", "--home", str(world.home), "--json")
+    assert done.code == 1 and [step["action"] for step in done.json["applied"]] == ["set_aside"]
+    left = {one["fault"].partition("-")[0]: one["reason"] for one in done.json["skipped"]}
+    assert set(left) == {"state_unreadable", "spool_waiting"} and all("Correct" in reason for reason in left.values())
+    assert cli("status").code == 2 and settings.exists()
+    settings.unlink() if broken is not None else settings.rmdir()
+    assert cli("repair", "--apply", "--home", str(world.home)).code == 0

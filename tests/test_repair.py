@@ -21,7 +21,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture import rejoin
-from dreamkeep.errors import BadUsage, Busy, NotFound
+from dreamkeep.errors import BadUsage, Busy, Failed, NotFound
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
@@ -1100,3 +1100,12 @@ def test_the_end_of_a_journal_that_only_the_index_remembers_is_read_again_from_t
     done = world.repair(apply=True)
     assert done["audit"]["clean"] and not done["skipped"], done
     assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
+
+
+def test_a_file_where_the_folder_of_repairs_belongs_is_named_with_the_way_out(world: World) -> None:
+    hook_lost(world)
+    Path(world.root, "aside").write_bytes(b"not ours")
+    with pytest.raises(Failed, match="Move it out of the keep, then repair again"):
+        world.repair(apply=True)
+    Path(world.root, "aside").rename(Path(world.root).parent / "elsewhere")
+    assert world.repair(apply=True)["audit"]["clean"]

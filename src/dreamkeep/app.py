@@ -41,7 +41,7 @@ _EMBEDDED_AT_ONCE = 20_000
 class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
-    def __init__(self, root: str, host: Host, environment: Mapping[str, str]) -> None:
+    def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
         self.root = root
         self._host = host
         try:
@@ -50,7 +50,15 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             raise cannot_read(problem, root) from problem
         if found and not found.is_folder:
             raise BadUsage("a keep is a folder, and this is a file", where=root, next="Choose another with --keep.")
-        self.config = settings.load(_toml(host, root), environment, where=f"{root}/keep.toml")
+        #: Why keep.toml counts for nothing, where somebody goes on without it.
+        self._misset = ""
+        try:
+            self.config = settings.load(_toml(host, root), environment, where=f"{root}/keep.toml")
+        except DreamkeepError as problem:
+            if not anyway:
+                raise
+            self.config = settings.load(None, environment)
+            self._misset = problem.what
         self._ids = Ids(host.now, host.random)
         self._off = settings.switched_off(environment)
         self._environment = environment
@@ -69,11 +77,13 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         *,
         host: Host | None = None,
         environment: Mapping[str, str] | None = None,
+        anyway: bool = False,
     ) -> Keep:
-        """`where`: a folder; else DREAMKEEP_KEEP; else the user's data folder."""
+        """`where`: a folder; else DREAMKEEP_KEEP; else the user's data folder. `anyway`: to look what is wrong, also where
+        keep.toml can't be used; then the defaults count, and an audit tells it."""
         environment = os.environ if environment is None else environment
         root = settings.keep_path(os.fspath(where) if where is not None else None, environment, sys.platform)
-        return cls(root, host or RealHost(), environment)
+        return cls(root, host or RealHost(), environment, anyway=anyway)
 
     def __enter__(self) -> Keep:
         return self

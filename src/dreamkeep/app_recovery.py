@@ -26,6 +26,7 @@ class Recovering(Part):
 
     _off: bool
     _strays: tuple[str, ...]
+    _misset: str
 
     if TYPE_CHECKING:
 
@@ -75,7 +76,15 @@ class Recovering(Part):
 
         where, environment = self._home(home)
         try:
-            found = audit(self._host, self.root, home=where, environment=environment, deep=deep, around=self._environment)
+            found = audit(
+                self._host,
+                self.root,
+                home=where,
+                environment=environment,
+                deep=deep,
+                around=self._environment,
+                misset=self._misset,
+            )
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem
         return found.as_json()
@@ -100,11 +109,14 @@ class Recovering(Part):
         where, environment = self._home(home)
         repair = Repair(
             Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
-            lambda: audit(self._host, self.root, home=where, environment=environment, around=self._environment),
+            lambda: audit(
+                self._host, self.root, home=where, environment=environment, around=self._environment, misset=self._misset
+            ),
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
             forget=self._forget,
             off=self.is_off(),
+            misset=bool(self._misset),
         )
         try:
             if undo is not None:

@@ -89,8 +89,10 @@ def audit(
     environment: Mapping[str, str],
     deep: bool = False,
     around: Mapping[str, str] | None = None,
+    misset: str = "",
 ) -> Report:
-    """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that."""
+    """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
+    `misset`: why its settings can't be used."""
     checked: dict[str, int] = {}
     faults: list[Fault] = []
     accepted: set[str] = set()
@@ -99,6 +101,7 @@ def audit(
         checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep)
     else:
         notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
+    faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
     faults += _stores(host, root, home, environment, deep, checked)
     faults = [_as_it_looks(host, one) for one in faults]
     looking = Looking(host, root, home, environment, ())
@@ -106,6 +109,11 @@ def audit(
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
     sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
     return Report(checked, sure, sorted(notices))
+
+
+def _misset(path: str, reason: str) -> Fault:
+    unsafe = "Correct it, or take it away: until then other commands refuse to work."
+    return fault("state_unreadable", path, f"the settings can't be used: {reason}", unsafe=unsafe, path=path, why=reason)
 
 
 def _as_it_looks(host: Host, one: Fault) -> Fault:

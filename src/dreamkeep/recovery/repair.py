@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
+from dreamkeep.errors import BadUsage, DreamkeepError, Failed, NotFound
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import alone
 from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery import mend_dream, mend_keep, mend_sources, mend_webui
 from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids, sweep_temps
+from dreamkeep.recovery.ledger import ASIDE, Ledger, NotedJournals, marked_ids, sweep_temps
 from dreamkeep.recovery.mending import Done, Looking, Mending, left
 from dreamkeep.recovery.recapture import mended
 from dreamkeep.recovery.undo import Step as Undone
@@ -37,6 +37,10 @@ _MENDERS = (mend_keep, mend_dream, mend_sources, mend_webui)
 ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {name: act for one in _MENDERS for name, act in one.ACTIONS.items()}
 #: Of some it is found out before they are promised whether they can be done.
 CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {name: look for one in _MENDERS for name, look in one.CHECKS.items()}
+
+
+#: These read what agents wrote.
+_CAPTURES = ("drain", "recapture")
 
 
 class Report(Protocol):
@@ -94,6 +98,7 @@ class Repair:
         rebuild: Callable[[], None],
         forget: Callable[[str], None],
         off: bool = False,
+        misset: bool = False,
     ) -> None:
         self._looking = looking
         self._host = looking.host
@@ -103,6 +108,7 @@ class Repair:
         self._rebuild = rebuild
         self._forget = forget
         self._off = off
+        self._misset = misset
 
     def plan(self, only: Sequence[str] = ()) -> Result:
         """Writes nothing."""
@@ -124,6 +130,8 @@ class Repair:
         action = CLASSES[fault.cls].repair
         if not fault.repairable or not action:
             return fault.next
+        if self._misset and action in _CAPTURES:
+            return "Correct keep.toml first: until then nobody knows what it excludes from capture."
         check = CHECKS.get(action)
         try:
             reason = check(self._looking, fault) if check else ""
@@ -201,6 +209,10 @@ class Repair:
     @contextmanager
     def _at_work(self) -> Iterator[Mending]:
         host, root = self._host, self._root
+        at = host.stat(f"{root}/{ASIDE}")
+        if at and not at.is_folder:
+            what = "nothing was repaired: what a repair replaces is kept in this folder, and it is none"
+            raise Failed(what, where=f"{root}/{ASIDE}", next="Move it out of the keep, then repair again.")
         with self._alone():
             sweep_temps(host, root)
             undo_id = Ids(host.now, host.random).new()

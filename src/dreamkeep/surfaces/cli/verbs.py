@@ -14,6 +14,8 @@ from dreamkeep.surfaces.cli import text
 
 #: These do it themselves, or must not be followed by anything: an audit writes nothing.
 _NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "audit", "repair"))
+#: What one runs when things are broken works also where the settings are.
+_ANYWAY = frozenset(("audit", "repair"))
 
 
 def run(arguments: Namespace) -> int:
@@ -126,7 +128,7 @@ def _watch(keep: Keep, arguments: Namespace) -> int:
 def _opened(arguments: Namespace) -> AbstractContextManager[Keep | None]:
     """The keep; for `tap` None when it can't be opened: an agent must start whatever is wrong with our folder."""
     try:
-        return Keep.open(arguments.keep)
+        return Keep.open(arguments.keep, anyway=arguments.verb in _ANYWAY)
     except DreamkeepError as problem:
         if arguments.verb != "tap":
             raise
