@@ -1109,3 +1109,42 @@ def test_a_file_where_the_folder_of_repairs_belongs_is_named_with_the_way_out(wo
         world.repair(apply=True)
     Path(world.root, "aside").rename(Path(world.root).parent / "elsewhere")
     assert world.repair(apply=True)["audit"]["clean"]
+
+
+def test_what_a_write_of_a_page_left_is_told_and_put_aside(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one")
+    page = Path(world.root, "pages", "shop-1", "MEMORY.md")
+    page.parent.mkdir(mode=0o700, parents=True)
+    young, old = (page.with_name(f"MEMORY.md.{n:016x}.tmp") for n in (1, 2))
+    for path in (young, old):
+        path.write_bytes(b"half a page")
+        path.chmod(0o600)
+    os.utime(old, (1, 1))
+    Path(world.root, "pages", "a file").touch(0o600)
+    [told] = world.audit()["faults"]
+    assert (told["class"], told["where"], told["repairable"]) == ("leftover", str(old), True)
+    assert world.repair(apply=True)["audit"]["clean"] and young.exists() and not old.exists()
+
+
+@pytest.mark.parametrize("garbage", [b"garbage\n", b"[]\n", b"\xff\n", None])
+def test_notes_of_a_repair_that_can_not_be_read_are_told_until_accepted(world: World, garbage: bytes | None) -> None:
+    """What it did can't be taken back any more: better known before one needs it."""
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one")
+    notes = Path(world.root, "aside", "repair-1", "undo.json")
+    notes.parent.mkdir(mode=0o700, parents=True)
+    notes.write_bytes(b'{"n": 1, "mode": "/x", "before": 1, "after": 2}\n{"n": 2, "unfini')
+    notes.chmod(0o600)
+    assert world.audit()["clean"], "a last line that was not finished says nothing"
+    if garbage is None:
+        notes.unlink()
+        notes.mkdir(mode=0o700)
+    else:
+        notes.write_bytes(garbage)
+    [told] = world.audit()["faults"]
+    assert (told["class"], told["where"], told["repairable"]) == ("state_unreadable", str(notes), False)
+    assert f"repair --accept {told['id']}" in told["next"]
+    assert world.repair(apply=True)["applied"] == []
+    world.repair(accept=[told["id"]])
+    assert world.audit()["clean"]

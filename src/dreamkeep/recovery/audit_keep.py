@@ -15,7 +15,7 @@
     compaction_open         session, compaction (id), turn (id or ""), opened_at, closing ("owner_gone", "timeout"), journal
     leftover                path (older than an hour: younger ones may be at work; or of a deletion that never came to be)
     open_to_others          path, mode (as it is), wanted (0o600 or 0o700)
-    state_unreadable        path, why
+    state_unreadable        path, why. Of a repair's own notes, which nothing mends, too
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ _NOT_OURS = "It lies outside the keep: read it, then take it away."
 _PUT_BACK = (
     "`dreamkeep delete SESSION` removes it again, `dreamkeep undelete SESSION` lets it count again; a repair does neither."
 )
+_LEDGER = "The bytes that it kept lie beside it: move the folder out of the keep, or accept it: `dreamkeep repair --accept {id}`."
 _PAGE = "MEMORY.md"
 _MOMENT_S = 0.02
 
@@ -253,7 +254,28 @@ class Keeping:
 
     def _left_in(self, folder: str) -> Iterator[Fault]:
         place = f"{self._root}/{folder}" if folder else self._root
-        yield from each((f"{place}/{name}" for name in self._names(folder) if is_temp(name)), self._leftover, self._no_state)
+        names = sorted(self._names(folder))
+        yield from each((f"{place}/{name}" for name in names if is_temp(name)), self._leftover, self._no_state)
+        if folder == "pages":
+            inner = (f"pages/{name}" for name in names if self._is_folder(f"{place}/{name}"))
+            yield from each(inner, self._left_in, self._no_folder)
+        if folder == "aside":
+            yield from each((name for name in names if name.startswith("repair-")), self._ledger, self._no_ledger)
+
+    def _is_folder(self, path: str) -> bool:
+        at = self._host.stat(path)
+        return bool(at and at.is_folder and not is_link(self._host, path))
+
+    def _ledger(self, name: str) -> Iterator[Fault]:
+        from dreamkeep.recovery import ledger  # only where something was ever repaired
+
+        ledger.notes(self._host, self._root, name.removeprefix(ledger.PREFIX))
+        yield from ()
+
+    def _no_ledger(self, name: str, why: str) -> Fault:
+        path = f"{self._root}/aside/{name}/undo.json"
+        what = f"the notes of a repair can't be read, so it can't be taken back: {why}"
+        return fault("state_unreadable", path, what, unsafe=_LEDGER, path=path, why=why)
 
     def _leftover(self, path: str) -> Iterator[Fault]:
         at = self._host.stat(path)

@@ -65,7 +65,7 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "compaction_open": Class("a compaction began, and nothing will end it", "close_compaction", ""),
         "leftover": Class("a temporary file of a write that did not finish", "set_aside", ""),
         "open_to_others": Class("a file or folder of the keep that others may read", "close_mode", ""),
-        "state_unreadable": Class("a cache in `state/` that can't be read", "set_aside", ""),
+        "state_unreadable": Class("a cache in `state/`, the settings, or a repair's notes that can't be read", "set_aside", ""),
         # the agents' own stores
         "source_shrank": Class("a transcript has less than was captured", "", f"{_RESTORE}, {_ACCEPT}."),
         "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
@@ -188,7 +188,8 @@ def fault(
 
 def seen_as(one: Fault, look: str) -> Fault:
     """One that is told of a file as it is: when the file becomes another, this is another fault, accepted by nobody yet."""
-    return one._replace(id=f"{one.cls}-{_digest(one.id, look)}")
+    id = f"{one.cls}-{_digest(one.id, look)}"
+    return one._replace(id=id, next=one.next.replace(one.id, id))
 
 
 def _digest(*words: str) -> str:
