@@ -93,10 +93,11 @@ def test_what_a_user_did_to_a_note_goes_with_the_last_session_that_it_rests_on(t
         say(keep, Kind.NOTE_EDITED, id="n-1", text="early quokkas")
         rests(keep, "n-1", "b", "c", more=True)
         rests(keep, "n-2", "stays", "a")
+        say(keep, Kind.NOTE_SUPERSEDED, id="n-2", by="n-1", reason="the user, later: “early quokkas”")
         late: list[tuple[str, dict[str, str]]] = [
             (Kind.NOTE_EDITED, {"text": "late quokkas"}),
             (Kind.NOTE_PINNED, {"text": "late quokkas", "kind": "finding", "project": "p"}),
-            (Kind.NOTE_UNPINNED, {"text": "late quokkas"}),
+            (Kind.NOTE_UNPINNED, {}),
             (Kind.NOTE_RETRACTED, {"text": "late quokkas", "reason": "no more quokkas"}),
         ]
         for note in ("n-1", "n-2"):
@@ -137,6 +138,7 @@ def test_the_title_that_a_user_gave_a_task_goes_with_the_last_of_its_sessions(tm
             keep.session(name).record("a prompt")
         for id, session in (("t-1", "python:goes"), ("t-2", "python:goes"), ("t-3", "python:stays"), ("t-4", None)):
             say(keep, Kind.TASK_OPENED, id=id, title=f"tune xylophone {id}", project="p", session=session)
+        say(keep, Kind.TASK_CLOSED, id="t-1", state="done")
         say(keep, Kind.TASK_JOINED, id="t-2", session="python:joins")
         say(keep, Kind.TASK_JOINED, id="t-3", session="python:goes")
         for id in ("t-1", "t-2", "t-3", "t-4"):

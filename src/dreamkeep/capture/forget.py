@@ -209,8 +209,11 @@ class Learned:
 
     def _changed(self, kind: str, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What was done to a note that others say, too, stays, and so do a user's words on it, unless they are this session's."""
+        if not (body.get("text") or body.get("reason")):
+            return None  # no word is in it, and perhaps no room to erase anything
         rests = self._rests.get(id, set())
         if id in self._quoting or self._is_alone(rests):
+            self._words += [str(body["text"])] if body.get("text") else []  # what it did to other notes quotes it
             return {}
         theirs = " ".join(self._others[one] for one in sorted(rests & self._others.keys()))
         text = str(body.get("text") or "") if rests & self._quoting else ""
@@ -222,7 +225,9 @@ class Learned:
 
     def _task(self, kind: str, id: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A task that other sessions joined stays, without the title that this one gave it."""
-        if self._tasks[id] <= self._dead or (kind == Kind.TASK_JOINED and body["session"] == self._session):
+        if kind != Kind.TASK_OPENED and not (body.get("title") or body.get("reason")):
+            return None
+        if self._tasks[id] <= self._dead:
             return {}
         if kind == Kind.TASK_OPENED:
             return _but(body, "title") if body.get("session") == self._session else None
