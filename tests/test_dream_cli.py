@@ -389,3 +389,37 @@ def test_what_can_not_be_is_said_and_what_is_not_there_yet_has_a_next_step(root:
     assert cli("notes", "--state", "all", "--kind", "constraint").code == 0
     assert "Nothing is remembered" in cli("page", "--project", "nothing").out
     assert "Nothing is remembered" in cli("page", "--write", f"{root}/none.md").out and not Path(f"{root}/none.md").exists()
+
+
+def test_what_a_command_has_no_use_for_is_refused_and_nothing_is_done(told: str, cli: Cli) -> None:
+    """Who types `undo RUN --dry-run` wants to see what would be, and who forgets the quotes wants all of the words."""
+    run = cli("dream", "--json").json["run"]
+    note = cli("notes", "--json").json["notes"][0]["id"]
+    task = cli("tasks", "--json").json["tasks"][0]["id"]
+    before = tree(f"{told}/journal")
+    for words, left_out in (
+        (("dream", "undo", run, "--dry-run"), "--dry-run"),
+        (("dream", "status", "extra"), "'extra'"),
+        (("dream", "status", "--dry-run"), "--dry-run"),
+        (("dream", "history", "--if-due"), "--if-due"),
+        (("dream", "why", note, "--session", "s0"), "--session"),
+        (("note", "add", "Prices", "integers"), "'integers'"),
+        (("note", "add", "Prices", "--reason", "x"), "--reason"),
+        (("note", "pin", note, "well"), "'well'"),
+        (("note", "retract", note, "--kind", "preference"), "--kind"),
+        (("task", "open", "Ship", "it"), "'it'"),
+        (("task", "show", task, "--state", "done"), "--state"),
+        (("task", "close", task, "--project", "x"), "--project"),
+    ):
+        refused = cli(*words, "--json")
+        assert refused.code == 2 and left_out in refused.json["error"]["what"] and refused.json["error"]["next"], words
+    for verb in ("notes", "page", "tasks", "hygiene"):
+        assert cli(verb, "extra").code == 2
+    assert cli("dream", "--backend", "rules", "--with-model").code == 2
+    assert tree(f"{told}/journal") == before
+
+
+def test_a_history_is_as_long_as_it_is_asked_for(told: str, cli: Cli) -> None:
+    runs = [cli("dream", "--limit", "1", "--json").json["run"] for _ in range(2)]
+    assert [one["id"] for one in cli("dream", "history", "--limit", "1", "--json").json["runs"]] == runs[1:]
+    assert len(cli("dream", "history", "--json").json["runs"]) == 2

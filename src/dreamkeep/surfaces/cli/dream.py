@@ -13,11 +13,46 @@ from dreamkeep.surfaces.cli import text
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 
 
+_RUN = ("if_due", "dry_run", "preview", "backend", "with_model", "session", "limit")
+#: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
+_TYPED = {
+    **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state")},
+    **dict.fromkeys(("what", "text", "title"), ""),
+}
+_CHANGES: dict[str, tuple[str, ...]] = dict.fromkeys(("pin", "unpin", "retract", "confirm", "reject"), ("what", "reason"))
+_USES: dict[str, dict[str, tuple[str, ...]]] = {
+    "dream": {
+        "": _RUN,
+        "status": (),
+        "history": ("limit",),
+        "why": ("what",),
+        "undo": ("what",),
+    },
+    "note": {"add": ("what", "kind", "project"), "edit": ("what", "text", "reason"), **_CHANGES},
+    "task": {"open": ("what", "project"), "close": ("what", "state"), "show": ("what",), "rename": ("what", "title")},
+}
+
+
+def _check_used(arguments: Namespace) -> None:
+    """Who types something expects something of it: what would be left out is refused before anything is done."""
+    uses = _USES[arguments.verb][arguments.act or ""]
+    for name, flag in _TYPED.items():
+        given = getattr(arguments, name, None)
+        if given and name not in uses:
+            act = " ".join(filter(None, (arguments.verb, arguments.act)))
+            raise BadUsage(
+                f"`{act}` has no use for {flag or repr(given)}",
+                where=act,
+                next="Leave it out. Nothing was done." if flag else "Leave it out, or put a text of several words in quotes.",
+            )
+
+
 def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
+    _check_used(arguments)
     if arguments.act == "status":
         show(arguments, keep.dream_status(), status)
     elif arguments.act == "history":
-        show(arguments, {"runs": keep.dream_history()}, history)
+        show(arguments, {"runs": keep.dream_history()[: arguments.limit]}, history)
     elif arguments.act == "why":
         show(arguments, keep.dream_why(_needed(arguments.what, "which note?")), why)
     elif arguments.act == "undo":
@@ -173,8 +208,10 @@ def _note(one: dict[str, Any]) -> str:
 
 
 def note(keep: Keep, arguments: Namespace, show: Print) -> int:
+    _check_used(arguments)
     if arguments.act == "add":
-        show(arguments, keep.note_add(arguments.what, kind=arguments.kind, project=_project(keep, arguments) or ""), _note)
+        kind = "preference" if arguments.kind is None else arguments.kind
+        show(arguments, keep.note_add(arguments.what, kind=kind, project=_project(keep, arguments) or ""), _note)
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
     return 0
@@ -215,10 +252,11 @@ def _tasks(found: dict[str, Any]) -> str:
 
 
 def task(keep: Keep, arguments: Namespace, show: Print) -> int:
+    _check_used(arguments)
     if arguments.act == "open":
         done = keep.task_open(arguments.what, project=_project(keep, arguments) or "")
     elif arguments.act == "close":
-        done = keep.task_close(arguments.what, state=arguments.state)
+        done = keep.task_close(arguments.what, state="done" if arguments.state is None else arguments.state)
     elif arguments.act == "rename":
         done = keep.task_rename(arguments.what, arguments.title)
     else:

@@ -94,10 +94,13 @@ def _dream(verb: argparse.ArgumentParser) -> None:
     kind = verb.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
     kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
-    verb.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
-    verb.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
+    whom = verb.add_mutually_exclusive_group()
+    whom.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
+    whom.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
     verb.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
-    verb.add_argument("--limit", type=_count, metavar="N", help="at most so many sessions; the others wait")
+    verb.add_argument(
+        "--limit", type=_count, metavar="N", help="at most so many sessions; the others wait. For `history`: so many runs"
+    )
 
 
 def _notes(verb: argparse.ArgumentParser) -> None:
@@ -112,7 +115,7 @@ def _note(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
     verb.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
     verb.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
-    verb.add_argument("--kind", default="preference", metavar="K", help="of a new note")
+    verb.add_argument("--kind", metavar="K", help="of a new note (preference)")
     verb.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
     verb.add_argument("--reason", default="", help="kept in its history")
 
@@ -130,7 +133,7 @@ def _task(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("act", choices=("open", "close", "show", "rename"))
     verb.add_argument("what", metavar="TITLE|TASK", help="for `open` the title, else the task's id")
     verb.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
-    verb.add_argument("--state", default="done", metavar="S", help="for `close`: done, abandoned or superseded")
+    verb.add_argument("--state", metavar="S", help="for `close`: done (default), abandoned or superseded")
     verb.add_argument("--project", default="", metavar="P", help="for `open`")
 
 
