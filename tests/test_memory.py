@@ -43,6 +43,7 @@ def test_the_same_event_again_changes_nothing() -> None:
         a_note("n-1", "i-1"),
         event(Kind.NOTE_PINNED, id="n-1"),
         event(Kind.NOTE_RETRACTED, id="n-1", reason="no"),
+        event(Kind.INSIGHT_CONFIRMED, id="i-1", note="n-1", reason="yes"),
     ]
     assert rows(fold(told)) == rows(fold([one for one in told for _ in range(3)]))
 

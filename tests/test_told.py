@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.errors import BadUsage, NotFound, Refused
 
 from .test_delete import holding
 
@@ -180,3 +180,47 @@ def test_a_dream_finds_again_what_was_told_and_keeps_it_once(tmp_path: Path) -> 
         before = keep.notes(state=None)
         keep.reindex(from_zero=True)
         assert keep.notes(state=None) == before
+
+
+@pytest.mark.parametrize("act", ["reject", "retract"])
+def test_a_note_that_was_taken_back_and_is_confirmed_holds_again(tmp_path: Path, act: str) -> None:
+    """D28: the user's newer word counts, also against what came in between; dreams, a rebuilt index and deletion leave it so."""
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "The port of the server is always 8080.", "We never use floats for prices.")
+        keep.dream()
+        [old] = [one["id"] for one in keep.notes() if "8080" in one["text"]]
+        assert keep.note_change(old, act)["state"] == "retracted"
+        new = keep.note_add("The port of the server is always 8443.", project=project)["id"]
+        back = keep.note_change(old, "confirm", reason="it was right after all")
+        assert (back["id"], back["state"], back["author"]) == (old, "active", "user")
+        assert keep.dream_why(new)["note"]["state"] == "superseded"
+        assert ("confirmed", "it was right after all") in [(one["what"], one["why"]) for one in keep.dream_why(old)["history"]]
+        before = keep.notes(state=None)
+        keep.reindex(from_zero=True)
+        assert keep.notes(state=None) == before
+        _session(keep, "b", "We never use floats for prices.")
+        keep.dream()
+        keep.delete("a")
+        assert [one["id"] for one in keep.notes() if "port" in one["text"]] == [old]
+
+
+def test_what_has_ended_is_not_edited_or_pinned_and_the_way_out_is_told(tmp_path: Path) -> None:
+    """Neither would be seen anywhere."""
+    with Keep.open(tmp_path / "k") as keep:
+        old = keep.note_add("The port of the server is always 8080.", project="p")["id"]
+        new = keep.note_add("The port of the server is always 8443.", project="p")["id"]
+        gone = keep.note_add("Ask about the walrus.", project="p")["id"]
+        keep.note_change(gone, "retract")
+        before = keep.notes(state=None)
+        for note, act, way_out in (
+            (old, "edit", "note add"),
+            (old, "pin", "note add"),
+            (old, "confirm", "note add"),
+            (gone, "edit", f"note confirm {gone}"),
+            (gone, "pin", f"note confirm {gone}"),
+        ):
+            with pytest.raises(Refused, match=way_out) as problem:
+                keep.note_change(note, act, text="The port of the server is always 9090.")
+            assert (new in problem.value.what) == (note == old)
+        assert keep.notes(state=None) == before
+        assert keep.note_change(gone, "unpin")["state"] == keep.note_change(gone, "retract")["state"] == "retracted"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
@@ -191,18 +191,18 @@ class Remembering(Part):
         return done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
-        """`act`: edit, pin, unpin, retract, confirm, reject."""
+        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
         from dreamkeep.dream.parts import redacted
         from dreamkeep.event import Kind
-        from dreamkeep.memory.insight import SUGGESTED
 
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
-        why = reason or "by the user"
+        why = redacted(reason) or "by the user"
         text = redacted(text)
         if act == "edit" and not text.strip():
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
+        _check_state(found, act)
         if act in kinds:
             # With what it is: if it falls with a run that is undone, what the user did to it stays.
             about = {"id": found.id, "kind": found.kind, "project": found.project}
@@ -210,16 +210,37 @@ class Remembering(Part):
             self._journals().say("", kinds[act], body)
             if act == "edit":
                 self._conclude_edit(found.id)
-        elif act in ("confirm", "reject"):
-            kind = Kind.INSIGHT_CONFIRMED if act == "confirm" else Kind.INSIGHT_REJECTED
+        elif act == "confirm":
+            self._confirm(memory, found, why)
+        elif act == "reject":
             for one in found.insights:
-                if act == "reject" or memory.insights[one].state == SUGGESTED:
-                    self._journals().say("", kind, {"id": one, "reason": why})
+                self._journals().say("", Kind.INSIGHT_REJECTED, {"id": one, "reason": why})
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         self._publish("")
         memory = self._memory("notes")
         return self._as_note(memory.notes[found.id], _newest(memory))
+
+    def _confirm(self, memory: Memory, found: Note, why: str) -> None:
+        """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
+        becomes of the sessions that it came from, and what it contradicts is superseded."""
+        from dreamkeep.dream import told
+        from dreamkeep.event import Event, Kind
+        from dreamkeep.memory.insight import CONFIRMED
+        from dreamkeep.memory.note import ACTIVE
+
+        now = rfc3339(self._host.now())
+        said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, now)
+        *others, last = [*found.insights, *([said.id] if said else [])]
+        bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
+        bodies += [
+            (Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED
+        ]
+        bodies += [(Kind.INSIGHT_CONFIRMED, {"id": last, "reason": why, "note": found.id})]
+        self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in bodies])
+        if said:
+            follows = told.concluded(self._memory("notes", "insights"), said, now, keep=False, similar=self._similar).decisions
+            self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
 
     def _conclude_edit(self, note: str) -> None:
         from dreamkeep.dream import told
@@ -289,6 +310,21 @@ class Remembering(Part):
 
 def _newest(memory: Memory) -> str | None:
     return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
+
+
+def _check_state(found: Note, act: str) -> None:
+    """What has ended is neither edited nor pinned: nobody would see it."""
+    from dreamkeep.memory.note import ACTIVE, EXPIRED, RETRACTED, SUPERSEDED
+
+    may_come_back = found.state in (RETRACTED, EXPIRED)
+    if found.state == ACTIVE or act not in ("edit", "pin", "confirm") or (act == "confirm" and may_come_back):
+        return
+    by = f" by {found.by}" if found.by and found.state == SUPERSEDED else ""
+    back = f"`dreamkeep note confirm {found.id}` brings it back." if may_come_back else "`dreamkeep note add` says it anew."
+    raise Refused(f"the note is {found.state}{by}: it is not {_DONE[act]}", where=found.id, next=back)
+
+
+_DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
 
 
 def _known(word: str | None, words: Sequence[str], name: str) -> None:

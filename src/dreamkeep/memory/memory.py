@@ -279,6 +279,13 @@ class Memory:
         resting = self.rests.get(found.id, {}).get("notes", ())
         for one in [self.notes[id] for id in resting if found.id in self.notes[id].insights]:
             self._rest(one, event.at, str(body.get("reason", "")), str(body.get("run", "")))
+        if event.kind == Kind.INSIGHT_CONFIRMED and body.get("note") in self.notes:
+            self._confirmed(event.at, self.notes[body["note"]], str(body.get("reason", "")))
+
+    def _confirmed(self, at: str, was: Note, why: str) -> None:
+        """By the user, who named the note: it holds, also where it was taken back or given up before."""
+        if not any(step.what == i.CONFIRMED and step.at == at for step in was.history):
+            self._put(NOTES, was.id, was.after(at, i.CONFIRMED, why, state=note.ACTIVE))
 
     def _note(self, event: Event, body: Mapping[str, Any]) -> None:
         id = str(body["id"])

@@ -170,7 +170,8 @@ PAGES = {
            dreamkeep note edit n-698d4e8b4ad6 "We deploy with make deploy."
            dreamkeep note pin n-698d4e8b4ad6                    # always first
            dreamkeep note retract n-698d4e8b4ad6 --reason "not any more"
-           dreamkeep note reject n-698d4e8b4ad6                 # it never held""",
+           dreamkeep note reject n-698d4e8b4ad6                 # it never held
+           dreamkeep note confirm n-698d4e8b4ad6                # it does hold, also if it was taken back""",
         "there is no such note",
     ),
     "page": Page(
