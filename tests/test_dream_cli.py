@@ -423,3 +423,13 @@ def test_a_history_is_as_long_as_it_is_asked_for(told: str, cli: Cli) -> None:
     runs = [cli("dream", "--limit", "1", "--json").json["run"] for _ in range(2)]
     assert [one["id"] for one in cli("dream", "history", "--limit", "1", "--json").json["runs"]] == runs[1:]
     assert len(cli("dream", "history", "--json").json["runs"]) == 2
+
+
+def test_why_tells_every_reason_that_a_user_gave(root: str, cli: Cli) -> None:
+    note = cli("note", "add", "Tabs, not spaces.", "--json").json["id"]
+    for n, act in enumerate(("pin", "unpin", "confirm", "reject", "confirm", "retract")):
+        assert cli("note", act, note, "--reason", f"reason {n} for token=hunter2hunter2").code == 0
+    steps = cli("dream", "why", note, "--json").json["history"]
+    assert [one["what"] for one in steps[1:]][:3] == ["pinned", "unpinned", "confirmed"]
+    told = cli("dream", "why", note).out
+    assert all(f"reason {n} for" in told for n in range(6)) and "hunter2hunter2" not in told

@@ -380,7 +380,8 @@ class Memory:
         was = self._held(event, body)
         pinned = event.kind == Kind.NOTE_PINNED
         if was.pinned != pinned:
-            self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", "", pinned=pinned))
+            why = str(body.get("reason", ""))
+            self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", why, pinned=pinned))
 
     def _task(self, event: Event, body: Mapping[str, Any]) -> None:
         id = str(body["id"])
