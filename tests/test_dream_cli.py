@@ -433,3 +433,27 @@ def test_why_tells_every_reason_that_a_user_gave(root: str, cli: Cli) -> None:
     assert [one["what"] for one in steps[1:]][:3] == ["pinned", "unpinned", "confirmed"]
     told = cli("dream", "why", note).out
     assert all(f"reason {n} for" in told for n in range(6)) and "hunter2hunter2" not in told
+
+
+def test_status_knows_what_waits_though_nobody_recorded_its_end_or_it_failed_just_now(
+    told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: what `dream --dry-run` would read, `dream status` does not call nothing; and looking records nothing."""
+    before = tree(f"{told}/journal")
+    found = cli("dream", "status", "--json").json
+    assert [(one["id"], one["eligibility"], one["completion_recorded_at"]) for one in found["sessions"]] == [
+        ("python:s0", "eligible", None),
+        ("python:s1", "eligible", None),
+    ]
+    assert found["trigger"]["waiting"] == 2 and tree(f"{told}/journal") == before
+    monkeypatch.setenv("DREAMKEEP_DREAM_MODEL_COMMAND", '["false"]')
+    assert cli("dream", "--backend", "command").code == 1
+    found = cli("dream", "status", "--json").json
+    assert {one["eligibility"] for one in found["sessions"]} == {"retry_after_failure"}
+    assert found["trigger"] == {
+        "due": False,
+        "why": "nothing waits but 2 that failed, to be tried again after a while",
+        "waiting": 2,
+    }
+    skipped = cli("dream", "--if-due", "--json").json
+    assert (skipped["status"], skipped["waiting"], skipped["why"]) == ("skipped", 2, found["trigger"]["why"])

@@ -254,17 +254,21 @@ class Dreams(Part):
     # -- runs
 
     def dream_status(self) -> dict[str, Any]:
-        """Each session that has a completion record, whether a dream is due, and the last report."""
+        """Each session that has ended, whether a dream is due, and the last report. What ended and has no completion record yet
+        is as it will be: the next dream records it first."""
         from dreamkeep.dream import when
-        from dreamkeep.dream.run import LOCK, last_success
+        from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
         from dreamkeep.held import is_held
 
-        memory = self._memory("dreamed", "runs")
+        memory, unrecorded = self._ask(runs_and_ended)
+        recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
         config = self.config
         now = rfc3339(self._host.now())
+        memory = with_ended(memory, unrecorded, now)
         running = is_held(self._host, f"{self.root}/{LOCK}")
         attempts = config["dream.max_attempts"]
-        waiting = when.waiting(memory.dreamed.values(), max_attempts=attempts, now=now)
+        failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts)
+        waiting = when.waiting(failed_too, max_attempts=attempts, now=now)
         last = last_success(memory)
         due = when.due(
             waiting,
@@ -272,6 +276,7 @@ class Dreams(Part):
             last_success_at=last,
             session_count=config["dream.session_count"],
             time_hours=config["dream.time_hours"],
+            later=len(failed_too) - len(waiting),
         )
         ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
         finished = [one for one in memory.runs.values() if one.report]
@@ -283,7 +288,7 @@ class Dreams(Part):
                     "eligibility": when.eligibility(one, max_attempts=attempts, running=running),
                     "status": one.status,
                     "trigger_reason": one.trigger or None,
-                    "completion_recorded_at": one.completion_at,
+                    "completion_recorded_at": recorded_at.get(one.session),
                     "last_attempt_at": one.last_attempt_at,
                     "completed_at": one.completed_at,
                     "attempts": one.attempts,

@@ -116,13 +116,14 @@ class Dreaming:
         """
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
-            recorded = _with_ended(life, ended, rfc3339(self._host.now()))
+            recorded = with_ended(life, ended, rfc3339(self._host.now()))
         return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit)
 
     def _chosen(self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None) -> Scope:
         now = rfc3339(self._host.now())
         dreamed = memory.dreamed
         attempts = self._settings.max_attempts
+        later = 0
         if sessions:
             named = dict.fromkeys(sessions)
             found = when.waiting((dreamed[one] for one in named if one in dreamed), max_attempts=_NO_END)
@@ -130,13 +131,16 @@ class Dreaming:
                 told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
         else:
-            found = when.waiting(dreamed.values(), max_attempts=attempts, now=now if if_due else None)
+            failed_too = when.waiting(dreamed.values(), max_attempts=attempts)
+            found = when.waiting(failed_too, max_attempts=attempts, now=now) if if_due else failed_too
+            later = len(failed_too) - len(found)
         due = when.due(
             found,
             now=now,
             last_success_at=last_success(memory),
             session_count=self._settings.session_count,
             time_hours=self._settings.time_hours,
+            later=later,
         )
         if if_due and not due.due:
             return Scope((), "", due.why, due.waiting)
@@ -150,7 +154,7 @@ class Dreaming:
         if ended:
             bodies = [{"session": session, "seq": seq, "reason": "ended"} for session, seq in ended]
             self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, body) for body in bodies])
-        return Recorded(tuple(session for session, _ in ended), _with_ended(life, ended, now))
+        return Recorded(tuple(session for session, _ in ended), with_ended(life, ended, now))
 
     # -- a run
 
@@ -240,7 +244,8 @@ def _ended(store: Store, life: Memory) -> list[tuple[str, int]]:
     return found
 
 
-def _with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> Memory:
+def with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> Memory:
+    """As it will be once that is recorded."""
     for session, seq in ended:
         memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
     return memory
@@ -249,6 +254,12 @@ def _with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> M
 def _life(store: Store) -> Memory:
     """How far sessions were dreamed, without what was found: that may be much, and most questions are not about it."""
     return Memory.load((DREAMED, id, body) for id, body in store.memory_table(DREAMED))
+
+
+def runs_and_ended(store: Store) -> tuple[Memory, list[tuple[str, int]]]:
+    """How far sessions were dreamed, by which runs, and what ended without a record of it."""
+    memory = Memory.load((table, id, body) for table in (DREAMED, RUNS) for id, body in store.memory_table(table))
+    return memory, _ended(store, memory)
 
 
 def _unended(store: Store) -> list[str]:

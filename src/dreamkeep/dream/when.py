@@ -55,7 +55,7 @@ def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = 
 
 
 class Due(NamedTuple):
-    """`trigger`: which rule says so, "" for none; `why`: in words."""
+    """`trigger`: which rule says so, "" for none; `why`: in words. `waiting`: also what failed and is tried again later."""
 
     due: bool
     trigger: str
@@ -63,19 +63,23 @@ class Due(NamedTuple):
     waiting: int
 
 
-def due(found: Sequence[Dreamed], *, now: str, last_success_at: str | None, session_count: int, time_hours: float) -> Due:
-    """`found`: what waits, oldest first."""
+def due(
+    found: Sequence[Dreamed], *, now: str, last_success_at: str | None, session_count: int, time_hours: float, later: int = 0
+) -> Due:
+    """`found`: what waits, oldest first. `later`: so many failed and are not to be tried again yet."""
     count = len(found)
+    total = count + later
     if not count:
-        return Due(False, "", "nothing waits", 0)
+        why = f"nothing waits but {later} that failed, to be tried again after a while" if later else "nothing waits"
+        return Due(False, "", why, total)
     if count >= session_count:
-        return Due(True, SESSION_COUNT, f"{count} sessions wait, {session_count} needed", count)
+        return Due(True, SESSION_COUNT, f"{count} sessions wait, {session_count} needed", total)
     since = last_success_at or found[0].completion_at
     passed = _seconds(since, now)
     if passed is None or passed >= time_hours * 3600:
         said = "an unknown time" if passed is None else f"{passed / 3600:.1f} h"
-        return Due(True, TIME_ELAPSED, f"{said} passed with {count} waiting, {time_hours:g} h needed", count)
-    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h passed", count)
+        return Due(True, TIME_ELAPSED, f"{said} passed with {count} waiting, {time_hours:g} h needed", total)
+    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h passed", total)
 
 
 def _seconds(since: str | None, now: str) -> float | None:
