@@ -457,3 +457,31 @@ def test_status_knows_what_waits_though_nobody_recorded_its_end_or_it_failed_jus
     }
     skipped = cli("dream", "--if-due", "--json").json
     assert (skipped["status"], skipped["waiting"], skipped["why"]) == ("skipped", 2, found["trigger"]["why"])
+
+
+def test_what_is_given_up_is_told_with_its_reason_and_the_way_out_and_another_backend_tries_it(
+    told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D26 D35: an outage must not lose sessions without a word."""
+    monkeypatch.setenv("DREAMKEEP_DREAM_MAX_ATTEMPTS", "2")
+    monkeypatch.setenv("DREAMKEEP_DREAM_MODEL_COMMAND", '["false"]')
+    monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "command")
+    assert cli("dream", "--json").json["given_up"] == []
+    last = cli("dream")
+    assert last.code == 1 and "2 sessions given up after 2 attempts" in last.out and "--session ID" in last.out
+    for words in (("dream",), ("dream", "--dry-run"), ("dream", "--preview"), ("dream", "--if-due")):
+        ran, made = cli(*words), cli(*words, "--json").json
+        assert "2 sessions are given up after 2 attempts" in ran.out and "--session ID" in ran.out, words
+        assert [(one["id"], one["attempts"]) for one in made["given_up"]] == [("python:s0", 2), ("python:s1", 2)]
+        assert "given up" in made["why"] and "false" in made["given_up"][0]["reason"]
+    found = cli("dream", "status")
+    assert "2 sessions are given up" in found.out and "--session ID" in found.out
+    [entry] = [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "dream"]
+    assert not entry["ok"] and "2 sessions are given up after 2 attempts" in entry["what"] and "--session ID" in entry["next"]
+    assert cli("dream", "--dry-run", "--backend", "rules", "--json").json["considered"] == 2
+    assert cli("dream", "--backend", "rules", "--limit", "1", "--json").json["processed"] == 1
+    monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "rules")
+    assert cli("dream", "status", "--json").json["trigger"]["waiting"] == 1
+    assert not [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "dream"]
+    made = cli("dream", "--json").json
+    assert (made["processed"], made["given_up"]) == (1, [])

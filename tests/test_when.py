@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.dream.when import SESSION_COUNT, TIME_ELAPSED, due, eligibility, may_retry, waiting
+from dreamkeep.dream.when import SESSION_COUNT, TIME_ELAPSED, due, eligibility, given_up, may_retry, told, waiting
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed
 
 NOW = "2026-03-10T12:00:00Z"
@@ -83,3 +83,16 @@ def test_no_text_in_a_time_raises(completion: str, attempt: str, last: str) -> N
     found = one(completion_at=completion, last_attempt_at=attempt, status=FAILED, attempts=1)
     asked([found], last_success_at=last)
     may_retry(found, NOW)
+
+
+def test_what_one_backend_failed_at_too_often_another_one_may_try() -> None:
+    """And whoever it was that failed, does not; nor is anything tried of which nobody knows who did."""
+    failed = one(status=FAILED, attempts=5, backend="openai")
+    assert [eligibility(failed, max_attempts=5, backend=name) for name in ("", "openai", "rules")] == [
+        "poisoned",
+        "poisoned",
+        "retry_after_failure",
+    ]
+    assert eligibility(failed._replace(backend=""), max_attempts=5, backend="rules") == "poisoned"
+    assert given_up([failed], max_attempts=5, backend="rules") == [] and told([]) == ""
+    assert told(given_up([failed], max_attempts=5)).endswith("the dream died while it read it")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
+    from dreamkeep.memory.life import Dreamed
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.page import Budget
     from dreamkeep.recall.embed import Embedder
@@ -66,26 +67,38 @@ class Dreams(Part):
             at_least_one(limit, "limit")
         if not self.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
-        chosen = [self.resolve(one) for one in sessions]
-        if dry_run:
-            return self._dry(self._dreaming(look=True).scope(if_due=if_due, sessions=chosen, limit=limit))
         from dreamkeep.dream.parts import assemble, named
 
+        chosen = [self.resolve(one) for one in sessions]
         asked = backend if backend is not None or not with_model else self._model_named()
         name = named(asked, self.config)
+        if dry_run:
+            dreaming = self._dreaming(look=True)
+            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name)
+            return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
             return assemble(asked, self.config, self._host, self._environment, self.root, self._similar)
 
         if preview:
-            made, before, after = self._dreaming(look=True).preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
-            return {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+            dreaming = self._dreaming(look=True)
+            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+            told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+            return _with_given_up(told, dreaming.given_up(name=name))
         if self._pages_differ():
             self._publish("")  # what was edited by hand comes before what is concluded now
-        made = self._dreaming().run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+        dreaming = self._dreaming()
+        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
         if made["run"]:
             made["pages"] = self._publish(made["run"])
-        return made
+        return _with_given_up(made, dreaming.given_up(self._memory("dreamed"), name))
+
+    def _given_up(self) -> tuple[str, str]:
+        """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
+        from dreamkeep.dream import when
+        from dreamkeep.dream.parts import named
+
+        return when.told(self._dreaming().given_up(name=named(None, self.config))), when.TRY_AGAIN
 
     def _similar(self, one: str, other: str) -> float:
         """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
@@ -105,7 +118,8 @@ class Dreams(Part):
         try:
             dreaming = self._dreaming()
             recorded = dreaming.complete()
-            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life).sessions:
+            name = str(self.config["dream.backend"])
+            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life, name=name).sessions:
                 return False
             self._host.start(words, f"{self.root}/state/dream.log", gentle=True)
         except (DreamkeepError, OSError) as problem:
@@ -267,8 +281,9 @@ class Dreams(Part):
         memory = with_ended(memory, unrecorded, now)
         running = is_held(self._host, f"{self.root}/{LOCK}")
         attempts = config["dream.max_attempts"]
-        failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts)
-        waiting = when.waiting(failed_too, max_attempts=attempts, now=now)
+        name = str(config["dream.backend"])
+        failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
+        waiting = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name)
         last = last_success(memory)
         due = when.due(
             waiting,
@@ -278,6 +293,7 @@ class Dreams(Part):
             time_hours=config["dream.time_hours"],
             later=len(failed_too) - len(waiting),
         )
+        poisoned = when.told(when.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
         ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
         finished = [one for one in memory.runs.values() if one.report]
         report = max(finished, key=lambda one: one.number).report if finished else None
@@ -285,7 +301,7 @@ class Dreams(Part):
             "sessions": [
                 {
                     "id": one.session,
-                    "eligibility": when.eligibility(one, max_attempts=attempts, running=running),
+                    "eligibility": when.eligibility(one, max_attempts=attempts, running=running, backend=name),
                     "status": one.status,
                     "trigger_reason": one.trigger or None,
                     "completion_recorded_at": recorded_at.get(one.session),
@@ -297,7 +313,7 @@ class Dreams(Part):
                 }
                 for one in ended
             ],
-            "trigger": {"due": due.due, "why": due.why, "waiting": due.waiting},
+            "trigger": {"due": due.due, "why": f"{due.why}; {poisoned}" if poisoned else due.why, "waiting": due.waiting},
             "running": running,
             "last_successful_run_at": last,
             "last_report": report,
@@ -366,3 +382,14 @@ class Dreams(Part):
         from dreamkeep.session.summary import ENDED
 
         self._journals().say(session, Kind.SESSION_ENDED, {"reason": "stale"}, {"state": ENDED})
+
+
+def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
+    """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
+    from dreamkeep.dream import when
+
+    told = [{"id": one.session, "attempts": one.attempts, "reason": when.reason(one)} for one in found]
+    why = made.get("why", "")
+    if found and not made["considered"]:
+        why = f"{why or 'nothing waits'}; {when.told(found)}"
+    return {**made, "why": why, "given_up": told}

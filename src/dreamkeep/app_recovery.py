@@ -45,6 +45,8 @@ class Recovering(Part):
 
         def _forget_packs(self) -> None: ...
 
+        def _given_up(self) -> tuple[str, str]: ...
+
     # -- faults
 
     def doctor(self) -> list[dict[str, Any]]:
@@ -54,7 +56,7 @@ class Recovering(Part):
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
 
-        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays)
+        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, [doctor.dreams(self._given_up)])
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
         found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)

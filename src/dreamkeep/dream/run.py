@@ -108,18 +108,24 @@ class Dreaming:
     # -- what waits
 
     def scope(
-        self, *, if_due: bool, sessions: Sequence[str] = (), limit: int | None = None, recorded: Memory | None = None
+        self,
+        *,
+        if_due: bool,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        recorded: Memory | None = None,
+        name: str = "",
     ) -> Scope:
         """`sessions`: only these, also such as failed too often. A manual run takes all that waits, also what failed just now.
 
-        `recorded`: what `complete` has just recorded; who only looks counts in what would be.
+        `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend.
         """
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
             recorded = with_ended(life, ended, rfc3339(self._host.now()))
-        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit)
+        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name)
 
-    def _chosen(self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None) -> Scope:
+    def _chosen(self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str) -> Scope:
         now = rfc3339(self._host.now())
         dreamed = memory.dreamed
         attempts = self._settings.max_attempts
@@ -131,8 +137,8 @@ class Dreaming:
                 told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
         else:
-            failed_too = when.waiting(dreamed.values(), max_attempts=attempts)
-            found = when.waiting(failed_too, max_attempts=attempts, now=now) if if_due else failed_too
+            failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
+            found = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name) if if_due else failed_too
             later = len(failed_too) - len(found)
         due = when.due(
             found,
@@ -193,7 +199,7 @@ class Dreaming:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
                 return report(busy, lock="busy", status="skipped", why="another dream runs")
             # Decided here and not before: whoever had the lock until now may have done it all.
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life)
+            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life, name=name)
             if not scope.sessions:
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
@@ -216,10 +222,15 @@ class Dreaming:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
         from dreamkeep.dream.each import Run
 
-        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit)
+        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name)
         before = Memory.load(self._ask(lambda store: store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
+
+    def given_up(self, memory: Memory | None = None, name: str = "") -> list[Dreamed]:
+        """What that backend failed at too often (when.py). `memory`: how far sessions were dreamed, if that is known."""
+        life = memory or self._ask(_life)
+        return when.given_up(life.dreamed.values(), max_attempts=self._settings.max_attempts, backend=name)
 
     def _waiting(self) -> int:
         memory = self._ask(_life)

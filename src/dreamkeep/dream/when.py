@@ -25,15 +25,16 @@ _FIRST_WAIT_S = 60.0
 _LONGEST_WAIT_S = 6 * 3600.0
 
 
-def eligibility(of: Dreamed | None, *, max_attempts: int, running: bool = False) -> str:
-    """`running`: somebody holds the lock of dreams now; a session that is `running` without that was left by one who died."""
+def eligibility(of: Dreamed | None, *, max_attempts: int, running: bool = False, backend: str = "") -> str:
+    """`running`: somebody holds the lock of dreams now; a session that is `running` without that was left by one who died.
+    `backend`: who would be asked; "" for whoever failed."""
     if of is None or of.finished == 0:
         return NOT_COMPLETED
     if of.read >= of.finished:
         return CONSOLIDATED
     if of.status == RUNNING and running:
         return IS_RUNNING
-    if of.attempts >= max_attempts:
+    if of.attempts >= max_attempts and (not backend or of.backend in ("", backend)):
         return POISONED
     return RETRY if of.attempts else ELIGIBLE
 
@@ -46,12 +47,35 @@ def may_retry(of: Dreamed, now: str) -> bool:
     return passed is None or passed >= min(_FIRST_WAIT_S * 2 ** (of.attempts - 1), _LONGEST_WAIT_S)
 
 
-def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = None) -> list[Dreamed]:
+def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = None, backend: str = "") -> list[Dreamed]:
     """Oldest completion first. `now`: leave out what failed and is not to be tried again yet."""
-    found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts) in WAITING]
+    found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) in WAITING]
     if now is not None:
         found = [one for one in found if may_retry(one, now)]
     return sorted(found, key=lambda one: (one.completion_at or "", one.session))
+
+
+def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = "") -> list[Dreamed]:
+    """What failed so often that nobody tries it by himself any more; what was tried last comes last."""
+    found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) == POISONED]
+    return sorted(found, key=lambda one: (one.last_attempt_at or "", one.session))
+
+
+#: The way out for what is given up.
+TRY_AGAIN = "`dreamkeep dream --session ID` tries it again; another --backend tries them all"
+
+
+def reason(of: Dreamed) -> str:
+    return of.failure or "the dream died while it read it"
+
+
+def told(found: Sequence[Dreamed]) -> str:
+    """What is given up, in words; "" for nothing."""
+    if not found:
+        return ""
+    last = found[-1]
+    count = "1 session is" if len(found) == 1 else f"{len(found)} sessions are"
+    return f"{count} given up after {last.attempts} attempts, the last ({last.session}): {reason(last)}"
 
 
 class Due(NamedTuple):

@@ -32,6 +32,8 @@ class Dreamed(NamedTuple):
     failure: str = ""
     #: The run that has it in its hands, or had it when it died.
     run: str = ""
+    #: Who was asked in that run: what one fails at, another may read.
+    backend: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "artifacts": list(self.artifacts)}

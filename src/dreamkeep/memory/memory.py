@@ -220,7 +220,8 @@ class Memory:
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
             if was and was.run != run and was.read < was.finished:  # another keep's run, merged into ours, begins nothing
-                self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run))
+                asked = str(body.get("backend", ""))
+                self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run, backend=asked))
                 if n == 0:
                     self._in_hand(was.session, run, event.at)
 

@@ -37,14 +37,17 @@ _SHARED = (
 )
 
 Ask = Callable[[Callable[[Store], Any]], Any]
+Check = Callable[[Host, str, Ask], Iterator[dict[str, Any]]]
 
 
-def examine(host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]]) -> list[dict[str, Any]]:
+def examine(
+    host: Host, root: str, ask: Ask, strays: Callable[[], Sequence[str]], more: Sequence[Check] = ()
+) -> list[dict[str, Any]]:
     """One entry a check: `{check, ok, what, next}`. `strays`: what the last look at the journals could not index."""
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
-    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside)
+    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, *more)
     found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
@@ -57,6 +60,17 @@ def around(*, off: bool, meaning: bool) -> list[dict[str, Any]]:
         what = "`search` goes by words alone: no model for meanings is installed"
         found.append(_entry("search", True, what, "pip install 'dreamkeep[embed]', if you want that; nothing is sent anywhere"))
     return found
+
+
+def dreams(given_up: Callable[[], tuple[str, str]]) -> Check:
+    """`given_up`: what no dream tries any more, in words ("" for nothing), and the way out."""
+
+    def dream(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+        what, way_out = given_up()
+        if what:
+            yield _entry("dream", False, what, f"{way_out}; `dreamkeep dream status` lists them.")
+
+    return dream
 
 
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
@@ -92,9 +106,7 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
     return found
 
 
-def _guarded(
-    check: Callable[[Host, str, Ask], Iterator[dict[str, Any]]], host: Host, root: str, ask: Ask
-) -> list[dict[str, Any]]:
+def _guarded(check: Check, host: Host, root: str, ask: Ask) -> list[dict[str, Any]]:
     """A check that can't be done is a finding, not the end of the others."""
     name = check.__name__.strip("_")
     try:

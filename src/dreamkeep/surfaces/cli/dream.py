@@ -95,16 +95,14 @@ def report(made: dict[str, Any]) -> str:
     if made["lock"] == "busy":
         return f"Another dream runs; {made['waiting']} sessions wait."
     if not made["considered"]:
-        hint = (
-            ""
-            if made["waiting"]
-            else "\nSessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
-        )
-        return f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}.{hint}"
+        ended = "Sessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
+        hint = _TRY_AGAIN if made.get("given_up") else "" if made["waiting"] else ended
+        told = f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}."
+        return f"{told}\n{hint}" if hint else told
     if made.get("dry_run"):
         size = made["estimate"]
         lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
-        return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"])])
+        return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"]), *_given_up(made)])
     notes = made["notes"]
     lines = [
         f"{made['processed']} of {text.counted(made['considered'], 'session')} read;"
@@ -119,17 +117,33 @@ def report(made: dict[str, Any]) -> str:
         f"  {_SIGNS.get(one['state'], '~')} {one['kind']}: {text.line(one['text'])}"
         for one in made.get("diff", {}).get("notes", ())
     ]
+    lines += _given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
     return "\n".join([*lines, f"Take it back with: dreamkeep dream undo {made['run']}"])
 
 
+_TRY_AGAIN = "`dreamkeep dream --session ID` tries one again, another --backend all of them; `dreamkeep dream status` lists them."
+
+
+def _given_up(made: dict[str, Any]) -> list[str]:
+    found = made.get("given_up", ())
+    if not found:
+        return []
+    last = found[-1]
+    count = text.counted(len(found), "session")
+    return [f"{count} given up after {last['attempts']} attempts: {text.line(last['reason'])}", _TRY_AGAIN]
+
+
 _SIGNS = {"active": "+", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
+
+
+_POISONED = "What is poisoned failed too often: `dreamkeep dream --session ID` tries it again, another --backend all of them."
 
 
 def status(found: dict[str, Any]) -> str:
     trigger = found["trigger"]
-    lines = [f"{'A dream is due' if trigger['due'] else 'No dream is due'}: {trigger['why']}."]
+    lines = [f"{'A dream is due' if trigger['due'] else 'No dream is due'}: {text.line(trigger['why'])}."]
     if found["running"]:
         lines.append("A dream runs now.")
     rows = [["SESSION", "ELIGIBILITY", "ATTEMPTS", "COMPLETED"]]
@@ -145,6 +159,8 @@ def status(found: dict[str, Any]) -> str:
     lines += [
         f"  {text.line(one['id'])}: {text.line(one['failure_reason'])}" for one in found["sessions"] if one["failure_reason"]
     ]
+    if any(one["eligibility"] == "poisoned" for one in found["sessions"]):
+        lines.append(_POISONED)
     return "\n".join(lines)
 
 

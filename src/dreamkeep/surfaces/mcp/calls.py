@@ -199,7 +199,7 @@ def _status(keep: Keep, given: dict[str, Any]) -> Outcome:
 
 
 def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    return {**report, "sessions": list(report.get("sessions", ()))[:limit], "pages": list(report.get("pages", ()))[:limit]}
+    return {**report, **{name: list(report.get(name, ()))[:limit] for name in ("sessions", "pages", "given_up")}}
 
 
 # -- writing
