@@ -485,3 +485,26 @@ def test_what_is_given_up_is_told_with_its_reason_and_the_way_out_and_another_ba
     assert not [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "dream"]
     made = cli("dream", "--json").json
     assert (made["processed"], made["given_up"]) == (1, [])
+
+
+def test_where_no_note_is_shown_it_is_told_why(told: str, cli: Cli) -> None:
+    """A misspelt project is not an empty memory, nor is one whose notes have ended."""
+    assert "Nothing is remembered yet" in cli("notes").out
+    cli("dream")
+    assert "No project 'zzz' is known" in cli("notes", "--project", "zzz").out
+    assert "No project 'zzz' is known" in cli("tasks", "--project", "zzz").out
+    assert cli("notes", "--project", "zzz", "--json").json == {"notes": []}
+    assert "there are others" in cli("notes", "--kind", "rejection").out
+    for one in cli("notes", "--json").json["notes"]:
+        cli("note", "retract", one["id"])
+    shown = cli("notes").out
+    assert "2 retracted" in shown and "--state all" in shown
+    assert "all" in cli("notes", "--state", "zzz", "--json").json["error"]["next"].split("Use one of")[1]
+
+
+def test_what_can_not_be_parsed_is_a_json_document_too(root: str, cli: Cli) -> None:
+    for words in (("dream", "--limit", "0"), ("dream", "nonsense"), ("note",), ("nonsense",), ()):
+        refused = cli(*words, "--json")
+        assert refused.code == 2 and set(refused.json["error"]) == {"what", "where", "next"} and refused.err, words
+        assert cli(*words).code == 2
+    assert cli("hook", "--nonsense", "--json")[:2] == (0, "")

@@ -72,7 +72,7 @@ class Remembering(Part):
 
         state = None if state == "all" else state
         _known(kind, TYPES, "kind")
-        _known(state, STATES, "state")
+        _known(state, (*STATES, "all"), "state")
         memory = self._memory("notes")
         newest = _newest(memory)
         found = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dreamkeep.errors import DreamkeepError, cannot_read
+from dreamkeep.errors import BadUsage, DreamkeepError, cannot_read
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,11 +15,12 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     try:
         arguments = parser(named(words)).parse_args(words)
-    except SystemExit:
-        if "hook" not in words[:3] or "-h" in words or "--help" in words:
-            raise
-        return 0  # 2 would tell an agent to stop what it was doing
+    except BadUsage as problem:
+        # 2 would tell an agent to stop what it was doing
+        return 0 if "hook" in words[:3] and not {"-h", "--help"} & set(words) else _tell(problem, "--json" in words)
     if arguments.verb is None:
+        if arguments.json:
+            return _tell(BadUsage("which verb?", where="dreamkeep", next="`dreamkeep --help` lists them."), True)
         parser().print_help()
         return 2
     try:

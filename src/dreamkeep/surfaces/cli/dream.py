@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -207,14 +208,38 @@ def _cleaned(done: dict[str, Any]) -> str:
 
 def notes(keep: Keep, arguments: Namespace, show: Print) -> int:
     state = None if arguments.state == "all" else arguments.state
-    show(arguments, {"notes": keep.notes(kind=arguments.kind, state=state, project=_project(keep, arguments))}, _notes)
+    project = _project(keep, arguments)
+    found = keep.notes(kind=arguments.kind, state=state, project=project)
+    show(arguments, {"notes": found}, lambda told: _notes(told) if found else _no_notes(keep, arguments, project))
     return 0
 
 
 def _notes(found: dict[str, Any]) -> str:
-    if not found["notes"]:
-        return "Nothing is remembered yet. `dreamkeep dream` reads finished sessions."
     return "\n".join(_note(one) for one in found["notes"])
+
+
+def _no_notes(keep: Keep, arguments: Namespace, project: str | None) -> str:
+    """That none is shown does not mean that there is none."""
+    if unknown := _unknown(keep, project):
+        return unknown
+    others = [one for one in keep.notes(state=None, project=project) if arguments.kind in (None, one["kind"])]
+    if others:
+        counts = Counter(one["state"] for one in others)
+        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        return f"No such note; of other states: {told}. `--state all` shows them."
+    if keep.notes(state=None):
+        return "No such note; there are others: `dreamkeep notes --state all` lists them."
+    return "Nothing is remembered yet. `dreamkeep dream` reads finished sessions."
+
+
+def _unknown(keep: Keep, project: str | None) -> str:
+    """ "" for a project that something is known of, and for none."""
+    if not project or keep.sessions(project=project, limit=1) or keep.tasks(project=project):
+        return ""
+    if keep.notes(state=None, project=project):
+        return ""
+    name = text.line(project)
+    return f"No project {name!r} is known. `dreamkeep sessions --json` names them; `--project .` is that of this folder."
 
 
 def _note(one: dict[str, Any]) -> str:
@@ -255,7 +280,8 @@ def _page(done: dict[str, Any]) -> str:
 
 
 def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:
-    show(arguments, {"tasks": keep.tasks(project=_project(keep, arguments))}, _tasks)
+    project = _project(keep, arguments)
+    show(arguments, {"tasks": keep.tasks(project=project)}, lambda told: _unknown(keep, project) or _tasks(told))
     return 0
 
 

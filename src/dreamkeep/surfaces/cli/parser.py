@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from dreamkeep import __version__
 
@@ -33,6 +34,13 @@ class _Parser(argparse.ArgumentParser):
         self.description = manual.filled(self.description or "", width)
         self.epilog = manual.ending(self.prog.split()[-1], width) or self.epilog
         return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """As every other error of ours: whoever asked for JSON gets that, too."""
+        from dreamkeep.errors import BadUsage
+
+        self.print_usage(sys.stderr)
+        raise BadUsage(message, where=self.prog, next=f"`{self.prog} --help` says what can be typed.")
 
 
 def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
