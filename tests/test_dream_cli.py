@@ -508,3 +508,29 @@ def test_what_can_not_be_parsed_is_a_json_document_too(root: str, cli: Cli) -> N
         assert refused.code == 2 and set(refused.json["error"]) == {"what", "where", "next"} and refused.err, words
         assert cli(*words).code == 2
     assert cli("hook", "--nonsense", "--json")[:2] == (0, "")
+
+
+def test_what_an_undone_run_had_read_is_read_again_only_when_it_is_asked_for_by_name(told: str, cli: Cli) -> None:
+    first = cli("dream", "--json").json
+    undone = cli("dream", "undo", first["run"])
+    assert "--session ID" in undone.out and cli("notes", "--json").json["notes"] == []
+    assert cli("dream", "--json").json["considered"] == 0
+    assert cli("dream", "--session", "s0", "--dry-run", "--json").json["considered"] == 1
+    again = cli("dream", "--session", "s0", "--json").json
+    assert (again["processed"], again["insights_added"]) == (1, 1)
+    [note] = cli("notes", "--json").json["notes"]
+    status = {one["id"]: one for one in cli("dream", "status", "--json").json["sessions"]}
+    assert {one["eligibility"] for one in status.values()} == {"already_consolidated"}
+    assert note["id"] in status["python:s0"]["artifact_refs"] and status["python:s1"]["artifact_refs"] == []
+    last = cli("dream", "--session", "s0")
+    assert "already_consolidated" in last.out and "was read to its end" in last.out and "once they have ended" not in last.out
+    with Keep.open(told) as keep:
+        keep.reindex(from_zero=True)
+        assert [one["id"] for one in keep.notes()] == [note["id"]] and keep.dream()["considered"] == 0
+        keep.dream_undo(again["run"])
+        session = keep.session("s0")
+        session.record("Ask before you delete anything.")
+        session.end()
+        assert keep.dream()["insights_added"] == 1, "by itself only the new part"
+        assert keep.dream(sessions=["s0"])["insights_added"] == 1, "by name also what was taken back"
+        assert len(keep.notes()) == 2 and keep.dream(sessions=["s0"])["considered"] == 0

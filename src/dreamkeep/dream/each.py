@@ -97,7 +97,7 @@ class Run:
         """`deletions`: for who writes."""
         self._deletions, self._glance = deletions, glance or self._ask
         self.memory = self._ask(_remembered)
-        listed = [{"session": one.session, "first": one.read + 1, "last": one.finished} for one in scope.sessions]
+        listed = [_listed(one) for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
@@ -301,6 +301,12 @@ def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]]
     if any(kind == "subagent" for kind, _ in summary.lineage):
         return summary, []  # its user is an agent: what matters of it, its parent was told
     return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
+
+
+def _listed(one: Dreamed) -> dict[str, Any]:
+    """`again`: from where on an undone run had read it (`when.asked_for`)."""
+    again = {"again": True} if one.taken_back is not None and one.read <= one.taken_back else {}
+    return {"session": one.session, "first": one.read + 1, "last": one.finished, **again}
 
 
 def _then(events: list[Event], after: Dreamed | None) -> list[Event]:

@@ -116,7 +116,8 @@ class Dreaming:
         recorded: Memory | None = None,
         name: str = "",
     ) -> Scope:
-        """`sessions`: only these, also such as failed too often. A manual run takes all that waits, also what failed just now.
+        """`sessions`: only these, also such as failed too often, or were read by a run that was undone. A manual run takes all
+        that waits, also what failed just now.
 
         `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend.
         """
@@ -132,7 +133,7 @@ class Dreaming:
         later = 0
         if sessions:
             named = dict.fromkeys(sessions)
-            found = when.waiting((dreamed[one] for one in named if one in dreamed), max_attempts=_NO_END)
+            found = when.waiting((when.asked_for(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
             if not found:
                 told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)

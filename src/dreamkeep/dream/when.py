@@ -55,6 +55,11 @@ def waiting(dreamed: Iterable[Dreamed], *, max_attempts: int, now: str | None = 
     return sorted(found, key=lambda one: (one.completion_at or "", one.session))
 
 
+def asked_for(of: Dreamed) -> Dreamed:
+    """As it is for who names it: what was read and taken back is to be read again."""
+    return of if of.taken_back is None else of._replace(read=of.taken_back)
+
+
 def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = "") -> list[Dreamed]:
     """What failed so often that nobody tries it by himself any more; what was tried last comes last."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) == POISONED]

@@ -34,6 +34,9 @@ class Dreamed(NamedTuple):
     run: str = ""
     #: Who was asked in that run: what one fails at, another may read.
     backend: str = ""
+    #: What was read behind this seq was taken back with its run (`dream undo`); None where nothing was. It stays read, until
+    #: somebody asks for it by name.
+    taken_back: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "artifacts": list(self.artifacts)}

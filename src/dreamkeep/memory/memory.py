@@ -219,6 +219,8 @@ class Memory:
             self._put(RUNS, run, self._run(run)._replace(trigger=trigger, started_at=event.at, undone=run in self.undone))
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
+            if was and was.taken_back is not None and one.get("again"):
+                was = was._replace(read=was.taken_back, taken_back=None)
             if was and was.run != run and was.read < was.finished:  # another keep's run, merged into ours, begins nothing
                 asked = str(body.get("backend", ""))
                 self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run, backend=asked))
@@ -241,6 +243,8 @@ class Memory:
         if was is None or was.run != body["run"]:
             return  # of a run that died and was taken over
         now = was._replace(read=max(was.read, upto))
+        if self._is_undone(body["run"]) and upto > was.read:
+            now = now._replace(taken_back=was.read if was.taken_back is None else min(was.read, was.taken_back))
         if body["status"] == life.COMPLETED:
             made = () if self._is_undone(body["run"]) else map(str, body.get("artifacts", ()))
             status = life.PENDING if was.finished > now.read else life.COMPLETED

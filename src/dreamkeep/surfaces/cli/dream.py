@@ -57,10 +57,15 @@ def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
     elif arguments.act == "why":
         show(arguments, keep.dream_why(_needed(arguments.what, "which note?")), why)
     elif arguments.act == "undo":
-        show(arguments, keep.dream_undo(_needed(arguments.what, "which run?")), lambda done: f"Run {done['run']} is taken back.")
+        show(arguments, keep.dream_undo(_needed(arguments.what, "which run?")), _undone)
     else:
         return _run(keep, arguments, show)
     return 0
+
+
+def _undone(done: dict[str, Any]) -> str:
+    again = "What it had read stays read; `dreamkeep dream --session ID` reads it again."
+    return f"Run {done['run']} is taken back.\n{again}"
 
 
 def _project(keep: Keep, arguments: Namespace) -> str | None:
@@ -84,7 +89,7 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         sessions=arguments.session,
         limit=arguments.limit,
     )
-    show(arguments, made, report)
+    show(arguments, made, lambda made: report(made, named=bool(arguments.session)))
     if arguments.if_due:
         for one in made["sessions"]:
             if one["status"] == "failed":  # one that started by itself has nothing but this to say it with
@@ -92,12 +97,15 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
     return 4 if made["lock"] == "busy" else 1 if made["failed"] else 0
 
 
-def report(made: dict[str, Any]) -> str:
+def report(made: dict[str, Any], named: bool = False) -> str:
+    """`named`: only of sessions that were asked for by name."""
     if made["lock"] == "busy":
         return f"Another dream runs; {made['waiting']} sessions wait."
     if not made["considered"]:
         ended = "Sessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
-        hint = _TRY_AGAIN if made.get("given_up") else "" if made["waiting"] else ended
+        if named:
+            ended = "What is not_completed has not ended: `dreamkeep end ID`. What is already_consolidated was read to its end."
+        hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
         told = f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}."
         return f"{told}\n{hint}" if hint else told
     if made.get("dry_run"):
