@@ -310,3 +310,22 @@ def test_killed_at_any_step_an_edit_and_what_follows_from_it_are_both_there_or_n
         if over:
             break
     assert n > 5
+
+
+def test_what_is_edited_by_command_and_what_follows_from_it_are_one_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        dreamed(keep, "s", PORT, FORCE)
+        force = next(one["id"] for one in keep.notes() if one["text"] == FORCE)
+        said: list[list[str]] = []
+        append = type(keep._journals()).append
+
+        def noting(self: Any, session: str, events: Any) -> Any:
+            said.append([event.kind for event in events])
+            return append(self, session, events)
+
+        monkeypatch.setattr(type(keep._journals()), "append", noting)
+        keep.note_change(force, "edit", text="The port must be 7777.")
+        assert texts(keep) == {"The port must be 7777."}
+        assert said[0] == ["note.edited", "note.superseded"]

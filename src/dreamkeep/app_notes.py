@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused
-from dreamkeep.event import rfc3339
+from dreamkeep.event import Event, rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming
@@ -175,7 +175,7 @@ class Remembering(Part):
     def _tell(self, said: Insight, now: str, *, keep: bool) -> Told:
         """Journaled together with what follows from it; then the pages."""
         from dreamkeep.dream import told
-        from dreamkeep.event import Event, Kind
+        from dreamkeep.event import Kind
 
         memory = self._memory("notes", "insights")
         if said.id in memory.insights:
@@ -207,9 +207,8 @@ class Remembering(Part):
             # With what it is: if it falls with a run that is undone, what the user did to it stays.
             about = {"id": found.id, "kind": found.kind, "project": found.project}
             body = {**about, "reason": why, "text": " ".join(text.split()) if act == "edit" else found.text}
-            self._journals().say("", kinds[act], body)
-            if act == "edit":
-                self._conclude_edit(found.id)
+            event = Event(self._ids.new(), kinds[act], rfc3339(self._host.now()), body)
+            self._journals().append("", self._with_what_follows(event, found.id) if act == "edit" else [event])
         elif act == "confirm":
             self._confirm(memory, found, why)
         elif act == "reject":
@@ -225,7 +224,7 @@ class Remembering(Part):
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
         becomes of the sessions that it came from, and what it contradicts is superseded."""
         from dreamkeep.dream import told
-        from dreamkeep.event import Event, Kind
+        from dreamkeep.event import Kind
         from dreamkeep.memory.insight import CONFIRMED
         from dreamkeep.memory.note import ACTIVE
 
@@ -242,14 +241,14 @@ class Remembering(Part):
             follows = told.concluded(self._memory("notes", "insights"), said, now, keep=False, similar=self._similar).decisions
             self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
 
-    def _conclude_edit(self, note: str) -> None:
+    def _with_what_follows(self, event: Event, note: str) -> list[Event]:
+        """An edit, and what it contradicts: in one append, or a crash would leave a word from which nobody concludes anything."""
         from dreamkeep.dream import told
-        from dreamkeep.event import Event
 
-        now = rfc3339(self._host.now())
-        follows = told.edited(self._memory("notes", "insights"), note, now, similar=self._similar)
-        if follows:
-            self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
+        memory = self._memory()
+        memory.apply(event)
+        follows = told.edited(memory, note, event.at, similar=self._similar)
+        return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     # -- tasks
 
