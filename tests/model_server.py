@@ -36,6 +36,8 @@ class Server(loopback.Server):
         self.usage: Any = {}
         #: What an honest biller would count: tokens are at most the bytes of what was sent, and of what was answered.
         self.billed: list[tuple[int, int]] = []
+        #: Somebody heard a reply that drips to its end.
+        self.dripped_out = False
 
 
 def serving() -> AbstractContextManager[Server]:
@@ -149,9 +151,29 @@ class _Handler(loopback.Handler):
         self.send_response(200)
         self.send_header("Content-Length", "100000")
         self.end_headers()
-        while not self.server.stop.is_set():
+        self._drip()
+
+    def act_drip_last(self) -> None:
+        """And says that nothing comes after it: what most servers answer to whoever says so first."""
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self._drip()
+
+    def act_drip_open(self) -> None:
+        """Its end is the end of the line."""
+        self.send_response(200)
+        self.end_headers()
+        self._drip()
+
+    def _drip(self) -> None:
+        for _ in range(1500):
+            if self.server.stop.is_set():
+                return
             self.wfile.write(b" ")
             time.sleep(0.02)
+        self.server.dripped_out = True
 
     def act_drip_head(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX-A: ")
@@ -263,4 +285,4 @@ class _Handler(loopback.Handler):
 
 #: All ways there are, for tests that try any sequence of them. Slow ones wait until the caller gives up.
 ACTS = sorted(name.removeprefix("act_") for name in vars(_Handler) if name.startswith("act_"))
-SLOW = ("hang", "drip", "drip_head")
+SLOW = ("hang", "drip", "drip_last", "drip_open", "drip_head")

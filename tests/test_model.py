@@ -146,6 +146,15 @@ def test_it_is_asked_again_only_so_often(server: Server, act: str) -> None:
     assert caught.value.where.startswith("http://127.0.0.1") and caught.value.next
 
 
+@pytest.mark.parametrize("act", ["drip", "drip_last", "drip_open", "drip_head"])
+def test_a_reply_that_drips_is_not_waited_for_to_its_end(server: Server, act: str) -> None:
+    """Whether or not it says that the connection ends with it."""
+    server.acts = [act]
+    with pytest.raises(NoAnswer, match="no reply within 1 s"):
+        backend(server, toml="retries = 0", timeout_s=1).backfill(ONE)
+    assert not server.dripped_out
+
+
 @pytest.mark.parametrize("act", ["401", "redirect", "error_200", "list", "null", "empty", "deep", "prose", "refusal", "no_list"])
 def test_what_will_not_pass_is_not_asked_again(server: Server, act: str) -> None:
     server.acts = [act]

@@ -46,13 +46,16 @@ def post(
     """All of it within `timeout_s`: a reply that drips is cut off too."""
     connection, target, more = _connection(url, timeout_s, environment)
     expired = threading.Event()
+    #: Kept by us: a connection forgets its line when a reply says that it is the last one, long before that reply is read.
+    lines: list[socket.socket] = []
 
     def hang_up() -> None:
         expired.set()
         # Wakes whoever waits in a read; closing would not.
-        if connection.sock is not None:
+        for line in lines or [connection.sock]:
             try:
-                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+                if line is not None:
+                    socket.socket.shutdown(line, socket.SHUT_RDWR)
             except OSError:
                 pass  # it was over already
 
@@ -62,12 +65,17 @@ def post(
     timer.start()
     try:
         connection.connect()
+        lines.append(connection.sock)
+        if expired.is_set():
+            return Lost("time-out")  # whoever hung up may not have seen the line
         sent = True
         connection.request("POST", target, body, {**headers, **more, "Content-Length": str(len(body)), "Connection": "close"})
         reply = connection.getresponse()
         received = _received(reply, most_bytes)
-        if isinstance(received, Lost) or expired.is_set():
-            return received if isinstance(received, Lost) else Lost("time-out")
+        if expired.is_set():
+            return Lost("time-out")  # we cut it off, whatever it looks like
+        if isinstance(received, Lost):
+            return received
         return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, received)
     except TimeoutError:
         return Lost("time-out")
