@@ -827,6 +827,59 @@ def test_sessions_that_failed_with_a_model_are_dreamed_by_the_next_run(server: S
         assert second["status"] == "completed" and second["insights_added"] == 1
 
 
+def one_asked(keep: Any) -> Any:
+    session = keep.session("a")
+    session.record("please remember the tabs", ("assistant", "yes"))
+    session.end()
+    return session
+
+
+@pytest.mark.parametrize(("act", "tokens"), [("500", 0), ("prose", 1050), ("short", HIDDEN_TOKENS + 4096)])
+def test_what_was_asked_in_vain_is_in_the_report_and_in_what_dreams_keep(
+    server: Server, tmp_path: Path, act: str, tokens: int
+) -> None:
+    """M8: refused it costs a call, unreadable what the server told, and a reply that did not come the most."""
+    from dreamkeep import Keep
+
+    with Keep.open(str(dreaming_keep(server, tmp_path / "keep"))) as keep:
+        session = one_asked(keep)
+        server.acts = [act]
+        used = keep.dream(sessions=[session.id])["usage"]
+        assert used["calls"] == len(server.received) == 1
+        sent = server.billed[0][0] if act == "short" else 0
+        assert used["tokens_in"] + used["tokens_out"] == tokens + sent
+    ended = [line for file in (tmp_path / "keep" / "journal" / "keep").rglob("*.jsonl") for line in file.read_text().splitlines()]
+    assert [f'"calls":1,"tokens_in":{used["tokens_in"]},' in line for line in ended if "dream.finished" in line] == [True]
+
+
+def test_calls_before_the_budget_was_spent_are_in_the_report(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M8: the third try did not fit, the two before it were made."""
+    from dreamkeep import Keep
+
+    root = dreaming_keep(server, tmp_path / "keep", "max_calls = 2")
+    (root / "keep.toml").write_text((root / "keep.toml").read_text().replace("retries = 0", "retries = 5"))
+    with Keep.open(str(root)) as keep:
+        session = one_asked(keep)
+        server.acts = ["500"] * 9
+        monkeypatch.setattr(RealHost, "sleep", lambda self, seconds: None)
+        report = keep.dream(sessions=[session.id])
+        assert report["sessions"][0]["status"] == "pending" and report["usage"]["calls"] == len(server.received) == 2
+
+
+def test_a_command_that_answers_nothing_of_use_is_in_the_report(script: Callable[[str], list[str]], tmp_path: Path) -> None:
+    from dreamkeep import Keep
+
+    root = tmp_path / "keep"
+    root.mkdir()
+    words = json.dumps(script("sys.stdin.read(); print('I can not do that')"))
+    (root / "keep.toml").write_text(f'[dream]\nbackend = "command"\n[dream.model]\ncommand = {words}')
+    with Keep.open(str(root)) as keep:
+        used = keep.dream(sessions=[one_asked(keep).id])["usage"]
+        assert used["calls"] == 1 and used["tokens_in"] > 100 and used["tokens_out"] > 1
+
+
 def test_a_run_whose_budget_is_spent_stops_and_the_next_one_goes_on(server: Server, tmp_path: Path) -> None:
     """M8"""
     from dreamkeep import Keep

@@ -92,11 +92,13 @@ class NewerFormat(Failed):
 
 
 class NoAnswer(Failed):
-    pass
+    #: What was spent until then (`dreamkeep.dream.given.Usage`), where somebody counts it.
+    usage: object = None
 
 
 class OverBudget(Failed):
-    pass
+    #: As NoAnswer's.
+    usage: object = None
 
 
 class Unsupported(Failed):

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.dream.backfill import Known, checked, turns_given
-from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage
+from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
 from dreamkeep.errors import DreamkeepError, OverBudget
 from dreamkeep.event import Event, Ids, Kind, rfc3339
@@ -171,9 +171,11 @@ class Run:
             try:
                 answer = self._parts.backend.backfill(given)
             except OverBudget as problem:
+                usage = usage.plus(spent_before(problem))
                 self._spent = failure = self._told(str(problem))
                 break
             except Exception as problem:  # this chunk is tried again later; the others go on
+                usage = usage.plus(spent_before(problem))
                 failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
             if isinstance(answer, Answer):

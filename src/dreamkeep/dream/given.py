@@ -92,4 +92,11 @@ class Answer(NamedTuple):
 
 class Backend(Protocol):
     def backfill(self, given: Given) -> Answer | Sequence[Proposal]:
-        """May raise: then this chunk is tried again later, and nothing else is lost."""
+        """May raise: then this chunk is tried again later, and nothing else is lost. What it had spent by then, the error may
+        tell: a `Usage` as its `usage`."""
+
+
+def spent_before(problem: Exception) -> Usage:
+    """What a backend had spent when it raised this, as far as it tells."""
+    told = getattr(problem, "usage", None)
+    return told if isinstance(told, Usage) else Usage()

@@ -22,7 +22,7 @@ from dreamkeep.dream.given import Answer, Given, Usage
 from dreamkeep.dream.http import Anthropic, Endpoint, Got, OpenAI, Trouble
 from dreamkeep.dream.prompt import Prompt, prompt
 from dreamkeep.dream.reply import Read, Unreadable, read
-from dreamkeep.errors import BadConfig, NoAnswer, Refused
+from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
 from dreamkeep.host import Host
 
 _FIRST_WAIT_S = 1.0
@@ -62,15 +62,21 @@ class Model:
     def backfill(self, given: Given) -> Answer:
         clear, _ = clean(given, self._asked.secrets)
         before = self._budget.spent
-        found = self._found(clear)
+        try:
+            found = self._found(clear)
+        except (NoAnswer, OverBudget) as problem:
+            problem.usage = self._spent_since(before)  # what was asked is paid for, whatever came of it
+            raise
+        return Answer(found.proposals, self._spent_since(before), found.dropped)
+
+    def _spent_since(self, before: Usage) -> Usage:
         spent = self._budget.spent
-        usage = Usage(
+        return Usage(
             spent.calls - before.calls,
             spent.tokens_in - before.tokens_in,
             spent.tokens_out - before.tokens_out,
             spent.usd - before.usd,
         )
-        return Answer(found.proposals, usage, found.dropped)
 
     def _found(self, given: Given) -> Read:
         got = self._answer(prompt(given, self._host.random))
