@@ -49,6 +49,29 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(f"a line\n  {text}\nanother line") == (f"a line\n  {text}\nanother line", 0)
 
 
+@pytest.mark.parametrize("secret", ["hunter2secret", "Tr0ub4dor&3", "P4ss!&word", "summer24pass", "a1&b2&c3d4"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        *("password={}", "password: {}", "the password is {}", "My password is {}, thanks", "(password: {})", "passwd={}"),
+        *("pwd: {}", "secret={}", "db_password = {}", "DB_PASSWORD={}", "x --password {} y", "?password={}&user=me"),
+        *("password={}&amp;user=me", "sshpass -p '{}' ssh me@host", "curl -u admin:{} https://ci/api", "password={} && ls"),
+    ],
+)
+def test_all_of_a_password_that_a_person_chose_is_masked(around: str, secret: str) -> None:
+    assert redact(around.replace("{}", secret)) == (around.replace("{}", MARK), 1)
+
+
+@pytest.mark.parametrize("around", ["token: {}", "token={}", "the token is {}.", '"token": "{}"', "credentials: {}"])
+def test_a_token_of_words_and_a_number_is_masked(around: str) -> None:
+    assert redact(around.replace("{}", "hunter2secret"))[0] == around.replace("{}", MARK)
+
+
+def test_a_password_before_an_ampersand_is_known_with_and_without_what_follows() -> None:
+    texts, _ = redact_all(["POST /login?password=Sup3rCache&remember", "it says Sup3rCache", "and Sup3rCache&remember"])
+    assert texts == [f"POST /login?password={MARK}", f"it says {MARK}", f"and {MARK}"]
+
+
 def test_what_was_found_once_is_masked_wherever_else_it_stands() -> None:
     secret = "hunter22x"
     texts, count = redact_all([f"the log says {secret} twice", "nothing here", f"DB_PASSWORD={secret}", f"https://x/?q={secret}"])
@@ -159,6 +182,9 @@ def test_any_text_is_legal(text: str) -> None:
         "://",
         "://a:b",
         "token is ",
+        "pw:a&",
+        "password:a1&b",
+        "password=abc123&b",
         "eyJ",
         "eyJhbGciOiJ9.",
         "mysql -p ",

@@ -147,8 +147,9 @@ _ANYBODY = (
 
 FORMS = (*_MODELS, *_CODE, *_CLOUDS, *_SERVICES, *_ANYBODY)
 
-#: What may stand for a password in a command. (The end of a shell word; a reference to a variable is sorted out later.)
-_P = r"(?P<s>[^\s'\"`|;&<>]{3,200}+)"
+#: What may stand for a password in a command: in quotes to their end, else to the end of a shell word; an ampersand inside it is
+#: a part of it. (A reference to a variable is sorted out later.)
+_P = r"(?P<s>(?<=['\"])[^\s'\"]{3,200}(?=['\"])|(?:[^\s'\"`|;&<>]|&(?![&\s'\"])){3,200})"
 _Q = r"['\"]?"
 #: The rest of a command line, a bounded stretch of it.
 _ON = r"[^\n|;&]{0,200}?"

@@ -70,6 +70,8 @@ _IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1
 _SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}")
 _CODE_WORD = re.compile(r"(?:[^\s\"'`<>|,;&)}\]\\]|\\(?![nrt\"'\\])[^\s]){1,300}")
 
+#: A value goes on behind an ampersand, unless there the next field of a form begins (`&user=me`), or a command ends (`&& ls`).
+_AND_ON = re.compile(r"[.:!?*]{0,8}&(?!&|(?:amp;)?[\w.\-\[\]%]{0,60}+=|quot;|[lg]t;|#x?\w{1,5};)[^\s\"'`<>|,;&)}\]\\]{1,300}+")
 _REST = re.compile(r"[^\s\"'`<>|,;\\]*+")
 
 _PLACEHOLDER = re.compile(
@@ -99,6 +101,11 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d.*|\d+(?:[.,:]\d+)*[a-zA-Z%]{0,3}")
 #: `advanced-tool-use-2025-11-20`: words and numbers, each by itself.
 _WORDY = re.compile(r"(?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8})(?:[_\-./:](?:[A-Z]?[a-z]{1,20}|[A-Z]{1,20}|\d{1,8}))+")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+#: `hunter2secret`: a number between words and glued to the next, as names in programs have it only behind these few.
+_TYPED = re.compile(
+    r"(?!(?i:base|utf|u?int|float|sha|md|aes|ed|[ehr]s|oauth|auth|ipv|http|tls|web|win|str|json|log|neo|py|python|node|vue"
+    r"|gpt|bert|llama|qwen|gemma|ec|[a-z])\d)[A-Za-z]{1,40}\d{1,8}[a-z][A-Za-z0-9]{0,80}"
+)
 #: After `--password`: a sentence about the flag, not a value of it.
 _PROSE = frozenset(
     [
@@ -162,6 +169,20 @@ def found(text: str) -> Iterator[tuple[int, int]]:
         if word.start() >= after and (span := _value(text, lower, word)):
             yield span
             after = span[1]
+            if (end := _on(text, after)) > after:
+                # Both: as a field of a form it may stand elsewhere without what follows it here.
+                yield span[0], end
+                after = end
+
+
+def _on(text: str, end: int) -> int:
+    """Where a value ends that may go on behind ampersands; looked for in a bounded stretch."""
+    most = end + 300
+    while end < most and (more := _AND_ON.match(text, end)):
+        end = more.start() + len(more[0].rstrip(".,;:!?)*"))
+        if end < more.end():
+            break
+    return end
 
 
 def telling(name: str) -> bool:
@@ -224,14 +245,20 @@ def _judged(text: str, start: int, strength: str, behind: re.Match[str]) -> tupl
     words = value[0] if quote or environment else value[0].rstrip(".,;:!?)*")
     if not quote:
         words = words.rstrip(",;")
-    loose = _Case(
-        name, between, words, bool(quote), environment, shell, text[at + len(words) : at + len(words) + 1], _before(text, start)
-    )
-    if not _secret(strength, loose):
-        return None
-    end = at + len(words)
-    # Judged by its beginning, which bounds the work; but all of it goes.
-    return at, (_REST.match(text, end).end() if end - at >= 280 else end)  # type: ignore[union-attr]
+    for end in _ends(text, at, at + len(words)):
+        case = _Case(name, between, text[at:end], bool(quote), environment, shell, text[end : end + 1], _before(text, start))
+        if _secret(strength, case):
+            # Judged by its beginning, which bounds the work; but all of it goes.
+            return at, (_REST.match(text, end).end() if end - at >= 280 else end)  # type: ignore[union-attr]
+    return None
+
+
+def _ends(text: str, at: int, end: int) -> Iterator[int]:
+    """Too short before its ampersand (`a1&b2&c3d4`), a value may be one as a whole; but not `flags&MASK` of a program."""
+    yield end
+    on = _on(text, end)
+    if on > end and _mixed(text[at:on].replace("&", "")):
+        yield on
 
 
 def _name(text: str, start: int, behind: re.Match[str]) -> str:
@@ -273,7 +300,7 @@ def _secret(strength: str, case: _Case) -> bool:
     if strength == STRONG:
         return _password(case)
     if strength == KEYISH:
-        return machine_made(value) or (case.environment and len(value) >= 12 and runs(value) < 4.5)
+        return machine_made(value) or (case.environment and len(value) >= 12 and runs(value) < 4.5) or _typed_token(case)
     # Ids of sessions, cache keys: what has no capitals is one of those, unless it is called a signature.
     both = value != value.lower() and value != value.upper()
     return len(value) >= 20 and random_looking(value) and (both or "sig" in case.name.lower())
@@ -290,6 +317,15 @@ def _behind_a_space(strength: str, case: _Case) -> bool:
     if strength == STRONG and re.search(r"\blogin\s+\S+\s+$", case.before):  # .netrc
         return len(value) >= 4
     return strength != WEAK and random_looking(value)
+
+
+def _typed_token(case: _Case) -> bool:
+    """`token: hunter2secret`: a person's, of words and a number between them."""
+    if not re.search("token|credential", case.name.lower()) or not _TYPED.fullmatch(case.value):
+        return False
+    # `f(token=str2token)` of a program.
+    handed_on = "=" in case.between and (case.behind in (",", ")") or case.before[-1:] in ("(", ","))
+    return len(case.value) >= 10 and (case.quoted or not handed_on)
 
 
 def _password(case: _Case) -> bool:
@@ -330,7 +366,7 @@ def _names_itself(case: _Case) -> bool:
     value, name = _plain(case.value), _plain(case.name)
     if value == name or (name.endswith(value) and (len(value) >= 8 or not case.quoted)):
         return True
-    if _mixed(case.value) and runs(case.value) < 4:
+    if _mixed(case.value) and (runs(case.value) < 4 or _TYPED.fullmatch(case.value)):
         return False
     name_like = not case.quoted and re.fullmatch(r"[A-Za-z_]\w*;?", case.value)
     return bool(name_like) and re.search(r"(?:pass|pw|secret|token|key|cred)[a-z]*\d?$", value) is not None
