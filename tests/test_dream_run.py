@@ -148,8 +148,39 @@ def test_a_chunk_that_fails_loses_only_itself_and_is_read_again(tmp_path: Path) 
         made = dreaming(keep).run(parts(backend))
         assert (made["status"], made["insights_added"]) == ("completed", 1)
         asked = [m.text for given in backend.given for turn in given.turns if not turn.known for m in turn.messages]
-        assert asked == ["rule 0.1", "rule 0.2"]
+        assert asked == ["rule 0.1"]
         assert texts(keep) == [f"rule {n}.{k}" for n in range(2) for k in range(3)]
+
+
+def test_only_the_chunks_that_failed_are_asked_again(tmp_path: Path) -> None:
+    """Two of six, and one of them twice; what came to the session since then is asked with them, and nothing a third time."""
+    filled(tmp_path / "k", sessions=1, turns=6)
+
+    def asked(given: Given) -> list[str]:
+        return [m.text for turn in given.turns if not turn.known for m in turn.messages]
+
+    with Keep.open(tmp_path / "k") as keep:
+        runs = []
+        for bad in ({"rule 0.0", "rule 0.3"}, {"rule 0.3"}, set[str]()):
+            backend = Prompts(lambda given: not bad.isdisjoint(asked(given)))  # noqa: B023
+            dreaming(keep).run(parts(backend))
+            runs.append([text for given in backend.given for text in asked(given)])
+            if len(runs) == 2:
+                keep.session("s0").record("rule 0.6")
+                keep.session("s0").end()
+        assert runs == [[f"rule 0.{k}" for k in range(6)], ["rule 0.0", "rule 0.3"], ["rule 0.3", "rule 0.6"]]
+        assert texts(keep) == [f"rule 0.{k}" for k in range(7)]
+        assert memory(keep).dreamed["python:s0"].also == ()
+
+
+def test_a_message_in_two_chunks_is_read_when_both_were_heard(tmp_path: Path) -> None:
+    filled(tmp_path / "k", sessions=1, turns=1)
+    halves = lambda turns, tokens: [[turn] for turn in turns for _ in range(2)]  # noqa: E731
+    with Keep.open(tmp_path / "k") as keep:
+        assert dreaming(keep).run(parts(Prompts(lambda given: given.chunk == (2, 2)), chunks=halves))["failed"] == 1
+        backend = Prompts()
+        assert dreaming(keep).run(parts(backend, chunks=halves))["processed"] == 1
+        assert [turn.known for given in backend.given for turn in given.turns] == [False, False]
 
 
 def test_a_session_that_always_fails_is_poisoned_and_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -187,8 +187,11 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
 _CONTEXT = 2
 
 
-def turns_given(turns: Sequence[Turn], messages: Sequence[Message], first: int, last: int) -> list[TurnGiven]:
-    """The turns of a stretch of a journal (seqs `first` to `last`), with the last ones before it as context.
+def turns_given(
+    turns: Sequence[Turn], messages: Sequence[Message], first: int, last: int, read: Sequence[tuple[int, int]] = ()
+) -> list[TurnGiven]:
+    """The turns of a stretch of a journal (seqs `first` to `last`), with the last ones before it as context. `read`: what of that
+    stretch was read already.
 
     What belongs to no turn goes with the turn before it.
     """
@@ -201,17 +204,21 @@ def turns_given(turns: Sequence[Turn], messages: Sequence[Message], first: int, 
             groups[-1][1].append(message)
         else:
             groups.append((message.turn or "", [message]))
-    split = [(id, group, all(message.seq < first for message in group)) for id, group in groups]
-    new = [n for n, (_, _, known) in enumerate(split) if not known]
+    before = [(0, first - 1), *read]
+    split = [(id, group, all(_within(message.seq, before) for message in group)) for id, group in groups]
+    new = {n for n, (_, _, known) in enumerate(split) if not known}
     if not new:
         return []
-    start = max(0, new[0] - _CONTEXT)
     ours = recalled(messages)
     return [
         TurnGiven(id, states.get(id, ""), tuple(_said(message, ours) for message in group), known)
         for n, (id, group, known) in enumerate(split)
-        if n >= start and (not known or n < new[0])
+        if not new.isdisjoint(range(n, n + _CONTEXT + 1))
     ]
+
+
+def _within(seq: int, stretches: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= seq <= last for first, last in stretches)
 
 
 def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> Said:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
-from itertools import zip_longest
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.dream.backfill import Known, checked, turns_given
@@ -164,7 +165,7 @@ class Run:
         opened, task = self._task(summary, turns)
         known = Known(self.memory.said_in(one.session))
         insights: list[Insight] = []
-        usage, dropped, failure, upto = Usage(), Counter[str](), "", one.read
+        usage, dropped, failure, heard = Usage(), Counter[str](), "", set[int]()
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
         for n, piece in enumerate(pieces, 1):
             given = self._given(summary, piece, (n, len(pieces)), task)
@@ -185,9 +186,8 @@ class Run:
             made = checked(answer, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
             insights += made.insights
             dropped += made.dropped
-            # Only what lies before the first failure is read for good.
-            upto = upto if failure else max(upto, _last_seq(piece))
-        return self._concluded(one, opened, insights, usage, dropped, failure, upto)
+            heard.add(n)
+        return self._concluded(one, opened, insights, usage, dropped, failure, *_how_far(pieces, heard, one.read))
 
     def _concluded(
         self,
@@ -198,6 +198,7 @@ class Run:
         dropped: Counter[str],
         failure: str,
         upto: int,
+        also: list[list[int]],
     ) -> Result:
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
         decisions = self._parts.consolidate(self.memory, insights, rfc3339(self._host.now()), self._id)
@@ -215,6 +216,7 @@ class Run:
             status=status,
             reason=failure,
             artifacts=artifacts,
+            **({"also": also} if failure and also else {}),
         )
         return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
 
@@ -302,7 +304,7 @@ def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]]
         return None
     if any(kind == "subagent" for kind, _ in summary.lineage):
         return summary, []  # its user is an agent: what matters of it, its parent was told
-    return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished)
+    return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished, one.also)
 
 
 def _listed(one: Dreamed) -> dict[str, Any]:
@@ -317,5 +319,20 @@ def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
     return events if after is None else [*others, read._replace(body={**read.body, "next": after.session})]
 
 
-def _last_seq(turns: Iterable[TurnGiven]) -> int:
-    return max((int(said.seq.partition(".")[0]) for turn in turns if not turn.known for said in turn.messages), default=0)
+def _how_far(pieces: Sequence[Sequence[TurnGiven]], heard: set[int], read: int) -> tuple[int, list[list[int]]]:
+    """Up to where it is read for good, which is before the first failure, and the stretches behind that which are read too.
+
+    A long message may be in several pieces: it is read when all of them are.
+    """
+    good: dict[int, bool] = {}
+    for n, piece in enumerate(pieces, 1):
+        for seq in _seqs(piece):
+            good[seq] = good.get(seq, True) and n in heard
+    stretches = [(is_read, [seq for seq, _ in run]) for is_read, run in groupby(sorted(good.items()), key=itemgetter(1))]
+    if stretches and stretches[0][0]:
+        read = max(read, stretches.pop(0)[1][-1])
+    return read, [[seqs[0], seqs[-1]] for is_read, seqs in stretches if is_read]
+
+
+def _seqs(turns: Iterable[TurnGiven]) -> Iterator[int]:
+    return (int(said.seq.partition(".")[0]) for turn in turns if not turn.known for said in turn.messages)

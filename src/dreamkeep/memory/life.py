@@ -37,13 +37,16 @@ class Dreamed(NamedTuple):
     #: What was read behind this seq was taken back with its run (`dream undo`); None where nothing was. It stays read, until
     #: somebody asks for it by name.
     taken_back: int | None = None
+    #: Stretches behind `read` (first and last seq) that were read too: what failed lies before them.
+    also: tuple[tuple[int, int], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "artifacts": list(self.artifacts)}
+        return {**self._asdict(), "artifacts": list(self.artifacts), "also": [list(one) for one in self.also]}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Dreamed:
-        return cls(**{**body, "artifacts": tuple(body["artifacts"])})
+        also = tuple((first, last) for first, last in body.get("also", ()))
+        return cls(**{**body, "artifacts": tuple(body["artifacts"]), "also": also})
 
 
 class Run(NamedTuple):

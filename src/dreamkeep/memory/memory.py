@@ -234,16 +234,19 @@ class Memory:
             self._put(DREAMED, session, was._replace(last_attempt_at=at, attempts=was.attempts + 1))
 
     def _read(self, event: Event, body: Mapping[str, Any]) -> None:
-        """`upto`: so far it was read, also where the rest failed or was put off; `next`: which session comes then. What was
-        undone stays read: nobody wants the same again by itself."""
+        """`upto`: so far it was read, also where the rest failed or was put off; `also`: what was read of the rest; `next`: which
+        session comes then. What was undone stays read: nobody wants the same again by itself."""
         if "next" in body:
             self._in_hand(str(body["next"]), str(body["run"]), event.at)
         session, upto = str(body["session"]), int(body["upto"])
         was = self.dreamed.get(session)
         if was is None or was.run != body["run"]:
             return  # of a run that died and was taken over
-        now = was._replace(read=max(was.read, upto))
-        if self._is_undone(body["run"]) and upto > was.read:
+        undone = self._is_undone(body["run"])
+        new = () if undone else ((int(first), int(last)) for first, last in body.get("also", ()))
+        read = max(was.read, upto)
+        now = was._replace(read=read, also=tuple(sorted(one for one in {*was.also, *new} if one[1] > read)))
+        if undone and upto > was.read:
             now = now._replace(taken_back=was.read if was.taken_back is None else min(was.read, was.taken_back))
         if body["status"] == life.COMPLETED:
             made = () if self._is_undone(body["run"]) else map(str, body.get("artifacts", ()))
