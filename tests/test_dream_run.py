@@ -18,7 +18,7 @@ from dreamkeep.dream.given import Answer, Given, Proposal, TurnGiven, Usage
 from dreamkeep.dream.parts import redacted
 from dreamkeep.dream.run import LOCK, Dreaming, Parts, Settings
 from dreamkeep.errors import NotDurable
-from dreamkeep.event import Kind
+from dreamkeep.event import Event, Kind
 from dreamkeep.host import read_file
 from dreamkeep.memory.insight import Insight, note_id
 from dreamkeep.memory.memory import Memory
@@ -354,6 +354,70 @@ def test_a_session_that_is_deleted_while_it_is_dreamed_leaves_no_word(tmp_path: 
         assert made["processed"] == 2 and texts(keep) == ["rule 1.0"]
         assert {one["id"] for one in keep.dream_status()["sessions"]} == {"python:s1"}
     assert holding(tmp_path / "k", b"rule 0.0") == []
+
+
+def test_what_is_noted_while_a_backend_thinks_is_known_when_a_session_is_concluded(tmp_path: Path) -> None:
+    """M5: as without the overlap, the user's newest word holds; also where it comes just before what was concluded is written."""
+    for late in (False, True):
+        root = tmp_path / f"k{late}"
+        with Keep.open(root) as keep:
+            for n, said in enumerate(("Never use tabs in YAML files.", "The port must be 2222.")):
+                session = keep.session(f"s{n}", cwd="/")
+                session.record(said)
+                session.end()
+            project = keep.sessions()[0].project
+
+            def tell(root: Path = root, project: str = project) -> None:
+                with Keep.open(root) as other:
+                    other.note_add("The port must be 3333.", kind="constraint", project=project)
+
+            class Slow(Prompts):
+                def backfill(self, given: Given, late: bool = late, tell: Callable[[], None] = tell) -> Answer:
+                    if given.session == "python:s1" and not late:
+                        tell()
+                    return super().backfill(given)
+
+            if late:
+                append = keep._journals().append
+
+                def overtaken(session: str, events: Sequence[Event], append: Any = append, tell: Any = tell) -> Any:
+                    if any(one.kind == Kind.DREAM_READ and one.body["session"] == "python:s1" for one in events):
+                        tell()
+                    return append(session, events)
+
+                keep._journals().append = overtaken  # type: ignore[method-assign]
+            keep.dream(backend=Slow(), sessions=["s1", "s0"])
+            states = {note.text: note.state for note in memory(keep).notes.values()}
+            assert states["The port must be 3333."] == "active" and states["The port must be 2222."] == "superseded", late
+
+
+def test_a_run_asks_for_all_that_is_remembered_once_unless_others_told_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M8: what a run itself appends is no news to it, nor is a session that ended meanwhile."""
+    from dreamkeep.dream import each
+
+    filled(tmp_path / "k", sessions=4)
+    asked: list[str] = []
+    monkeypatch.setattr(each, "_remembered", _told(each._remembered, asked, lambda store: "all"))
+
+    class Beside(Prompts):
+        def __init__(self, act: Callable[[Keep], object]) -> None:
+            super().__init__()
+            self.act = act
+
+        def backfill(self, given: Given) -> Answer:
+            if given.session == "python:s1":
+                with Keep.open(tmp_path / "k") as other:
+                    self.act(other)
+            return super().backfill(given)
+
+    with Keep.open(tmp_path / "k") as keep:
+        keep.dream(backend=Beside(lambda other: (other.session("more"), other.end("more"), other.hygiene())), limit=3)
+        assert len(asked) == 1
+        filled(tmp_path / "k", sessions=4)
+        keep.dream(backend=Beside(lambda other: other.note_add("Prices are in cents.")))
+        assert len(asked) == 1 + 2
 
 
 def test_a_dry_run_counts_in_what_ended_and_has_no_record_yet(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
+#: Families of events that say what is remembered; and others after which it is not what it was.
+_TELLING = frozenset(("insight", "note", "task", "project"))
+_UNSAYING = frozenset((Kind.DREAM_UNDONE, Kind.SESSION_DELETED))
 #: After so many sessions the index follows: then neither it nor who asks it has much to catch up with.
 _FOLLOW = 50
 
@@ -51,15 +54,34 @@ class Result(NamedTuple):
 
 
 class Deletions:
-    """Which sessions are deleted while we read. After a look at the index, only what is new in the keep's own journal is read."""
+    """Which sessions are deleted while we read, and whether others told something. After a look at the index, only what is new in
+    the keep's own journal is read."""
 
     def __init__(self, host: Host, root: str, ask: Ask[Any], forget: Callable[[str], object]) -> None:
         at, dead = ask(lambda store: (store.place(KEEP), set(store.tombstones())))
-        self._tombs = Tombstones(host, root, at.position if at else None, dead)
+        self._tombs = Tombstones(host, root, at.position if at else None, dead, self._hear)
         self.forget = forget
+        self._ours: set[str] = set()
+        self._told = False
 
     def has(self, session: str) -> bool:
         return self._tombs.has(session)
+
+    def ours(self, events: Iterable[Event]) -> None:
+        """What we are about to append: nobody else's."""
+        self._ours.update(event.id for event in events)
+
+    def others_told(self) -> bool:
+        """Whether somebody else changed what is remembered since this was asked last: a note, an edited page, an agent's tag."""
+        self._tombs.follow()
+        told, self._told = self._told, False
+        return told
+
+    def _hear(self, event: Event) -> None:
+        if event.id in self._ours:
+            self._ours.discard(event.id)
+        elif event.kind.partition(".")[0] in _TELLING or event.kind in _UNSAYING:
+            self._told = True
 
 
 class Run:
@@ -110,12 +132,17 @@ class Run:
             self._seen.append({"id": one.session, "status": done.status, **({"reason": done.reason} if done.reason else {})})
             if deletions and n % _FOLLOW == 0:
                 self._ask(lambda store: None)
+        self._journal(self._thought_over())
         made = self._report(scope, self._spent)
         self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
         return made
 
     def _journal(self, events: Sequence[Event]) -> None:
         """Durable, then known: the fold is the same as whoever reads the journal has."""
+        if not events:
+            return
+        if self._deletions:
+            self._deletions.ours(events)
         self._append(events)
         for event in events:
             self.memory.apply(event)
@@ -127,6 +154,21 @@ class Run:
         if self._deletions and self._deletions.has(session):
             self._deletions.forget(session)
             self.memory = self._ask(_remembered)
+
+    def _heard(self) -> list[Insight]:
+        """What others told while a backend thought is known from here on; the insights that are new by that."""
+        if not self._deletions or not self._deletions.others_told():
+            return []
+        before, self.memory = self.memory.insights, self._ask(_remembered)
+        return [one for id, one in self.memory.insights.items() if id not in before]
+
+    def _thought_over(self) -> list[Event]:
+        """Whoever told something while we wrote knew nothing of what we wrote, nor we of that."""
+        heard = self._heard()
+        decisions = self._parts.consolidate(self.memory, heard, rfc3339(self._host.now()), self._id) if heard else ()
+        if self._parts.loss(self.memory, decisions) > self._settings.loss_guard:
+            return []
+        return [self._event(kind, **body) for kind, body in decisions]
 
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
@@ -201,7 +243,8 @@ class Run:
         also: list[list[int]],
     ) -> Result:
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
-        decisions = self._parts.consolidate(self.memory, insights, rfc3339(self._host.now()), self._id)
+        heard = self._heard()
+        decisions = self._parts.consolidate(self.memory, [*insights, *heard], rfc3339(self._host.now()), self._id)
         loss = self._parts.loss(self.memory, decisions)
         if loss > self._settings.loss_guard:
             why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
