@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -224,3 +226,42 @@ def test_what_has_ended_is_not_edited_or_pinned_and_the_way_out_is_told(tmp_path
             assert (new in problem.value.what) == (note == old)
         assert keep.notes(state=None) == before
         assert keep.note_change(gone, "unpin")["state"] == keep.note_change(gone, "retract")["state"] == "retracted"
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=19), timedelta(days=30_000)])
+def test_a_record_whose_clock_runs_ahead_does_not_overrule_what_the_user_says_later(tmp_path: Path, ahead: timedelta) -> None:
+    """M5: nothing was said after it was captured; the record itself keeps its time."""
+    id = "11111111-1111-4111-8111-111111111111"
+    at = (datetime.now(UTC) + ahead).isoformat()
+    about = {"sessionId": id, "cwd": str(tmp_path), "timestamp": at}
+    lines = [
+        {
+            **about,
+            "type": "user",
+            "uuid": "a1",
+            "parentUuid": None,
+            "message": {"role": "user", "content": "The port must be 1111."},
+        },
+        {**about, "type": "assistant", "uuid": "a2", "parentUuid": "a1", "message": {"role": "assistant", "content": "ok"}},
+    ]
+    file = tmp_path / "home" / ".claude" / "projects" / "-x" / f"{id}.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        tagged = keep.add_insight("constraint", "The port is 1111.", session=id, quote="port must be 1111", author="user")
+        keep.end(id)
+        keep.dream()
+        [said, _] = keep.show(id)["messages"]
+        assert datetime.fromisoformat(said["at"]) == datetime.fromisoformat(at)
+        for one in (tagged["insight"], *keep.dream_why(keep.notes()[0]["id"])["insights"]):
+            assert datetime.fromisoformat(one["said_at"]) <= datetime.now(UTC)
+        [summary] = keep.sessions()
+        page = tmp_path / "C.md"
+        keep.page(project=summary.project, write=page)
+        page.write_text(page.read_text().replace("1111", "4444"))
+        keep.dream()
+        assert "4444" in page.read_text() and "1111" not in page.read_text()
+        keep.note_add("The port must be 3333.", kind="constraint", project=summary.project)
+        keep.dream()
+        assert [one["text"] for one in keep.notes()] == ["The port must be 3333."]

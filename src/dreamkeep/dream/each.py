@@ -25,6 +25,7 @@ from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory.insight import Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
+from dreamkeep.memory.score import no_later
 from dreamkeep.memory.task import OPEN
 
 if TYPE_CHECKING:
@@ -242,6 +243,9 @@ class Run:
         upto: int,
         also: list[list[int]],
     ) -> Result:
+        # Its completion was recorded after all that it holds was captured.
+        limits = one.completion_at, rfc3339(self._host.now())
+        insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
         heard = self._heard()
         decisions = self._parts.consolidate(self.memory, [*insights, *heard], rfc3339(self._host.now()), self._id)

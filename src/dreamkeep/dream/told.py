@@ -19,6 +19,7 @@ from dreamkeep.event import Kind
 from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.memory.score import no_later
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
@@ -100,7 +101,7 @@ def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGE
         text,
         where.project,
         (quote,) if quote else (),
-        (said.at if said else None) or now,
+        no_later((said.at if said else None) or now, now),
         _QUOTED if said else _ITS_WORD,
         CONFIRMED if author == USER else SUGGESTED,
         author,

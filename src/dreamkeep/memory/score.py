@@ -51,6 +51,12 @@ def newest_of(times: Iterable[str | None], now: str | None = None) -> str | None
     return max(known, default=(0.0, None))[1]
 
 
+def no_later(said_at: str | None, *limits: str | None) -> str | None:
+    """The first of these times: nothing was said after it was captured, whatever its clock says."""
+    known = [(at, text) for text in (said_at, *limits) if text and (at := moment(text)) is not None]
+    return min(known, key=lambda one: one[0])[1] if moment(said_at) is not None else said_at
+
+
 def days_between(then: str | None, newest: str | None) -> float:
     """0 where one of them is not known."""
     first, last = moment(then), moment(newest)
