@@ -265,6 +265,39 @@ def test_a_run_that_would_take_away_too_much_stops(tmp_path: Path) -> None:
         assert texts(keep) == [] and memory(keep).insights == {}
 
 
+def test_sessions_that_take_away_too_much_together_are_refused_as_one_would_be_and_told_the_way_out(tmp_path: Path) -> None:
+    """D37: against what was there when the run began."""
+    things = ("web", "api", "db", "mail", "cache", "log")
+
+    def say(keep: Keep, name: str, *words: str) -> None:
+        session = keep.session(name, cwd="/")
+        for one in words:
+            session.record(one, ("assistant", "ok"))
+        session.end()
+
+    with Keep.open(tmp_path / "k") as keep:
+        say(keep, "s", *(f"The {one} port must be 800{n}." for n, one in enumerate(things, 1)))
+        keep.dream()
+        assert len(keep.notes()) == 6
+        for k in range(3):
+            say(keep, f"s{k}", *(f"The {one} port must be 900{n}." for n, one in enumerate(things, 1) if (n - 1) // 2 == k))
+        say(keep, "t", "Never use tabs in YAML files.")
+        made = keep.dream()
+        assert [one["status"] for one in made["sessions"]] == ["completed", "failed", "failed", "completed"]
+        assert made["notes"]["superseded"] == 2 and (made["status"], made["failed"]) == ("partial", 2)
+        reason = made["sessions"][1]["reason"]
+        assert "67%" in reason and "25%" in reason and "`dreamkeep dream --session python:s1`" in reason
+        for name in ("s1", "s2"):
+            assert keep.dream(sessions=[name])["notes"]["superseded"] == 2
+        say(keep, "all", *(f"The {one} port must be 700{n}." for n, one in enumerate(things, 1)))
+        [refused] = keep.dream()["sessions"]
+        assert "`DREAMKEEP_DREAM_LOSS_GUARD=1 dreamkeep dream --session python:all`" in refused["reason"]
+        [waiting] = [one for one in keep.dream_status()["sessions"] if one["id"] == "python:all"]
+        assert waiting["failure_reason"] == refused["reason"]
+    with Keep.open(tmp_path / "k", environment={"DREAMKEEP_DREAM_LOSS_GUARD": "1"}) as keep:
+        assert keep.dream(sessions=["all"])["notes"]["superseded"] == 6
+
+
 def test_a_run_that_dies_at_any_step_is_ended_by_the_next_with_one_result_each(tmp_path: Path) -> None:
     """D11: kill at every change of the disk."""
     filled(tmp_path / "template")

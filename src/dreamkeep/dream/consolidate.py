@@ -100,9 +100,11 @@ def lost(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> list[str]:
 
 def loss(memory: Memory, decisions: Iterable[tuple[str, Any]]) -> float:
     """Which part of the active notes would be lost (D37); 0 for a few."""
-    gone = lost(memory, decisions)
-    active = sum(one.state == note.ACTIVE for one in memory.notes.values())
-    return len(gone) / active if len(gone) > FEW else 0.0
+    return share(len(lost(memory, decisions)), sum(one.state == note.ACTIVE for one in memory.notes.values()))
+
+
+def share(gone: int, active: int) -> float:
+    return gone / active if gone > FEW else 0.0
 
 
 class _Planning:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.dream.backfill import Known, checked, turns_given
+from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
 from dreamkeep.errors import DreamkeepError, OverBudget
@@ -25,6 +26,7 @@ from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory.insight import Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
+from dreamkeep.memory.note import ACTIVE
 from dreamkeep.memory.score import no_later
 from dreamkeep.memory.task import OPEN
 
@@ -114,6 +116,9 @@ class Run:
         self._changes: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._seen: list[dict[str, Any]] = []
+        #: Notes that were active when the run began; and those of them that it took away.
+        self._began: frozenset[str] = frozenset()
+        self._gone: set[str] = set()
         #: Why nothing more may be asked in this run.
         self._spent = ""
 
@@ -121,6 +126,7 @@ class Run:
         """`deletions`: for who writes."""
         self._deletions, self._glance = deletions, glance or self._ask
         self.memory = self._ask(_remembered)
+        self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
         listed = [_listed(one) for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
@@ -167,9 +173,23 @@ class Run:
         """Whoever told something while we wrote knew nothing of what we wrote, nor we of that."""
         heard = self._heard()
         decisions = self._parts.consolidate(self.memory, heard, rfc3339(self._host.now()), self._id) if heard else ()
-        if self._parts.loss(self.memory, decisions) > self._settings.loss_guard:
-            return []
-        return [self._event(kind, **body) for kind, body in decisions]
+        return [] if self._too_much("", decisions) else [self._event(kind, **body) for kind, body in decisions]
+
+    def _too_much(self, session: str, decisions: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """Why these may not be, "" where they may: measured against what is remembered now; and, with what this run took away
+        before, against what was there when it began."""
+        allowed = self._settings.loss_guard
+        alone = self._parts.loss(self.memory, decisions)
+        gone = self._began & set(self._parts.lost(self.memory, decisions))
+        together = share(len(self._gone | gone), len(self._began)) if gone else 0.0
+        if max(alone, together) <= allowed:
+            self._gone |= gone
+            return ""
+        if alone > allowed:
+            what, way = f"it would take away {alone:.0%} of the notes", "DREAMKEEP_DREAM_LOSS_GUARD=1 dreamkeep dream"
+        else:
+            what, way = f"with it this run would take away {together:.0%} of the notes", "dreamkeep dream"
+        return f"{what}, and {allowed:.0%} is allowed (dream.loss_guard). If that is right: `{way} --session {session}`"
 
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
@@ -249,9 +269,8 @@ class Run:
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
         heard = self._heard()
         decisions = self._parts.consolidate(self.memory, [*insights, *heard], rfc3339(self._host.now()), self._id)
-        loss = self._parts.loss(self.memory, decisions)
-        if loss > self._settings.loss_guard:
-            why = f"it would take away {loss:.0%} of the notes, and {self._settings.loss_guard:.0%} is allowed"
+        why = self._too_much(one.session, decisions)
+        if why:
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
         status = PENDING if self._spent else FAILED if failure else COMPLETED

@@ -43,7 +43,7 @@ def assemble(
 ) -> Parts:
     """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows."""
     from dreamkeep.dream.chunks import chunks, clean_chunks
-    from dreamkeep.dream.consolidate import Consolidating, loss
+    from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
     planning = Consolidating(similar)
 
@@ -54,8 +54,8 @@ def assemble(
         from dreamkeep.dream.rules import Rules
 
         # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
-        return Parts(Rules(redacted), consolidate, chunks, redacted, loss, chunk_tokens=_RULES_TOKENS, trusted=True)
-    return Parts(_asked(backend, config, host, environment, folder), consolidate, clean_chunks, redacted, loss)
+        return Parts(Rules(redacted), consolidate, chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
+    return Parts(_asked(backend, config, host, environment, folder), consolidate, clean_chunks, redacted, loss, lost)
 
 
 def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Any:

@@ -56,6 +56,8 @@ class Parts(NamedTuple):
     redact: Callable[[str], str]
     #: Which part of the active notes these decisions would take away.
     loss: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], float]
+    #: Which active notes that would be.
+    lost: Callable[[Memory, Sequence[tuple[str, Mapping[str, Any]]]], Sequence[str]] = lambda memory, decisions: ()
     #: Whether the budget is used up, given what was used so far; a reason, or "".
     spent: Callable[[Usage], str] = lambda used: ""
     #: About so many tokens go to the backend at a time, if that is not what the settings say.
