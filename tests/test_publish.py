@@ -91,6 +91,29 @@ def test_a_changed_line_is_the_users_word_a_deleted_one_is_retracted_and_neither
         assert keep.page(project=project, write=file)["edits"] == 0
 
 
+def test_a_hand_edit_on_one_page_is_on_all_pages_of_the_project_at_once(tmp_path: Path) -> None:
+    """M10: also where several were edited, and each page is told of once."""
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", *RULES)
+        keep.dream(backend=Prompts())
+        pages = [tmp_path / "A.md", tmp_path / "B.md", page_of(tmp_path / "k")]
+        for page in pages[:2]:
+            keep.page(project=project, write=page)
+        pages[0].write_text(pages[0].read_text().replace("as floats", "as doubles"))
+        pages[1].write_text(pages[1].read_text().replace("staging cluster", "canary cluster"))
+        keep.dream(backend=Prompts())
+        for page in pages:
+            assert "as doubles" in page.read_text() and "canary cluster" in page.read_text(), page
+        before = [page.read_bytes() for page in (*pages, *(tmp_path / "k" / "journal" / "keep").iterdir())]
+        keep.dream(backend=Prompts())
+        assert [page.read_bytes() for page in (*pages, *(tmp_path / "k" / "journal" / "keep").iterdir())] == before
+        pages[0].write_text(pages[0].read_text().replace("as doubles", "as text"))
+        told = keep._publish("")
+        assert sorted((one["path"], one["changed"], one["edits"]) for one in told) == sorted(
+            (str(page), page != pages[0], int(page == pages[0])) for page in pages
+        )
+
+
 def test_a_line_that_was_deleted_and_is_written_again_is_meant(tmp_path: Path) -> None:
     """M10: it does not come back by itself, and it does by hand, with its old id or without."""
     file = tmp_path / "MEMORY.md"

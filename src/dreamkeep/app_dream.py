@@ -214,18 +214,24 @@ class Dreams(Part):
 
     def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
         publishing = self._publishing(memory)
-        done = []
-        for project, path in self._differing(memory):
-            try:
-                told = publishing.publish(project, path, run, asked=False)
-                done.append(told._asdict())
-                if told.problem:
-                    self.warn(f"The page {path} is left alone: {told.problem}")
-            except (DreamkeepError, OSError) as problem:
-                # One page that can't be written is told; what is remembered is safe, and the others are written.
-                self.warn(f"The page {path} can't be written: {problem}")
-                done.append({"project": project, "path": path, "changed": False, "problem": str(problem)})
-        return done
+        done: dict[tuple[str, str], dict[str, Any]] = {}
+        for _ in range(2):  # what a hand did on one page holds for the project's others, too
+            left_alone = {one for one, told in done.items() if told["problem"]}
+            edits = 0
+            for project, path in [one for one in self._differing(memory) if one not in left_alone]:
+                try:
+                    told = publishing.publish(project, path, run, asked=False)._asdict()
+                    if told["problem"]:
+                        self.warn(f"The page {path} is left alone: {told['problem']}")
+                except (DreamkeepError, OSError) as problem:
+                    # One page that can't be written is told; what is remembered is safe, and the others are written.
+                    self.warn(f"The page {path} can't be written: {problem}")
+                    told = {"project": project, "path": path, "changed": False, "problem": str(problem)}
+                edits += told.get("edits", 0)
+                done[project, path] = _with_earlier(done.get((project, path)), told)
+            if not edits:
+                break
+        return list(done.values())
 
     def _publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing
@@ -393,3 +399,10 @@ def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, 
     if found and not made["considered"]:
         why = f"{why or 'nothing waits'}; {when.told(found)}"
     return {**made, "why": why, "given_up": told}
+
+
+def _with_earlier(before: dict[str, Any] | None, told: dict[str, Any]) -> dict[str, Any]:
+    """A page that was written twice, told once."""
+    if before is None or told["problem"]:
+        return told
+    return {**told, "changed": before["changed"] or told["changed"], "edits": before["edits"] + told["edits"]}
