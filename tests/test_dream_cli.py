@@ -80,6 +80,35 @@ def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monk
         assert keep.dream_history() == []
 
 
+@pytest.mark.parametrize("most", [200, 4])
+def test_a_preview_tells_of_each_page_what_the_dream_then_writes_into_it(
+    told: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """D36: within the page's budget, in files elsewhere, too; and for people as well."""
+    monkeypatch.setenv("DREAMKEEP_PAGE_MAX_LINES", str(most))
+    cli("dream", "--session", "s1")
+    elsewhere = tmp_path / "CLAUDE.md"
+    with Keep.open(told) as keep:
+        keep.page(project=keep.sessions()[0].project, write=elsewhere)
+    [ours] = Path(told).glob("pages/*/MEMORY.md")
+    before = {str(path): path.read_text().splitlines() for path in (ours, elsewhere)}
+    shown = cli("dream", "--preview", "--json").json["diff"]
+    seen = cli("dream", "--preview").out
+    assert cli("dream").code == 0
+    changed = {path for path, lines in before.items() if Path(path).read_text().splitlines() != lines}
+    assert {one["path"] for one in shown["pages"]} == changed and bool(changed) == (most > 4)
+    for one in shown["pages"]:
+        lines = one["diff"].splitlines()[2:]
+        after = Path(one["path"]).read_text().splitlines()
+        assert [line[1:] for line in lines if line[0] == "+"] == [line for line in after if line not in before[one["path"]]]
+        assert f"{one['path']}:" in seen and all(f"  {line}" in seen for line in lines)
+    monkeypatch.setenv("DREAMKEEP_PAGE_MAX_LINES", "200")
+    elsewhere.write_text(elsewhere.read_text().replace("<!-- dreamkeep:end -->", ""))
+    with Keep.open(told) as keep:
+        keep.end("open")
+    assert f"{elsewhere} would be left alone: the region of dreamkeep has no end" in cli("dream", "--preview").out
+
+
 def test_status_tells_of_each_session_what_the_contract_says(told: str, cli: Cli) -> None:
     """M1 D10"""
     cli("hygiene")

@@ -184,17 +184,14 @@ class Dreams(Part):
 
     def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
         """What a run would change: notes by their id, and the pages line by line."""
-        from difflib import unified_diff
-
-        from dreamkeep.memory.page import render
+        from dreamkeep.dream.publish import previewed
 
         changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-        pages = []
-        for project in sorted({one.project for one in changed}):
-            old, new = (render(memory.notes.values(), project).text.splitlines() for memory in (before, after))
-            pages.append({"project": project, "diff": "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1))})
-        return {"notes": notes, "pages": pages}
+        pages = previewed(
+            self._host, self.root, before, after, {one.project for one in changed}, self.config["page.target"], self._budget()
+        )
+        return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
     # -- pages
 

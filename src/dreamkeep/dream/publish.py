@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
-from dreamkeep.memory.note import Note
+from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.page import FOLDER, Budget, Edit, hand_edits, in_keep
 
 LOCK = "state/page.lock"
@@ -102,6 +102,48 @@ def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[
     if elsewhere and b"dreamkeep:begin" not in data:
         return False
     return sha256(data).hexdigest() != published.get("digest") or published.get("of") != of() or not published.get("written")
+
+
+class Previewed(NamedTuple):
+    """`diff`: line by line. `edits`: hand edits that would be taken in first; what follows from them is not told here."""
+
+    project: str
+    path: str
+    diff: str
+    edits: int = 0
+    problem: str = ""
+
+
+def previewed(
+    host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: Budget
+) -> list[Previewed]:
+    """Pages that would be other ones by what is remembered after a run. `changed`: projects whose notes would be."""
+    known = {(str(one["project"]), page.located(root, str(one["path"]))): one for one in before.pages.values()}
+    active = {one.project for memory in (before, after) for one in memory.notes.values() if one.state == ACTIVE}
+    places = {*known, *((one, place(root, one, target)) for one in active if one)}
+    concerned = [(one, path) for one, path in places if path and ("" in changed or one in changed)]
+    found = [_preview(host, root, after, one, path, known.get((one, path)), budget) for one, path in sorted(concerned)]
+    return [one for one in found if one is not None]
+
+
+def _preview(
+    host: Host, root: str, after: Memory, project: str, path: str, last: Mapping[str, Any] | None, budget: Budget
+) -> Previewed | None:
+    """None: it stays as it is."""
+    from difflib import unified_diff
+
+    text = read_file(host, path).decode("utf-8", "surrogateescape") if host.stat(path) is not None else ""
+    found = page.parse(text)
+    if found.problem:
+        return Previewed(project, path, "", problem=found.problem)
+    if found.region is None and not in_keep(root, path):
+        return None
+    edits = hand_edits(last, found.region) if last and found.region is not None else []
+    made = page.render(after.notes.values(), project, page.room(text, budget))
+    old = str(last.get("region", "")).splitlines() if last else []
+    new = made.text.splitlines() if made.notes or text else []
+    diff = "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1)) if new else ""
+    return Previewed(project, path, diff, len(edits)) if diff else None
 
 
 class Publishing:

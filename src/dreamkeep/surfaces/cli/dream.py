@@ -126,6 +126,7 @@ def report(made: dict[str, Any], named: bool = False) -> str:
         f"  {_SIGNS.get(one['state'], '~')} {one['kind']}: {text.line(one['text'])}"
         for one in made.get("diff", {}).get("notes", ())
     ]
+    lines += [row for one in made.get("diff", {}).get("pages", ()) for row in _page_diff(one)]
     lines += _given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
@@ -142,6 +143,14 @@ def _given_up(made: dict[str, Any]) -> list[str]:
     last = found[-1]
     count = text.counted(len(found), "session")
     return [f"{count} given up after {last['attempts']} attempts: {text.line(last['reason'])}", _TRY_AGAIN]
+
+
+def _page_diff(one: dict[str, Any]) -> list[str]:
+    if one["problem"]:
+        return [f"{text.line(one['path'])} would be left alone: {text.line(one['problem'])}"]
+    first = f" ({text.counted(one['edits'], 'hand edit')} would be taken in first)" if one["edits"] else ""
+    # Without what names the two sides: there is but one file.
+    return [f"{text.line(one['path'])}{first}:", *(f"  {text.line(row)}" for row in one["diff"].splitlines()[2:])]
 
 
 _SIGNS = {"active": "+", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
