@@ -109,6 +109,45 @@ def test_a_preview_tells_of_each_page_what_the_dream_then_writes_into_it(
     assert f"{elsewhere} would be left alone: the region of dreamkeep has no end" in cli("dream", "--preview").out
 
 
+def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_until_it_is_mended(told: str, cli: Cli) -> None:
+    """M10 M11: and kept in the report of the run that could not write it."""
+    cli("dream", "--session", "s1")
+    [page] = Path(told).glob("pages/*/MEMORY.md")
+    whole = page.read_text()
+    page.write_text(whole.replace("<!-- dreamkeep:end -->", ""))
+    said = f"{page}: the region of dreamkeep has no end"
+    ran = cli("dream")
+    assert ran.code == 1 and f"Not written: {said}" in ran.out and "1 of 1 session read" in ran.out
+    [run, _] = cli("dream", "history", "--json").json["runs"]
+    assert [(one["path"], one["problem"]) for one in run["report"]["pages"]] == [tuple(said.split(": "))]
+    assert f"{run['id']}: Not written: {said}" in cli("dream", "history").out
+    assert f"Not written: {said}" in cli("dream", "status").out
+    nothing = cli("dream")
+    assert nothing.code == 1 and "Nothing to dream of" in nothing.out and f"Not written: {said}" in nothing.out
+    [found] = [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "page"]
+    assert not found["ok"] and str(page) in found["what"] and "fences" in found["next"]
+    page.write_text(whole)
+    assert cli("dream").code == 0 and cli("dream", "status", "--json").json["pages"] == []
+    assert not [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "page"]
+
+
+def test_a_dream_that_only_took_hand_edits_in_says_so(told: str, cli: Cli) -> None:
+    """M10: with nothing to read; and a run that took some in keeps that in its report."""
+    cli("dream", "--session", "s1")
+    [page] = Path(told).glob("pages/*/MEMORY.md")
+    page.write_text(page.read_text().replace("make lint", "make check"))
+    with Keep.open(told) as keep:
+        made = keep.dream(sessions=["open"])
+    assert made["run"] is None and [one["edits"] for one in made["pages"]] == [1]
+    page.write_text(page.read_text().replace("make check", "make all"))
+    assert f"1 hand edit taken in: {page}" in cli("dream").out
+    assert [one["edits"] for one in cli("dream", "history", "--json").json["runs"][0]["report"]["pages"]] == [1]
+    page.write_text(page.read_text().replace("make all", "make test"))
+    out = cli("dream").out
+    assert f"1 hand edit taken in: {page}" in out and "Nothing else to dream of" in out
+    assert cli("dream").out.startswith("Nothing to dream of")
+
+
 def test_status_tells_of_each_session_what_the_contract_says(told: str, cli: Cli) -> None:
     """M1 D10"""
     cli("hygiene")

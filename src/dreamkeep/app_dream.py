@@ -85,13 +85,28 @@ class Dreams(Part):
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
             told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
-        if self._pages_differ():
-            self._publish("")  # what was edited by hand comes before what is concluded now
+        # What was edited by hand comes before what is concluded now.
+        first = self._publish("") if self._pages_differ() else []
+
+        def publish(run: str) -> list[dict[str, Any]]:
+            told = {(one["project"], one["path"]): one for one in first}
+            for one in self._publish(run):
+                place = one["project"], one["path"]
+                told[place] = _with_earlier(told.get(place), one)
+            return list(told.values())
+
         dreaming = self._dreaming()
-        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, publish=publish)
         if made["run"]:
-            made["pages"] = self._publish(made["run"])
-        return _with_given_up(made, dreaming.given_up(self._memory("dreamed"), name))
+            self._follow_end()
+        return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
+
+    def _follow_end(self) -> None:
+        """The index with the end of a run, too: else whoever only looks next has to make one for that."""
+        try:
+            self._remembering(lambda memory: None)
+        except (DreamkeepError, OSError) as problem:
+            self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
 
     def _given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
@@ -199,13 +214,14 @@ class Dreams(Part):
         """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
         ever one."""
         from dreamkeep.dream.publish import alone
+        from dreamkeep.memory.page import FOLDER
 
         try:
             with alone(self._host, self.root):
                 return self._remembering(lambda memory: self._publish_all(memory, run))
         except (DreamkeepError, OSError) as problem:
             self.warn(f"The pages can't be written now; the next dream does: {problem}")
-            return []
+            return [_unwritten("", f"{self.root}/{FOLDER}", str(problem))]
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
 
@@ -223,8 +239,8 @@ class Dreams(Part):
                 except (DreamkeepError, OSError) as problem:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
                     self.warn(f"The page {path} can't be written: {problem}")
-                    told = {"project": project, "path": path, "changed": False, "problem": str(problem)}
-                edits += told.get("edits", 0)
+                    told = _unwritten(project, path, str(problem))
+                edits += told["edits"]
                 done[project, path] = _with_earlier(done.get((project, path)), told)
             if not edits:
                 break
@@ -276,6 +292,7 @@ class Dreams(Part):
         from dreamkeep.dream import when
         from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
         from dreamkeep.held import is_held
+        from dreamkeep.recovery.audit_dream import left_alone
 
         memory, unrecorded = self._ask(runs_and_ended)
         recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
@@ -320,6 +337,7 @@ class Dreams(Part):
             "running": running,
             "last_successful_run_at": last,
             "last_report": report,
+            "pages": [{"path": path, "problem": why} for path, why in left_alone(self._host, self.root, memory.pages.values())],
         }
 
     def dream_history(self) -> list[dict[str, Any]]:
@@ -398,8 +416,14 @@ def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, 
     return {**made, "why": why, "given_up": told}
 
 
+def _unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
+    from dreamkeep.dream.publish import Published
+
+    return Published(project, path, problem=problem)._asdict()
+
+
 def _with_earlier(before: dict[str, Any] | None, told: dict[str, Any]) -> dict[str, Any]:
     """A page that was written twice, told once."""
-    if before is None or told["problem"]:
+    if before is None:
         return told
     return {**told, "changed": before["changed"] or told["changed"], "edits": before["edits"] + told["edits"]}

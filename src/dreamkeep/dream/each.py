@@ -122,8 +122,14 @@ class Run:
         #: Why nothing more may be asked in this run.
         self._spent = ""
 
-    def all(self, scope: Scope, deletions: Deletions | None = None, glance: Ask[Any] | None = None) -> dict[str, Any]:
-        """`deletions`: for who writes."""
+    def all(
+        self,
+        scope: Scope,
+        deletions: Deletions | None = None,
+        glance: Ask[Any] | None = None,
+        publish: Callable[[str], list[dict[str, Any]]] | None = None,
+    ) -> dict[str, Any]:
+        """`deletions`: for who writes. `publish`: writes the pages, given the run; what became of them is kept in its report."""
         self._deletions, self._glance = deletions, glance or self._ask
         self.memory = self._ask(_remembered)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
@@ -140,7 +146,8 @@ class Run:
             if deletions and n % _FOLLOW == 0:
                 self._ask(lambda store: None)
         self._journal(self._thought_over())
-        made = self._report(scope, self._spent)
+        pages = {"pages": publish(self._id)} if publish else {}
+        made = {**self._report(scope, self._spent), **pages}
         self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
         return made
 

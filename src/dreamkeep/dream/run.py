@@ -21,7 +21,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.life import Dreamed
-from dreamkeep.memory.memory import DREAMED, RUNS, Memory
+from dreamkeep.memory.memory import DREAMED, PAGES, RUNS, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,8 +195,9 @@ class Dreaming:
         sessions: Sequence[str] = (),
         limit: int | None = None,
         name: str = "",
+        publish: Callable[[str], list[dict[str, Any]]] | None = None,
     ) -> dict[str, Any]:
-        """`parts`: made only when there is something to do, if it is a function."""
+        """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run."""
         with self.lock() as mine:
             if not mine:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
@@ -211,7 +212,7 @@ class Dreaming:
                 self._bury(dead)
             made = parts if isinstance(parts, Parts) else parts()
             run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
-            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance)
+            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish)
 
     def preview(
         self,
@@ -271,8 +272,8 @@ def _life(store: Store) -> Memory:
 
 
 def runs_and_ended(store: Store) -> tuple[Memory, list[tuple[str, int]]]:
-    """How far sessions were dreamed, by which runs, and what ended without a record of it."""
-    memory = Memory.load((table, id, body) for table in (DREAMED, RUNS) for id, body in store.memory_table(table))
+    """How far sessions were dreamed, by which runs, which pages there are, and what ended without a record of it."""
+    memory = Memory.load((table, id, body) for table in (DREAMED, RUNS, PAGES) for id, body in store.memory_table(table))
     return memory, _ended(store, memory)
 
 

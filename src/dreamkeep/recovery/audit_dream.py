@@ -15,7 +15,7 @@ Nothing is told if the keep's journal went on since it was read: then it may be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dreamkeep.held import is_held
@@ -103,6 +103,23 @@ class Dreams:
         )
         what = f"the dream that began {run.started_at or 'some time ago'} did not end, and nobody dreams{those}"
         return fault("dream_unfinished", f"{self._root}/{KEEP}", what, key=run.id, run=run.id)
+
+
+def left_alone(host: Host, root: str, pages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(path, why) of pages that no dream writes until a hand has mended them."""
+    paths = {page.located(root, str(last.get("path", ""))) for last in pages}
+    found = [(path, _problem(host, path)) for path in sorted(path for path in paths if path)]
+    return [(path, why) for path, why in found if why]
+
+
+def _problem(host: Host, path: str) -> str:
+    try:
+        at = host.stat(path)
+        if at is None:
+            return ""
+        return page.parse(read_file(host, path).decode("utf-8", "surrogateescape")).problem if at.is_file else "it is no file"
+    except OSError as problem:
+        return f"it can't be read: {problem}"
 
 
 def _fence(path: str, why: str) -> Fault:

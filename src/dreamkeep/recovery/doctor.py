@@ -13,6 +13,8 @@ from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Reading, events
+from dreamkeep.memory.memory import PAGES
+from dreamkeep.recovery.audit_dream import left_alone
 from dreamkeep.recovery.delete import ASIDE, INTENTS
 from dreamkeep.recovery.ledger import PREFIX
 from dreamkeep.session import raw
@@ -47,7 +49,7 @@ def examine(
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
-    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, *more)
+    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
     found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
@@ -202,6 +204,13 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     count = len(host.names(folder)) if host.stat(folder) else 0
     if count:
         yield _entry("delete", False, f"{count} deletions were interrupted", "The next command that writes finishes them.")
+
+
+def _pages(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+    known = ask(lambda store: [body for _, body in store.memory_table(PAGES)])
+    way_out = "Leave one pair of dreamkeep's fences in it, or none; the next dream writes it."
+    for path, why in left_alone(host, root, known):
+        yield _entry("page", False, f"{path} is left alone by dreams: {why}", way_out)
 
 
 def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:

@@ -94,11 +94,28 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         for one in made["sessions"]:
             if one["status"] == "failed":  # one that started by itself has nothing but this to say it with
                 text.complain(f"{one['id']}: {one.get('reason', '')}")
-    return 4 if made["lock"] == "busy" else 1 if made["failed"] else 0
+    left_alone = any(one["problem"] for one in made.get("pages", ()))
+    return 4 if made["lock"] == "busy" else 1 if made["failed"] or left_alone else 0
 
 
 def report(made: dict[str, Any], named: bool = False) -> str:
     """`named`: only of sessions that were asked for by name."""
+    return "\n".join([*_by_hand(made), _read(made, named), *_left_alone(made)])
+
+
+def _by_hand(made: dict[str, Any]) -> list[str]:
+    pages = made.get("pages", ())
+    return [f"{text.counted(one['edits'], 'hand edit')} taken in: {text.line(one['path'])}" for one in pages if one["edits"]]
+
+
+def _left_alone(made: dict[str, Any]) -> list[str]:
+    """Also of a report that was kept: anybody may have written it."""
+    pages = made.get("pages")
+    found = [one for one in pages if isinstance(one, dict) and one.get("problem")] if isinstance(pages, list) else []
+    return [f"Not written: {text.line(str(one.get('path', '')))}: {text.line(str(one['problem']))}" for one in found]
+
+
+def _read(made: dict[str, Any], named: bool) -> str:
     if made["lock"] == "busy":
         return f"Another dream runs; {made['waiting']} sessions wait."
     if not made["considered"]:
@@ -106,7 +123,7 @@ def report(made: dict[str, Any], named: bool = False) -> str:
         if named:
             ended = "What is not_completed has not ended: `dreamkeep end ID`. What is already_consolidated was read to its end."
         hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
-        told = f"Nothing to dream of: {text.line(made.get('why') or 'nothing waits')}."
+        told = f"Nothing {'else ' if _by_hand(made) else ''}to dream of: {text.line(made.get('why') or 'nothing waits')}."
         return f"{told}\n{hint}" if hint else told
     if made.get("dry_run"):
         size = made["estimate"]
@@ -179,6 +196,7 @@ def status(found: dict[str, Any]) -> str:
     ]
     if any(one["eligibility"] == "poisoned" for one in found["sessions"]):
         lines.append(_POISONED)
+    lines += _left_alone(found)
     return "\n".join(lines)
 
 
@@ -199,7 +217,8 @@ def history(found: dict[str, Any]) -> str:
                 str(made.get("notes", {}).get("added", "")),
             ]
         )
-    return text.table(rows)
+    left = [f"{one['id']}: {row}" for one in found["runs"] for row in _left_alone(one["report"])]
+    return "\n".join([text.table(rows), *left])
 
 
 def why(found: dict[str, Any]) -> str:
