@@ -80,7 +80,7 @@ def told(found: Sequence[Dreamed]) -> str:
         return ""
     last = found[-1]
     count = "1 session is" if len(found) == 1 else f"{len(found)} sessions are"
-    return f"{count} given up after {last.attempts} attempts, the last ({last.session}): {reason(last)}"
+    return f"{count} given up after {last.attempts} attempts, the last ({last.session}): {reason(last).rstrip('.')}"
 
 
 class Due(NamedTuple):
