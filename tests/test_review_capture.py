@@ -21,6 +21,7 @@ import zstandard
 
 from dreamkeep import Keep, views
 from dreamkeep.capture import content, find, ingest_rows, regain, rejoin
+from dreamkeep.capture import copying
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import Outcome
 from dreamkeep.capture.sources import AGENTS, Source, discovery
@@ -594,7 +595,7 @@ def test_whatever_an_agent_does_to_its_file_nothing_is_lost(tmp_path: Path, monk
                 for module in (content, records):
                     limits.setattr(module, "LONGEST_LINE", 700)
             if seed % 8 >= 4:
-                limits.setattr(ingesting, "_APPEND", 1)
+                limits.setattr(copying, "_APPEND", 1)
             _Agent(seed, tmp_path / str(seed), longest=700 if seed % 4 >= 2 else 1 << 30).live(30)
 
 
