@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,53 @@ def test_a_captured_session_that_is_nowhere_any_more_has_vanished_unless_it_was_
     assert [one.cls for one in found] == ["source_vanished", "webui_index_dangling"]
     (web.folder / "_deleted_webui_sessions.json").write_text(json.dumps({"version": 1, "ids": [SID]}))
     assert [one.cls for one in audit(root, web)] == ["webui_index_dangling"]
+
+
+def _without_its_folder(web: Web) -> None:
+    shutil.rmtree(web.folder)
+
+
+def _without_its_home(web: Web) -> None:
+    shutil.rmtree(web.folder.parent)
+
+
+def _file_in_its_place(web: Web) -> None:
+    shutil.rmtree(web.folder)
+    web.folder.write_text("moved to the other disk")
+
+
+@pytest.mark.parametrize("rows", [True, False], ids=["with rows", "without"])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("act", [_without_its_folder, _without_its_home, _file_in_its_place])
+def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is_told(
+    web: Web, root: str, act: Callable[[Web], None], seen: bool, rows: bool
+) -> None:
+    """Whether one had been deleted in the WebUI nobody can tell then, so that none is promised to come back by itself."""
+    web.close()
+    if not rows:
+        web.database.unlink()
+    ingest(root, web)
+    act(web)
+    if seen:
+        ingest(root, web)
+    found = audit(root, web)
+    cls = "webui_no_sidecar" if rows else "source_vanished"
+    assert [(one.cls, one.session) for one in found] == [(cls, f"hermes-webui:{sid}") for sid in (SID, "fine")]
+    assert not any(one.repairable for one in found)
+    assert all(("make that folder again" if rows else "dreamkeep restore") in one.next for one in found)
+
+
+def test_a_folder_that_was_never_captured_and_is_not_there_is_no_fault(web: Web, root: str) -> None:
+    """Rows of a WebUI that was once used here, and is not any more."""
+    shutil.rmtree(web.folder.parent)
+    assert audit(root, web) == []
+
+
+def test_sessions_that_lie_in_another_folder_of_the_webui_now_are_not_missed_in_the_old_one(web: Web, root: str) -> None:
+    web.close()
+    ingest(root, web)
+    shutil.move(web.folder.parent, web.home / "moved")
+    assert list(audit_webui(RealHost(), root, str(web.home), {"HERMES_WEBUI_STATE_DIR": str(web.home / "moved")})) == []
 
 
 def _cleared(web: Web) -> None:

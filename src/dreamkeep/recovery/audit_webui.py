@@ -16,14 +16,20 @@ meant (clear, undo, truncate, compress, delete: `webui.py`) is no fault.
     there          holds more                              webui_richer_backup
     there          has less than was captured              source_shrank
     there                           none                   webui_no_row
+
+A folder that is gone whole, or is none any more, counts as an empty one if sessions were captured from it. Which of them had been
+deleted, nobody can tell then: they are told, and none is made again.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 
-from dreamkeep.capture.seen import Cache, Look
+from dreamkeep.capture import find
+from dreamkeep.capture.agents.hermes_webui import AGENT
+from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.recovery import webui
@@ -34,18 +40,35 @@ from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0
 _UNKNOWN_DELETED = f"`{DELETED}` can't be read, so it may have been deleted: mend that file first."
+_NO_FOLDER = (
+    "`{place}` is no folder any more, and the list of deleted sessions went with it. If all that was in it is to come back, make"
+    " that folder again (move away what is in its place); then `dreamkeep repair --apply` does the rest."
+)
 _MAYBE_DELETED = "`state.db` has no row of it, so it may have been deleted: rename the `.bak` by hand if it was not."
 
 
 def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]) -> Iterator[Fault]:
     folders: list[Folder] = []
-    for place in places(host, home, environment):
+    cache = Cache(host, root)
+    captured = _captured(cache, find.places(AGENT, home, environment))
+    for place in places(host, home, environment, captured):
         try:
             folders.append(Folder(host, root, place))
         except STRANGE as problem:
             yield _unreadable(place, problem)
     if folders:
-        yield from _Audit(host, root, home, environment, folders).all()
+        yield from _Audit(host, cache, captured, databases(host, home, environment), folders).all()
+
+
+def _captured(cache: Cache, known: list[str]) -> dict[str, str]:
+    """By its path, which session a session file is that was captured from one of these folders."""
+    below = tuple(f"{place}/" for place in known)
+    looked = ((path, cache.get(path)) for path in cache.paths() if path.startswith(below))
+    return {path: seen.session for path, seen in looked if seen and _is_missed(seen)}
+
+
+def _is_missed(seen: Seen) -> bool:
+    return seen.role == "main" and seen.agent == AGENT and seen.state not in ("deleted", "excluded", "empty")
 
 
 def _unreadable(path: str, problem: Exception, session: str = "") -> Fault:
@@ -54,10 +77,13 @@ def _unreadable(path: str, problem: Exception, session: str = "") -> Fault:
 
 
 class _Audit:
-    def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], folders: list[Folder]) -> None:
+    def __init__(
+        self, host: Host, cache: Cache, captured: Mapping[str, str], databases: list[str], folders: list[Folder]
+    ) -> None:
         self._host = host
-        self._cache = Cache(host, root)
-        self._databases = databases(host, home, environment)
+        self._cache = cache
+        self._captured = captured
+        self._databases = databases
         self._folders = folders
         self._rows: dict[str, Row] = {}
         #: Whether all databases could be asked: if not, that a row is missing means nothing.
@@ -76,15 +102,17 @@ class _Audit:
             # A row belongs to the folder that has its file; one that has none, to the first.
             own = {*folder.lives, *folder.backups}
             rows = {sid: row for sid, row in self._rows.items() if sid in own or (sid not in there and n == 0)}
-            yield from self._folder(folder, rows)
+            was = {sid for path, sid in self._captured.items() if os.path.dirname(path) == folder.place}
+            # One that lies in another folder now has moved there.
+            yield from self._folder(folder, rows, was - (there - own))
 
-    def _folder(self, folder: Folder, rows: Mapping[str, Row]) -> Iterator[Fault]:
-        if folder.deleted is None:
+    def _folder(self, folder: Folder, rows: Mapping[str, Row], was: set[str]) -> Iterator[Fault]:
+        if folder.deleted is None and folder.is_here:
             what = "the list of deleted sessions can't be read: what is missing may be missing by intent"
             yield fault("store_unreadable", f"{folder.place}/{DELETED}", what)
         bad: set[str] = set()
         missed: set[str] = set()
-        for sid in sorted({*folder.lives, *folder.backups, *folder.journals, *rows, *self._captured(folder)}):
+        for sid in sorted({*folder.lives, *folder.backups, *folder.journals, *rows, *was}):
             for found in self._isolated(folder, sid, lambda sid=sid: self._session(folder, sid, rows.get(sid))):  # type: ignore[misc]
                 bad.update([sid] if found.cls in ("webui_corrupt", "store_unreadable") else ())
                 missed.update([sid] if found.cls in ("webui_no_sidecar", "webui_orphan_backup") else ())
@@ -97,17 +125,6 @@ class _Audit:
         except STRANGE as problem:
             where = folder.live(sid) if sid else f"{folder.place}/{INDEX}"
             yield _unreadable(str(getattr(problem, "filename", "") or where), problem, folder.session(sid) if sid else "")
-
-    def _captured(self, folder: Folder) -> Iterator[str]:
-        for path in self._cache.paths():
-            seen = self._cache.get(path) if path.startswith(f"{folder.place}/") else None
-            if (
-                seen
-                and seen.role == "main"
-                and seen.agent == "hermes-webui"
-                and seen.state not in ("deleted", "excluded", "empty")
-            ):
-                yield seen.session
 
     # -- one session
 
@@ -145,7 +162,7 @@ class _Audit:
             yield self._fault("store_unreadable", folder, sid, where, what)
 
     def _gone(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
-        unsafe = _UNKNOWN_DELETED if folder.deleted is None else ""
+        unsafe = self._why_not(folder)
         held = folder.document(folder.backup(sid)) if sid in folder.backups else None
         if sid in folder.backups and held is None:
             what = "it is no session that can be read"
@@ -164,6 +181,12 @@ class _Audit:
             key = sha256(known).hexdigest()[:16]
             what = f"it is gone; {len(known)} bytes of it are kept here"
             yield self._fault("source_vanished", folder, sid, folder.live(sid), what, key=key)
+
+    def _why_not(self, folder: Folder) -> str:
+        """Why no session file may be made where there is none."""
+        if folder.deleted is not None:
+            return ""
+        return _UNKNOWN_DELETED if folder.is_here else _NO_FOLDER.format(place=folder.place)
 
     def _last_captured(self, folder: Folder, sid: str) -> bytes | None:
         if self._cache.get(folder.live(sid)) is None:
@@ -211,7 +234,7 @@ class _Audit:
         for turn in webui.pending(folder.turns(sid), live or {}):
             if turn.at + _YOUNG_S > now:
                 continue
-            unsafe = _UNKNOWN_DELETED if folder.deleted is None and sid not in folder.lives else ""
+            unsafe = self._why_not(folder) if sid not in folder.lives else ""
             if live and webui.may_be_meant(live, turn):
                 unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
             what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"

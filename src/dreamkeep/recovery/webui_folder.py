@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.capture import find, rejoin
@@ -20,12 +21,15 @@ PRUNED = "_pruned_webui_orphans.json"
 STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
-def places(host: Host, home: str, environment: Mapping[str, str]) -> list[str]:
-    return [place for place in find.places(agent.AGENT, home, environment) if (at := host.stat(place)) and at.is_folder]
+def places(host: Host, home: str, environment: Mapping[str, str], captured: Iterable[str]) -> list[str]:
+    """Folders that are there, and those that are not, or are none any more, if one of these files was captured from them."""
+    was = {os.path.dirname(path) for path in captured}
+    known = find.places(agent.AGENT, home, environment)
+    return [place for place in known if place in was or ((at := host.stat(place)) and at.is_folder)]
 
 
 class Folder:
-    """As it is now. `deleted`: None when its tombstones can't be read."""
+    """As it is now. `deleted`: None when its tombstones can't be read, or went with the folder: `is_here` is False then."""
 
     def __init__(self, host: Host, root: str, place: str) -> None:
         self.host = host
@@ -43,7 +47,9 @@ class Folder:
             else:
                 kind = self.lives if source.role == "main" else self.backups
                 kind[source.session] = glance.seen[source.path]
-        self.deleted = self._ids(DELETED)
+        at = host.stat(place)
+        self.is_here = at is not None and at.is_folder
+        self.deleted = self._ids(DELETED) if self.is_here else None
         self.pruned = self._ids(PRUNED) or frozenset()
 
     def live(self, sid: str) -> str:
