@@ -93,6 +93,11 @@ def _loop(file: Path) -> None:
     file.symlink_to(file)
 
 
+def _dangling(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/not-mounted/transcript.jsonl")
+
+
 def _malformed(file: Path) -> None:
     file.write_bytes(file.read_bytes() + b'{"type":"user","mess\n[1]\n' + record(9))
 
@@ -105,7 +110,7 @@ HARM: dict[str, list[Callable[[Path], None]]] = {
     "source_shrank": [_cut, _torn, _emptied],
     "source_blanked": [_blanked, _blanked_and_gone_on],
     "source_changed": [_edited, _replaced],
-    "source_vanished": [Path.unlink],
+    "source_vanished": [Path.unlink, _dangling],
     "source_unreadable": [_folder, _loop],
     "source_malformed": [_malformed, _nuls_between],
 }
@@ -337,6 +342,37 @@ def test_sessions_that_are_gone_from_a_database_are_told_one_by_one(tmp_path: Pa
     assert classes(audit(root, home)) == ["store_unreadable"]
     (home / ".hermes/state.db").unlink()
     assert classes(audit(root, home)) == ["source_vanished"]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("store", [".claude/projects", ".gemini/tmp/shop/chats", ".hermes/state.db", ".hermes"])
+def test_a_store_behind_a_link_that_leads_nowhere_is_missed(tmp_path: Path, root: str, store: str, seen: bool) -> None:
+    home, _ = home_with(tmp_path, LINES)
+    chat = home / ".gemini/tmp/shop/chats/session-2026-11-01T10-00-abcdef01.json"
+    chat.parent.mkdir(parents=True)
+    chat.write_text(_gemini([_words(1, "one"), _words(2, "two")]))
+    hermes.write(home)
+    ingest(root, home)
+    assert audit(root, home, deep=True) == []
+    (home / store).rename(home / "unmounted")
+    (home / store).symlink_to(home / "not-mounted")
+    if seen:
+        ingest(root, home)
+    for deep in (False, True):
+        [found] = audit(root, home, deep=deep)
+        assert (found.cls, found.where.startswith(str(home / store))) == ("source_vanished", True)
+    (home / "unmounted").rename(home / "not-mounted")
+    assert audit(root, home) == audit(root, home, deep=True) == [], "it is there again, elsewhere"
+
+
+def test_a_link_to_another_transcript_is_not_the_one_that_was_captured(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(b"".join(LINES.splitlines(keepends=True)[:3]))
+    file.unlink()
+    file.symlink_to(other)
+    assert classes(audit(root, home)) == ["source_shrank"]
 
 
 def test_a_session_that_was_deleted_here_is_not_missed(tmp_path: Path, root: str) -> None:

@@ -230,9 +230,14 @@ def _file_in_its_place(web: Web) -> None:
     web.folder.write_text("moved to the other disk")
 
 
+def _link_to_nowhere(web: Web) -> None:
+    shutil.rmtree(web.folder)
+    web.folder.symlink_to(web.home / "not-mounted")
+
+
 @pytest.mark.parametrize("rows", [True, False], ids=["with rows", "without"])
 @pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("act", [_without_its_folder, _without_its_home, _file_in_its_place])
+@pytest.mark.parametrize("act", [_without_its_folder, _without_its_home, _file_in_its_place, _link_to_nowhere])
 def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is_told(
     web: Web, root: str, act: Callable[[Web], None], seen: bool, rows: bool
 ) -> None:

@@ -23,8 +23,23 @@ _REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
 
 def name_of(host: Host, role: str, path: str) -> str:
     """Short, safe, and different for each file, however it is spelled: the key of a source in its session's journal."""
-    real = host.real_path(os.path.abspath(path)).encode("utf-8", "surrogateescape")
-    return f"{role}-{sha256(real).hexdigest()[:10]}"
+    return _named(role, host.real_path(os.path.abspath(path)))
+
+
+def names_of(host: Host, role: str, path: str) -> list[str]:
+    """Its name; then those that it had if a link came since to where it lay, or to where a folder above it was: the link may lead
+    anywhere now, and nowhere, and what was captured is still of this file."""
+    above, below = os.path.abspath(path), ""
+    found = [_named(role, host.real_path(above))]
+    while above != os.path.dirname(above):
+        above, name = os.path.split(above)
+        below = f"/{name}{below}"
+        found.append(_named(role, host.real_path(above).rstrip("/") + below))
+    return list(dict.fromkeys(found))
+
+
+def _named(role: str, real: str) -> str:
+    return f"{role}-{sha256(real.encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
 
 
 def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:

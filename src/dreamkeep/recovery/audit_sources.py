@@ -155,8 +155,7 @@ class _Audit:
     # -- files
 
     def _closer(self, path: str, seen: Seen, session: str, at: Stat) -> Iterator[Fault]:
-        name = rejoin.name_of(self._host, seen.role, path)
-        word = captured.word_of(self._host, self._root, session, name)
+        name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))
         if word is None:
             return  # nothing was captured from here, or it has moved
         form = _form(seen.agent, path)
@@ -227,8 +226,7 @@ class _Audit:
             yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), gone=len(lost), **about)
 
     def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
-        name = rejoin.name_of(self._host, seen.role, path)
-        word = captured.word_of(self._host, self._root, session, name)
+        name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))
         if word is None or not word.offset or seen.role not in _MAIN or self._has_moved(path, seen, word):
             return
         key = f"{word.generation} {word.offset} {word.crc}"
@@ -283,10 +281,10 @@ class _Audit:
     def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
         """Sessions whose journal says that they came from this database, and that are not in it."""
         there = {os.path.basename(folder_of(f"{seen.agent}:{native}")) for native in rest}
-        key = f"src:{rejoin.name_of(self._host, seen.role, path)}"
+        keys = {f"src:{name}" for name in rejoin.names_of(self._host, seen.role, path)}
         for name in self._journal_names(seen.agent):
             folder = f"{self._root}/{SESSIONS}/{seen.agent}/{name}"
-            if name not in there and key in survey(self._host, folder).carry:
+            if name not in there and not keys.isdisjoint(survey(self._host, folder).carry):
                 session = self._session_of(folder)
                 if session:
                     yield session

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -40,9 +40,11 @@ class Compared(NamedTuple):
         return blake2b(b"".join(sorted(self.gone)), digest_size=8).hexdigest()
 
 
-def word_of(host: Host, root: str, session: str, name: str) -> Word | None:
-    """How far a source was captured; only the last part of the journal is read."""
-    return Word.parse(survey(host, f"{root}/{folder_of(session)}").carry.get(f"src:{name}"))
+def word_of(host: Host, root: str, session: str, names: Iterable[str]) -> tuple[str, Word | None]:
+    """Which of these names a source was captured by, and how far; only the last part of the journal is read."""
+    carry = survey(host, f"{root}/{folder_of(session)}").carry
+    words = ((name, Word.parse(carry.get(f"src:{name}"))) for name in names)
+    return next(((name, word) for name, word in words if word is not None), ("", None))
 
 
 def opened(host: Host, path: str) -> Content:

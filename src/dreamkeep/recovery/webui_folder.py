@@ -92,9 +92,15 @@ class Folder:
     def versions(self, sid: str) -> Iterator[bytes]:
         """Every version of the session file that was captured, the oldest first."""
         folder = f"{self.root}/{folder_of(self.session(sid))}"
-        if self.host.stat(folder) is not None:
-            for _, pieces in rejoin.generations(self.host, folder, rejoin.name_of(self.host, "main", self.live(sid))):
+        if self.host.stat(folder) is None:
+            return
+        for name in rejoin.names_of(self.host, "main", self.live(sid)):
+            found = False
+            for _, pieces in rejoin.generations(self.host, folder, name):
+                found = True
                 yield b"".join(pieces)
+            if found:
+                return
 
 
 class Copy(NamedTuple):
