@@ -344,6 +344,30 @@ def test_sessions_that_are_gone_from_a_database_are_told_one_by_one(tmp_path: Pa
     assert classes(audit(root, home)) == ["source_vanished"]
 
 
+@pytest.mark.parametrize("size", [65, 300, 501])
+def test_a_row_with_a_long_id_hides_no_other_of_its_database_and_stops_no_other_source(
+    tmp_path: Path, root: str, size: int
+) -> None:
+    """An id that no session of ours can have is told at ingest as that one's failure."""
+    home, file = home_with(tmp_path, LINES)
+    hermes.write(home)
+    db = hermes.Hermes(home / ".hermes/state.db")
+    db.session("x" * size, source="cli")
+    db.say("x" * size, "user", "who has such a name?")
+    db.close()
+    with Keep.open(root) as keep:
+        outcomes = list(keep.ingest(home=home))
+        assert [one.session for one in outcomes if one.problem] == ([f"hermes:{'x' * size}"] if size > 500 else [])
+        captured = {one.id for one in keep.sessions()}
+    assert {f"claude:{file.stem}", f"hermes:{hermes.HELPER}"} <= captured
+    assert (f"hermes:{'x' * size}" in captured) == (size <= 500)
+    assert audit(root, home, deep=True) == []
+    db = hermes.Hermes(home / ".hermes/state.db")
+    db.db.execute("DELETE FROM sessions WHERE id = ?", (hermes.HELPER,))
+    db.close()
+    assert [one.session for one in audit(root, home)] == [f"hermes:{hermes.HELPER}"]
+
+
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("store", [".claude/projects", ".gemini/tmp/shop/chats", ".hermes/state.db", ".hermes"])
 def test_a_store_behind_a_link_that_leads_nowhere_is_missed(tmp_path: Path, root: str, store: str, seen: bool) -> None:

@@ -14,6 +14,8 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.capture import rows
+from dreamkeep.capture.ingest import Ingest
 from dreamkeep.errors import BadUsage, Busy, Deleted, Refused
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
@@ -22,8 +24,10 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading
 
+from .agents import hermes
 from .journals import HOST, IDS, event, part, texts
 from .test_index import answers
+from .test_ingest import home_with, record
 
 
 def folder(root: str, name: str) -> Path:
@@ -436,3 +440,27 @@ def test_undeleting_waits_for_a_deletion_under_way(keep: Keep, root: str, monkey
         keep.undelete("x")
     HOST.close(holder)
     assert keep.undelete("x") == "python:x"
+
+
+@pytest.mark.parametrize("agent", ["claude", "hermes"], ids=["a file", "rows"])
+def test_a_source_at_which_our_own_code_fails_stops_no_other(
+    tmp_path: Path, root: str, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    """Whatever it raises is that source's failure, with its reason, and is tried again by the next ingest."""
+    home, _ = home_with(tmp_path, record(1))
+    hermes.write(home)
+
+    def mistake(*_: object) -> object:
+        raise TypeError("cannot convert 'NoneType' object to bytes")
+
+    with monkeypatch.context() as patched, Keep.open(root) as keep:
+        patched.setattr(Ingest if agent == "claude" else rows, "_take_content" if agent == "claude" else "rows", mistake)
+        outcomes = list(keep.ingest(home=home))
+        failed = [one for one in outcomes if one.state == "failed"]
+        assert failed
+        assert {one.agent for one in failed} == {agent}
+        assert {one.problem for one in failed} == {"TypeError: cannot convert 'NoneType' object to bytes"}
+        assert {one.agent for one in keep.sessions()} == {"claude", "hermes"} - {agent}
+    with Keep.open(root) as keep:
+        assert not [one for one in keep.ingest(home=home) if one.problem]
+        assert {one.agent for one in keep.sessions()} == {"claude", "hermes"}

@@ -329,6 +329,19 @@ def test_a_line_holds_every_column_in_the_order_of_the_table(path: Path) -> None
     assert (first.key, second.key) == ("sessions/s", "messages/1")
 
 
+def test_a_session_whose_id_is_long_is_read_as_every_other(path: Path) -> None:
+    long = "x" * 65 + "é" * 300
+    db = Hermes(path)
+    db.session(long, source="cli")
+    db.say(long, "user", "who has such a name?")
+    db.close()
+    found = read(path)
+    assert said({"s": found["s"]}) == ["one"]
+    assert "who has such a name?" in said({long: found[long]})
+    known = {row.key: row.version for row in found[long]}
+    assert list(rows.rows(HOST, "hermes", str(path), long, known)) == []
+
+
 def test_only_rows_that_changed_are_given_again(path: Path) -> None:
     known = {row.key: row.version for row in read(path)["s"]}
     assert list(rows.rows(HOST, "hermes", str(path), "s", known)) == []

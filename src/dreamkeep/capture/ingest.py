@@ -153,8 +153,13 @@ class Ingest:
             self._remember(source, at, "", "deleted")
             yield Outcome(source.agent, source.path, self._named(source), state="deleted")
         except (DreamkeepError, OSError) as problem:
-            self._cache.forget(source.path)
-            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem=str(problem))
+            yield self._failed(source, str(problem))
+        except Exception as problem:  # a source is anybody's bytes: whatever they do to our code is this one's failure
+            yield self._failed(source, f"{type(problem).__name__}: {problem}")
+
+    def _failed(self, source: Source, why: str) -> Outcome:
+        self._cache.forget(source.path)
+        return Outcome(source.agent, source.path, self._named(source), state="failed", problem=why)
 
     def vanished(self, agents: Iterable[str], present: set[str]) -> Iterator[Outcome]:
         """Sources that were there at an earlier look and are gone: said once in their journals. What we have stays."""

@@ -79,6 +79,8 @@ def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint) -> Outco
         return Outcome(source.agent, source.path, named, state="paused", problem=str(why))
     except (DreamkeepError, OSError) as problem:
         return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+    except Exception as problem:  # rows hold anything: whatever they do to our code is this session's failure, and no other's
+        return Outcome(source.agent, source.path, named, state="failed", problem=f"{type(problem).__name__}: {problem}")
 
 
 class _Session:

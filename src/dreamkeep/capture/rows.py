@@ -325,11 +325,11 @@ class Base:
         return NotFound(f"session {session} is not in the database any more", where=self.path, next="What was captured stays.")
 
     def glimpses(self, table: str) -> Iterator[tuple[str, str]]:
-        """(primary key, version) of every row of a table, without reading long values."""
-        key = self.columns(table).index(pk(table))
-        for values in self.ask(self._select(table, full=False)):
-            found = _triples(values)
-            yield str(_value(*found[key][::2])), _version(found)
+        """(primary key, version) of every row of a table, without reading long values; keys are read whole."""
+        key = quoted(pk(table))
+        asked = self._select(table, full=False).removeprefix("SELECT ")
+        for kind, raw, *values in self.ask(f"SELECT typeof({key}), {_exactly(key)}, {asked}"):
+            yield str(_value(kind, raw)), _version(_triples(tuple(values)))
 
     def version(self, table: str, key: object) -> str | None:
         """The version of one row; None when it is not there."""
@@ -348,8 +348,7 @@ class Base:
         if (table, full) not in self._sql:
             parts = []
             for name in map(quoted, self.columns(table)):
-                # As bytes: text need not be UTF-8, and no binding may guess at it.
-                value = f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
+                value = _exactly(name)
                 short = f"octet_length({name}), CASE WHEN octet_length({name}) <= {_SHORT} THEN {value} END"
                 parts.append(f"typeof({name}), {value if full else short}")
             self._sql[table, full] = f"SELECT {', '.join(parts)} FROM {quoted(table)}"
@@ -358,6 +357,11 @@ class Base:
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _exactly(name: str) -> str:
+    """A column's value, text as bytes: it need not be UTF-8, and no binding may guess at it."""
+    return f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END"
 
 
 # -- rows
