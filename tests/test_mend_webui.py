@@ -328,6 +328,66 @@ def test_what_was_deleted_since_the_audit_is_not_brought_back(web: Web, root: st
     assert "deleted" in done.why
 
 
+ODD_IDS = ["../../../evil", "/tmp/evil", "..", "a/b", "_index", "a.b", "with\nfeed", "x" * 300]
+
+
+@pytest.mark.parametrize("sid", ODD_IDS, ids=lambda sid: repr(sid)[:12])
+def test_an_id_that_is_no_plain_name_of_a_file_is_told_and_not_acted_upon(web: Web, root: str, tmp_path: Path, sid: str) -> None:
+    """A database is anybody's word: what it calls a session must not lead out of the WebUI's folder."""
+    web.row(sid, talk(2, "salt"))
+    web.close()
+    before = tree(tmp_path / "home")
+    plan = repair(root, web, apply=False)
+    [found] = plan["audit"]["faults"]
+    assert (found["class"], found["repairable"], plan["plan"]) == ("webui_no_sidecar", False, [])
+    assert "no plain name of a file" in found["next"]
+    done = repair(root, web)
+    assert (done["applied"], done["undo_id"]) == ([], None)
+    assert tree(tmp_path / "home") == before
+    assert not (tmp_path / "evil.json").exists()
+    # Also if somebody tells the repair that it may.
+    [fault] = audit_webui(RealHost(), root, str(web.home), {})
+    assert not mend_webui.rebuild_sidecar(mending(root, web, lambda: None), fault).mended
+    assert tree(tmp_path / "home") == before
+
+
+def test_a_prompt_of_a_session_that_can_have_no_file_is_told_and_left_alone(web: Web, root: str) -> None:
+    web.turn("a.b", "t1", "submitted", content="never answered")
+    web.close()
+    before = tree(web.home)
+    for _ in range(2):
+        done = repair(root, web)
+        assert (done["applied"], [one["class"] for one in done["audit"]["faults"]]) == ([], ["webui_turn_pending"])
+    assert tree(web.home) == before
+
+
+def _folder_there(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_text("somebody's")
+
+
+def _link_there(path: Path) -> None:
+    path.symlink_to("/not-mounted/session.json")
+
+
+@pytest.mark.parametrize("there", [_folder_there, _link_there], ids=["a folder", "a link to nowhere"])
+@pytest.mark.parametrize(("act", "sid"), [(_no_file, "only-a-row"), (_orphan, SID), (_pending_alone, "brand-new")])
+def test_what_stands_in_the_way_of_a_session_file_is_told_and_no_repair_is_promised(
+    web: Web, root: str, act: Callable[[Web], None], sid: str, there: Callable[[Path], None]
+) -> None:
+    act(web)
+    web.close()
+    there(web.file(sid))
+    before = tree(web.home)
+    plan = repair(root, web, apply=False)
+    [found] = plan["audit"]["faults"]
+    assert (found["repairable"], plan["plan"]) == (False, [])
+    assert f"{sid}.json` is a {'folder' if there is _folder_there else 'link'}" in found["next"]
+    done = repair(root, web)
+    assert (done["applied"], done["undo_id"]) == ([], None)
+    assert tree(web.home) == before
+
+
 @pytest.mark.parametrize("act", [_orphan, _torn, _shrunk, _pending], ids=lambda act: act.__name__)
 def test_a_repair_that_finds_it_mended_does_nothing(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """T4: idempotent."""

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 
 from dreamkeep.capture import find
-from dreamkeep.capture.agents.hermes_webui import AGENT
+from dreamkeep.capture.agents.hermes_webui import AGENT, names_a_file
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
@@ -162,7 +162,7 @@ class _Audit:
             yield self._fault("store_unreadable", folder, sid, where, what)
 
     def _gone(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
-        unsafe = self._why_not(folder)
+        unsafe = self._why_not(folder, sid)
         held = folder.document(folder.backup(sid)) if sid in folder.backups else None
         if sid in folder.backups and held is None:
             what = "it is no session that can be read"
@@ -172,8 +172,9 @@ class _Audit:
             what = f"the session file is gone; its backup has {len(webui.messages_of(held))} messages"
             yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
         elif row and (row.live or row.worktree):
-            what = f"`{row.database}` has a row and {row.live} messages of it, and its session file is not there"
-            yield self._fault("webui_no_sidecar", folder, sid, folder.live(sid), what, unsafe=unsafe)
+            what = f"`{row.database}` has a row and {row.live} messages of it, and it has no session file"
+            where = folder.live(sid) if names_a_file(sid) else f"{row.database}#{sid}"
+            yield self._fault("webui_no_sidecar", folder, sid, where, what, unsafe=unsafe)
         elif row:
             what = f"`{row.database}` has a row of it without a live message: no session was made of it"
             yield self._fault("webui_empty_row", folder, sid, f"{row.database}#{sid}", what)
@@ -182,10 +183,10 @@ class _Audit:
             what = f"it is gone; {len(known)} bytes of it are kept here"
             yield self._fault("source_vanished", folder, sid, folder.live(sid), what, key=key)
 
-    def _why_not(self, folder: Folder) -> str:
+    def _why_not(self, folder: Folder, sid: str) -> str:
         """Why no session file may be made where there is none."""
-        if folder.deleted is not None:
-            return ""
+        if folder.deleted is not None or not names_a_file(sid):
+            return folder.why_no_file(sid)
         return _UNKNOWN_DELETED if folder.is_here else _NO_FOLDER.format(place=folder.place)
 
     def _last_captured(self, folder: Folder, sid: str) -> bytes | None:
@@ -234,7 +235,7 @@ class _Audit:
         for turn in webui.pending(folder.turns(sid), live or {}):
             if turn.at + _YOUNG_S > now:
                 continue
-            unsafe = self._why_not(folder) if sid not in folder.lives else ""
+            unsafe = self._why_not(folder, sid) if sid not in folder.lives else ""
             if live and webui.may_be_meant(live, turn):
                 unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
             what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"

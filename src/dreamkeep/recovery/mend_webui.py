@@ -30,6 +30,8 @@ def _is_deleted(folder: Folder, sid: str) -> bool:
 def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
     """A session file that is not there or can't be read, of every copy there is."""
     folder, sid = _folder(mending, fault), fault.about["sid"]
+    if why := folder.why_no_file(sid):
+        return left(why)
     path = folder.live(sid)
     seen = mending.host.stat(path)
     if seen is not None and folder.document(path) is not None:
@@ -67,6 +69,8 @@ def restore_backup(mending: Mending, fault: Fault) -> Done:
 def recover_turn(mending: Mending, fault: Fault) -> Done:
     """The prompt among the messages, marked; once, however often this is tried."""
     folder, sid = _folder(mending, fault), fault.about["sid"]
+    if why := folder.why_no_file(sid):
+        return left(why)
     path = folder.live(sid)
     seen = mending.host.stat(path)
     live = folder.document(path) if seen is not None else {}

@@ -13,6 +13,7 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import webui, webui_rows
+from dreamkeep.recovery.plain import is_link
 
 INDEX = "_index.json"
 DELETED = "_deleted_webui_sessions.json"
@@ -54,6 +55,17 @@ class Folder:
 
     def live(self, sid: str) -> str:
         return f"{self.place}/{sid}.json"
+
+    def why_no_file(self, sid: str) -> str:
+        """Why a session file can't be made, or made again, under this id; "" when it can."""
+        if not agent.names_a_file(sid):
+            return "Its id is no plain name of a file, so that no session file is made by it: see to that row or file by hand."
+        at = self.host.stat(self.live(sid))
+        if at is None and is_link(self.host, self.live(sid)):
+            return f"`{self.live(sid)}` is a link that leads nowhere: bring back what it leads to, or take it away by hand."
+        if at is not None and not at.is_file:
+            return f"`{self.live(sid)}` is a folder, or no plain file: move it away by hand."
+        return ""
 
     def backup(self, sid: str) -> str:
         return f"{self.place}/{sid}.json.bak"

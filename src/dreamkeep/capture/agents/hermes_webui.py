@@ -24,6 +24,8 @@ _DOCUMENT = re.compile(r"([0-9A-Za-z-][0-9A-Za-z_-]*)\.json(\.bak)?")
 _TURN_FILE = re.compile(r"([0-9A-Za-z_.-]+?)(?:~[^/~]*)?\.jsonl")
 _RUN_FILE = re.compile(r"[^/]+\.jsonl")
 _ID = re.compile(r"[0-9A-Za-z_.-]+")
+#: A file's name has 255 bytes; beside it lie its backup and, while it is written, temporary ones.
+_LONGEST = 200
 #: Ids as Hermes and the WebUI make them: enough to know a session's file in a folder of another name.
 _MADE = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4,12}|[0-9a-f]{12}")
 _HEAD = re.compile(rb'^\s*\{\s*"session_id"\s*:\s*"([0-9A-Za-z_.-]{1,200})"')
@@ -62,6 +64,12 @@ def _source(path: str) -> Source | None:
     if document and not parent.startswith("_"):
         return Source(AGENT, path, DOCUMENT, document[1], "backup" if document[2] else "main")
     return None
+
+
+def names_a_file(session: str) -> bool:
+    """Whether a session of this id would be found in a file called by it. Ids come from a database, too, and may be anything."""
+    found = _DOCUMENT.fullmatch(f"{session}.json")
+    return found is not None and found[1] == session and len(session) <= _LONGEST
 
 
 def claims(path: str) -> Source | None:
