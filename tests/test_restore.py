@@ -353,6 +353,27 @@ def test_a_link_is_followed_and_not_replaced(keep: Keep, home: Path, tmp_path: P
     assert path.is_symlink() and elsewhere.read_bytes() == whole
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("at", ["the file", "its folder", "the database"])
+def test_nothing_is_written_through_a_link_that_leads_nowhere(
+    keep: Keep, home: Path, tmp_path: Path, at: str, dry_run: bool
+) -> None:
+    """It is not where that agent keeps sessions, and nobody knows what it would be."""
+    path = claude_file(home, 5)
+    list(keep.ingest(home=home))
+    if at == "the database":
+        captured(keep, WITH_ROWS, home)
+        path = home / ".hermes/state.db"
+    native = keep.sessions(agent=WITH_ROWS)[0].id if at == "the database" else path.stem
+    link = path if at != "its folder" else path.parent.parent
+    link.rename(tmp_path / "was")
+    link.symlink_to(tmp_path / "somewhere")
+    with pytest.raises(Failed, match="a link is there that leads nowhere") as refused:
+        keep.restore(native, WITH_ROWS if at == "the database" else "claude", dry_run=dry_run)
+    assert str(link) in refused.value.where and "--home" in refused.value.next
+    assert link.is_symlink() and not (tmp_path / "somewhere").exists()
+
+
 class Meddling(RealHost):
     """Somebody writes to the file at the worst moment: right before it is replaced or published, or (`early`) right after it was
     set aside."""

@@ -6,6 +6,7 @@
     the beginning of our bytes          set aside in the keep, then replaced in one step
     nothing but blanks and NULs         the same
     anything else                       refused, and not touched
+    a link that leads nowhere           the same; one that leads to a file is followed
 
 What is written is read again. While a file is replaced, a handle on the old one stays open: what somebody wrote to it meanwhile
 is set aside, too, and told.
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from dreamkeep.capture.content import Content, File
 from dreamkeep.errors import Failed, NoSpace, NotDurable, from_os
 from dreamkeep.host import Host, make_folders, publish_blocks, staged
+from dreamkeep.recovery.plain import is_link
 
 ABSENT, SAME, PREFIX, BLANK, OTHER = "absent", "same", "prefix", "blank", "other"
 CREATED, UNCHANGED, REPLACED = "created", "unchanged", "replaced"
@@ -37,6 +39,21 @@ class Placed(NamedTuple):
     action: str
     size: int
     aside: str = ""
+
+
+def resolved(host: Host, path: str) -> str:
+    """Where it is written: through links, not over them. What a link is to lead to and is not there, is not ours to make: it may
+    lie on a disk that is not mounted, or be anything."""
+    above = path
+    while host.stat(above) is None and above != os.path.dirname(above):
+        if is_link(host, above):
+            raise Failed(
+                "a link is there that leads nowhere; nothing was written through it",
+                where=f"{above} -> {host.real_path(above)}",
+                next="Bring back what it leads to, or take the link away; or restore into another place with --home DIR.",
+            )
+        above = os.path.dirname(above)
+    return host.real_path(path)
 
 
 def judge(host: Host, path: str, pieces: Pieces) -> str:
@@ -107,7 +124,7 @@ def trouble(problem: OSError, path: str) -> NotDurable:
 
 def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> Placed:
     """`aside`: a name in the keep for what is there now. `over`: exactly this may be there, too: ours was made from it."""
-    path = host.real_path(path)  # through a link, not over it
+    path = resolved(host, path)
     verdict = judge(host, path, pieces)
     if verdict == OTHER and (over is None or judge(host, path, lambda: [over]) != SAME):
         raise refusal(path)

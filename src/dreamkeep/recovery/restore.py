@@ -281,7 +281,7 @@ def _check(host: Host, plan: _Plan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
         with _translated(file.path):
-            if put.judge(host, host.real_path(file.path), file.pieces) == put.OTHER and not file.made_from:
+            if put.judge(host, put.resolved(host, file.path), file.pieces) == put.OTHER and not file.made_from:
                 raise put.refusal(file.path)
     for rows in plan.rows:
         with _translated(rows.path):
@@ -316,7 +316,7 @@ def _put(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
 
 def _placed(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
     if dry_run:
-        verdict = put.judge(host, host.real_path(file.path), file.pieces)
+        verdict = put.judge(host, put.resolved(host, file.path), file.pieces)
         action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
         done = put.Placed(file.path, action, sum(map(len, file.pieces())))
     else:

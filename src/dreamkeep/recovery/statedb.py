@@ -60,7 +60,7 @@ class _Plan(NamedTuple):
 
 def check(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> None:
     """Refuse what would be refused, and do nothing."""
-    path = host.real_path(path)
+    path = put.resolved(host, path)
     if host.stat(path) is None:
         _check_place(host, path)
     else:
@@ -69,7 +69,7 @@ def check(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row
 
 def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], *, dry_run: bool) -> Done:
     """Rows without an `id` are numbered by the database."""
-    path = host.real_path(path)
+    path = put.resolved(host, path)
     if host.stat(path) is None:
         return _make(host, path, sessions, messages, dry_run)
     plan = reading.ask(host, path, lambda base: _planned(base, sessions, messages))
