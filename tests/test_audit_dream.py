@@ -150,6 +150,25 @@ def test_a_page_that_is_gone_is_written_again_and_gone_again_after_an_undo(world
     assert looks(str(world.root), *VIEWS) == before
 
 
+@pytest.mark.parametrize(
+    ("at", "link"), [("the page", True), ("its folder", True), ("all pages", True), ("its folder", False), ("all pages", False)]
+)
+def test_what_is_in_the_way_of_a_page_is_told_and_no_repair_is_promised(world: World, at: str, link: bool) -> None:
+    place = {"the page": world.page, "its folder": world.page.parent, "all pages": world.root / "pages"}[at]
+    place.rename(world.root.with_name("was"))
+    if link:
+        place.symlink_to(world.root.with_name("not-mounted"))
+    else:
+        place.write_text("somebody's")
+        place.chmod(0o600)
+    found = [one for one in world.audit()["faults"] if one["class"] == "page_unwritten"]
+    assert [(one["repairable"], str(place) in one["next"]) for one in found] == [(False, True)]
+    done = world.repair(apply=True)
+    assert (done["applied"], done["undo_id"]) == ([], None)
+    assert not list(world.root.glob("aside/repair-*")), "nothing was set aside for nothing"
+    assert place.is_symlink() if link else place.read_text() == "somebody's"
+
+
 def test_a_publication_that_dies_at_any_step_is_told_as_what_it_left_mended_and_undone(world: World, tmp_path: Path) -> None:
     """M11: between what was said and what was done."""
     world.page.write_bytes(b"mine\n" + world.page.read_bytes() + b"after\n")

@@ -922,6 +922,36 @@ def _damage_nothing(path: Path) -> None:
     path.write_bytes(b"\n".join([*lines[:2], b"\0" * 64, *lines[2:]]))
 
 
+def test_a_folder_among_the_lock_files_of_processes_is_told_as_that_and_left_to_its_user(world: World) -> None:
+    world.captured()
+    path = Path(world.root, "state", "owners", "somebodys")
+    path.mkdir(parents=True, mode=0o700)
+    for _ in range(2):
+        done = world.repair(apply=True)
+        assert (done["plan"], done["undo_id"]) == ([], None)
+        [found] = done["audit"]["faults"]
+        assert (found["class"], found["repairable"], found["where"]) == ("lease_stale", False, str(path))
+        assert "no lock file" in found["what"] and "by hand" in found["next"]
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a link"])
+def test_no_repair_of_a_journal_is_promised_that_nobody_can_lock(world: World, kind: str) -> None:
+    world.captured()
+    lock_path = world.folder() / parts.LOCK
+    lock_path.unlink()
+    lock_path.mkdir(mode=0o700) if kind == "a folder" else lock_path.symlink_to("/not-mounted/lock")
+    with world.part().open("ab") as part:
+        part.write(b'{"id":"torn')
+    before = world.part().read_bytes()
+    for _ in range(2):
+        done = world.repair(apply=True)
+        assert (done["plan"], done["undo_id"]) == ([], None)
+        [found] = done["audit"]["faults"]
+        assert (found["class"], found["repairable"]) == ("journal_tail", False)
+        assert str(lock_path) in found["next"] and "by hand" in found["next"]
+    assert world.part().read_bytes() == before
+
+
 def _everything(world: World) -> None:
     """One fault of many kinds, in one keep."""
     opened(world)

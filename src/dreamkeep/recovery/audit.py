@@ -17,11 +17,13 @@ from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
+from dreamkeep.journal.parts import LOCK
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.faults import NOTICES, Fault, Notice, fault, notice, seen_as
+from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as
 from dreamkeep.recovery.mending import Looking
+from dreamkeep.recovery.plain import why_not
 from dreamkeep.recovery.recapture import promised
 
 #: The class of the fault when a check as a whole can't be done.
@@ -65,6 +67,10 @@ _BY_LOOK = frozenset(
 )
 
 
+#: Repairs that write to the journal that their fault names.
+_LOCKING = frozenset(("settle", "recapture", "note", "readd", "finish_compress", "settle_turn", "close_compaction"))
+
+
 class Report(NamedTuple):
     """`checked`: how many of what were looked at. Faults are sorted by class and place. `notices`: what waits and is no fault."""
 
@@ -103,7 +109,8 @@ def audit(
         notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
     faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
     faults += _stores(host, root, home, environment, deep, checked)
-    faults = [_as_it_looks(host, one) for one in faults]
+    locks: dict[str, str] = {}
+    faults = [_as_it_looks(host, _as_it_is_locked(host, root, one, locks)) for one in faults]
     looking = Looking(host, root, home, environment, ())
     left = {one.id: one for one in faults if one.id not in accepted}
     checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
@@ -125,6 +132,17 @@ def _as_it_looks(host: Host, one: Fault) -> Fault:
     except OSError:
         at = None
     return seen_as(one, f"{at.size} {at.mtime_ns} {at.inode}") if at else one
+
+
+def _as_it_is_locked(host: Host, root: str, one: Fault, locks: dict[str, str]) -> Fault:
+    """No repair of a journal is promised that nobody can lock. `locks`: those that were looked at, and why one is none."""
+    if not one.repairable or CLASSES[one.cls].repair not in _LOCKING or not one.about.get("journal"):
+        return one
+    path = f"{root}/{one.about['journal']}/{LOCK}"
+    if path not in locks:
+        locks[path] = why_not(host, path, folder=False)
+    unsafe = locks[path]
+    return one._replace(repairable=False, next=f"Nobody can lock this journal by `{path}`. {unsafe}") if unsafe else one
 
 
 class Found(NamedTuple):

@@ -26,6 +26,7 @@ from dreamkeep.memory.life import RUNNING, Run
 from dreamkeep.memory.memory import Memory
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault, Notice, fault, notice
+from dreamkeep.recovery.plain import in_the_way
 
 #: Held by whoever writes pages, and by whoever dreams.
 PAGE_LOCK = "state/page.lock"
@@ -84,7 +85,8 @@ class Dreams:
 
     def _unwritten(self, last: Mapping[str, Any], path: str, what: str) -> Fault:
         about = {"path": path, "project": str(last["project"]), "page": str(last["path"])}
-        return fault("page_unwritten", path, what, key=str(last.get("digest", "")), **about)
+        unsafe = in_the_way(self._host, path)
+        return fault("page_unwritten", path, what, key=str(last.get("digest", "")), unsafe=unsafe, **about)
 
     def _unreadable(self, last: Mapping[str, Any], why: str) -> Fault:
         return _fence(str(page.located(self._root, str(last.get("path", ""))) or self._root), f"it can't be read: {why}")

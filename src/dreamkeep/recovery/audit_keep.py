@@ -244,9 +244,11 @@ class Keeping:
         if free:
             self._host.sleep(_MOMENT_S)  # a lock file is there for a moment before it is locked
         for path in free:
-            if not is_held(self._host, path) and self._host.stat(path) is not None:
-                unsafe = why_not(self._host, path)
-                yield fault("lease_stale", path, "the process that held it is gone", unsafe=unsafe, path=path)
+            at = self._host.stat(path) if not is_held(self._host, path) else None
+            if at is not None:
+                unsafe = why_not(self._host, path, folder=False)
+                what = "the process that held it is gone" if at.is_file else "it is no lock file: no process made it"
+                yield fault("lease_stale", path, what, unsafe=unsafe, path=path)
 
     def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
         yield from each(found, self._leftover, self._no_state)

@@ -1,4 +1,4 @@
-"""What a repair may put out of the way: plain files that can be read, and folders of them.
+"""What a repair may put out of the way: plain files that can be read, and folders of them. And what is in a repair's way.
 
 Of a pipe or a device no bytes can be kept, and what a link leads to is not the keep's: such a thing is told, and left to its
 user.
@@ -17,6 +17,28 @@ _NO_FILE = "It is no plain file: look what it is, and take it away by hand."
 def is_link(host: Host, path: str) -> bool:
     folder, name = os.path.split(path)
     return host.real_path(path) != os.path.join(host.real_path(folder), name)
+
+
+def dangling(host: Host, path: str) -> str:
+    """The link at a path, or above it, that leads nowhere; "" when there is none."""
+    while host.stat(path) is None and path != os.path.dirname(path):
+        if is_link(host, path):
+            return path
+        path = os.path.dirname(path)
+    return ""
+
+
+def in_the_way(host: Host, path: str) -> str:
+    """Why no file can be made where there is none; "" when one can."""
+    if link := dangling(host, path):
+        return f"`{link}` is a link that leads nowhere: bring back what it leads to, or take it away by hand."
+    at = host.stat(path)
+    while at is None and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        at = host.stat(path)
+        if at is not None and not at.is_folder:
+            return f"`{path}` is no folder: move it away by hand."
+    return ""
 
 
 def why_not(host: Host, path: str, *, folder: bool = True) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from dreamkeep.capture.content import Content, File
 from dreamkeep.errors import Failed, NoSpace, NotDurable, from_os
 from dreamkeep.host import Host, make_folders, publish_blocks, staged
-from dreamkeep.recovery.plain import is_link
+from dreamkeep.recovery.plain import dangling
 
 ABSENT, SAME, PREFIX, BLANK, OTHER = "absent", "same", "prefix", "blank", "other"
 CREATED, UNCHANGED, REPLACED = "created", "unchanged", "replaced"
@@ -44,15 +44,12 @@ class Placed(NamedTuple):
 def resolved(host: Host, path: str) -> str:
     """Where it is written: through links, not over them. What a link is to lead to and is not there, is not ours to make: it may
     lie on a disk that is not mounted, or be anything."""
-    above = path
-    while host.stat(above) is None and above != os.path.dirname(above):
-        if is_link(host, above):
-            raise Failed(
-                "a link is there that leads nowhere; nothing was written through it",
-                where=f"{above} -> {host.real_path(above)}",
-                next="Bring back what it leads to, or take the link away; or restore into another place with --home DIR.",
-            )
-        above = os.path.dirname(above)
+    if link := dangling(host, path):
+        raise Failed(
+            "a link is there that leads nowhere; nothing was written through it",
+            where=f"{link} -> {host.real_path(link)}",
+            next="Bring back what it leads to, or take the link away; or restore into another place with --home DIR.",
+        )
     return host.real_path(path)
 
 

@@ -13,7 +13,7 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import webui, webui_rows
-from dreamkeep.recovery.plain import is_link
+from dreamkeep.recovery.plain import in_the_way
 
 INDEX = "_index.json"
 DELETED = "_deleted_webui_sessions.json"
@@ -61,11 +61,9 @@ class Folder:
         if not agent.names_a_file(sid):
             return "Its id is no plain name of a file, so that no session file is made by it: see to that row or file by hand."
         at = self.host.stat(self.live(sid))
-        if at is None and is_link(self.host, self.live(sid)):
-            return f"`{self.live(sid)}` is a link that leads nowhere: bring back what it leads to, or take it away by hand."
         if at is not None and not at.is_file:
             return f"`{self.live(sid)}` is a folder, or no plain file: move it away by hand."
-        return ""
+        return in_the_way(self.host, self.live(sid))
 
     def backup(self, sid: str) -> str:
         return f"{self.place}/{sid}.json.bak"
