@@ -34,6 +34,7 @@ from dreamkeep.recovery.audit import Report, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger
 from dreamkeep.recovery.mending import Done, Looking
+from dreamkeep.recovery.undo import undo as take_back
 
 from .conftest import Ran
 from .faults import Dying, FragileHost, PowerCut, cut_at_every_step
@@ -950,6 +951,50 @@ def test_no_repair_of_a_journal_is_promised_that_nobody_can_lock(world: World, k
         assert (found["class"], found["repairable"]) == ("journal_tail", False)
         assert str(lock_path) in found["next"] and "by hand" in found["next"]
     assert world.part().read_bytes() == before
+
+
+@pytest.mark.parametrize("where", ["spool/dir", "state/deleting/dd"])
+@pytest.mark.parametrize("filled", [False, True], ids=["empty", "with folders in it"])
+def test_folders_that_a_repair_took_away_come_back_as_they_were(world: World, where: str, filled: bool) -> None:
+    world.captured()
+    folder = Path(world.root, where)
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    if filled:
+        (folder / "empty").mkdir()
+        (folder / "deeper" / "still").mkdir(parents=True)
+        (folder / "deeper" / "b").write_text("words")
+        (folder / "a").write_text("w")
+        (folder / "empty").chmod(0o711)
+    folder.chmod(0o755)
+    before = looks(world.root, *_VIEWS)
+    done = world.repair(apply=True)
+    assert len(done["applied"]) == 1 and done["audit"]["clean"] and not folder.exists()
+    for _ in range(2):
+        assert world.repair(undo=done["undo_id"])["skipped"] == []
+        assert looks(world.root, *_VIEWS) == before, "undoing twice is undoing once"
+
+
+def test_a_folder_in_which_something_lies_since_it_was_made_stays(world: World) -> None:
+    made = f"{world.root}/one/two"
+    ledger = Ledger(HOST, world.root, "0198a1b2-0000-7000-8000-000000000001")
+    ledger.make_folders(made)
+    ledger.close()
+    Path(world.root, "one", "somebodys").write_text("words")
+    assert [step.reason for step in take_back(HOST, world.root, ledger.id)] == ["", ""]
+    assert [path.name for path in Path(world.root, "one").iterdir()] == ["somebodys"]
+
+
+def test_what_appeared_where_a_folder_was_is_left_alone(world: World) -> None:
+    world.captured()
+    folder = Path(world.root, "spool", "dir")
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    done = world.repair(apply=True)
+    folder.write_text("newer")
+    [refused] = world.repair(undo=done["undo_id"])["skipped"]
+    assert "something else is there" in refused["reason"]
+    assert folder.read_text() == "newer"
 
 
 def _everything(world: World) -> None:

@@ -3,13 +3,15 @@
     aside/repair-<undo id>/undo.json       what was done, one JSON object a line, each synced before the act it speaks of
     aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
 
-Three kinds of line, by what they name: `file` (its bytes before, and what they will be), `mode`, `journal` (how long it was; the
-unfinished append at its end). A line `{"void":n}` takes one back: nothing was done. All frames that a repair writes have ids that
-end as its own id does, so that what it appended is known again without further notes, also when it died in between (`undo.py`).
+Four kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
+none), `mode`, `journal` (how long it was; the unfinished append at its end). A line `{"void":n}` takes one back: nothing was
+done. All frames that a repair writes have ids that end as its own id does, so that what it appended is known again without
+further notes, also when it died in between (`undo.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,7 @@ from zlib import crc32
 
 from dreamkeep.errors import from_os
 from dreamkeep.event import Ids
-from dreamkeep.host import Host, Stat, lock, make_folders, read_file, write_all, write_new
+from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
@@ -164,6 +166,34 @@ class Ledger:
         self.keep_copy(path, session=session)
         yield
         self.gone([path])
+
+    # -- folders
+
+    def make_folders(self, path: str) -> None:
+        """Every folder down to `path` that is not there."""
+        if self._host.stat(path) is not None:
+            return
+        self.make_folders(os.path.dirname(path))
+        n = self.note({"folder": path, "before": None, "after": FOLDER_MODE})
+        if not self._host.make_folder(path):
+            self.void(n)  # somebody else was quicker: it is theirs
+        self._host.sync_folder(os.path.dirname(path))
+
+    def remove_folder(self, path: str) -> Done:
+        """One that is empty by now."""
+        found = self._host.stat(path)
+        if found is None:
+            return MENDED
+        n = self.note({"folder": path, "before": found.mode, "after": None})
+        try:
+            self._host.remove_folder(path)
+        except OSError as problem:
+            self.void(n)
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return left(_CHANGED)
+        self._host.sync_folder(os.path.dirname(path))
+        return MENDED
 
     def set_mode(self, path: str, mode: int) -> Done:
         found = self._host.stat(path)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, alone, make_folders, read_file
+from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
@@ -58,7 +58,7 @@ def write_page(mending: Mending, fault: Fault) -> Done:
 def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> Done:
     region, seen = str(last["region"]), mending.host.stat(path)
     if seen is None:
-        make_folders(mending.host, os.path.dirname(path))
+        mending.ledger.make_folders(os.path.dirname(path))
         return mending.ledger.publish(path, _bytes(page.put("", region)))
     text = read_file(mending.host, path).decode("utf-8", "surrogateescape")
     found = page.parse(text)

@@ -210,7 +210,7 @@ def _whose(host: Host, path: str) -> str:
 
 
 def set_aside(mending: Mending, fault: Fault) -> Done:
-    """Out of the way; the ledger has its bytes."""
+    """Out of the way; the ledger has its bytes, and of folders their modes."""
     path = str(fault.about["path"])
     if unsafe := why_not_kept(mending.host, path):
         return left(unsafe)
@@ -225,8 +225,7 @@ def set_aside(mending: Mending, fault: Fault) -> Done:
         done = set_aside(mending, fault._replace(about={"path": f"{path}/{name}"}))
         if not done.mended:
             return done
-    mending.host.remove_folder(path)
-    return MENDED
+    return mending.ledger.remove_folder(path)
 
 
 def sweep(mending: Mending, fault: Fault) -> Done:

@@ -4,9 +4,10 @@ A module `mend_*.py` offers `ACTIONS: dict[str, Callable[[Mending, Fault], Done]
 `CHECKS: dict[str, Callable[[Looking, Fault], str]]` by the same names: why a repair can't be promised ("" when it can), found out
 without writing anything, for the plan.
 
-An action changes files only through `mending.ledger` (`publish`, `replace`, `remove`, `set_mode`) and journals only through
-`mending.journals`: then what was there is kept first, and `repair --undo` knows the way back. An action must end right when it is
-run again after a crash at any step of it, and must look again: what the audit saw may have changed meanwhile.
+An action changes files only through `mending.ledger` (`publish`, `replace`, `remove`, `make_folders`, `remove_folder`,
+`set_mode`) and journals only through `mending.journals`: then what was there is kept first, and `repair --undo` knows the way
+back. An action must end right when it is run again after a crash at any step of it, and must look again: what the audit saw may
+have changed meanwhile.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dreamkeep.errors import DreamkeepError, Failed, NotFound
-from dreamkeep.host import Host, lock, make_folders, read_file, write_all, write_new
+from dreamkeep.host import FOLDER_MODE, Host, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.reader import Tail
@@ -59,7 +59,7 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
         if "file" in note and note["n"] not in void:
             files.setdefault(note["file"], []).append({**note, "after": later.get(note["n"], note["after"])})
     for note in reversed(found):
-        where = note.get("file") or note.get("mode") or note.get("journal")
+        where = note.get("file") or note.get("folder") or note.get("mode") or note.get("journal")
         if where is None or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
         steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
@@ -79,6 +79,8 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
     try:
         if "file" in note:
             back.file(note["file"], changes)
+        elif "folder" in note:
+            back.folder(note)
         elif "mode" in note:
             back.mode(note)
         else:
@@ -148,6 +150,23 @@ class _Undo:
         if not _same(file_digest(self._host, path), before):
             raise Refusal("the bytes that were kept for this are gone (its session was deleted?) or damaged")
         return read_file(self._host, path)
+
+    def folder(self, note: Note) -> None:
+        """One that the repair made goes if nothing else lies in it; one that it took away comes back with its mode."""
+        host, path, before = self._host, note["folder"], note["before"]
+        now = host.stat(path)
+        if now is not None and not now.is_folder:
+            raise Refusal("something else is there since the repair")
+        if before is None:
+            if now is not None and not host.names(path):
+                host.remove_folder(path)
+                host.sync_folder(os.path.dirname(path))
+            return
+        made = now is None and host.make_folder(path)
+        # An undo that died may have made it, and not come to its mode.
+        if made or (now is not None and now.mode == FOLDER_MODE and not host.names(path)):
+            host.set_mode(path, before)
+            host.sync_folder(os.path.dirname(path))
 
     def mode(self, note: Note) -> None:
         now = self._host.stat(note["mode"])
