@@ -20,8 +20,7 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep, views
-from dreamkeep.capture import content, find, ingest_rows, regain, rejoin
-from dreamkeep.capture import copying
+from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import Outcome
 from dreamkeep.capture.sources import AGENTS, Source, discovery
