@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import Deleted, NotFound
+from dreamkeep.errors import BadUsage, Deleted, NotFound
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
@@ -236,4 +236,6 @@ def test_a_delete_where_no_keep_is_makes_none_and_says_so(tmp_path: Path) -> Non
     """K2: who takes something away must not leave a keep behind."""
     with pytest.raises(NotFound, match="there is no keep"), Keep.open(tmp_path / "k") as keep:
         keep.delete("chat")
+    with pytest.raises(BadUsage), Keep.open(tmp_path / "k") as keep:
+        keep.delete("")
     assert list(tmp_path.iterdir()) == []

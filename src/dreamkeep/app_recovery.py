@@ -163,12 +163,13 @@ class Recovering(Part):
 
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
-        from dreamkeep.app_asked import the_session
+        from dreamkeep.app_asked import the_one, the_session
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
         from dreamkeep.session.summary import empty
 
+        the_one([session], session, "session")  # an empty one is refused before anything is done
         if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
             raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
