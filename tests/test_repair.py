@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from dreamkeep import Keep
@@ -197,6 +198,24 @@ def missing_part(world: World) -> None:
     world.part(number=numbers[-2]).unlink()
 
 
+def cold(world: World) -> None:
+    """A bit of the last part, which is compressed: no frame tells what was in it."""
+    with Keep.open(world.root) as keep:
+        keep._journals()._part_size = 700
+        for n in range(4):
+            world.grow(3 * n, 3)
+            assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
+        keep.sessions()
+        keep.compress(everything=True)
+    flip(world.part(number=parts.numbers(HOST, str(world.folder()))[-1]).with_suffix(".jsonl.zst"))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
 def chunks(world: World) -> None:
     world.captured(2)
     long = json.loads(_line(2, world.transcript.stem, "/p"))
@@ -265,6 +284,15 @@ def unusable_index(world: World) -> None:
 
 
 def drifted(world: World) -> None:
+    """Rows are gone from the index."""
+    world.captured()
+    world.messages()
+    db = apsw.Connection(f"{world.root}/index.sqlite")
+    db.execute("DELETE FROM sessions")
+    db.close()
+
+
+def shortened(world: World) -> None:
     """An older copy of the journal was put back: sound, but the index knows more, and so does the transcript."""
     world.captured()
     world.messages()
@@ -395,6 +423,8 @@ BROKEN: dict[str, tuple[Callable[[World], None], str]] = {
     "damage_of_nothing": (damage_of_nothing, "journal_damage"),
     "gap": (gap, "journal_gap"),
     "missing_part": (missing_part, "journal_missing_part"),
+    "shortened": (shortened, "journal_missing_part"),
+    "cold": (cold, "journal_damage"),
     "chunks": (chunks, "journal_chunks"),
     "duplicate": (duplicate, "journal_duplicate"),
     "disorder": (disorder, "journal_disorder"),
@@ -450,7 +480,7 @@ def test_each_fault_of_the_keep_is_seen_planned_mended_and_undone(world: World, 
 # -- what the mended keep holds
 
 
-@pytest.mark.parametrize("name", ["damage", "damage_at_the_end", "gap", "missing_part", "chunks"])
+@pytest.mark.parametrize("name", ["damage", "damage_at_the_end", "gap", "missing_part", "shortened", "cold", "chunks"])
 def test_what_a_journal_lost_is_in_it_again_word_for_word(world: World, name: str) -> None:
     """W4: content decides, not how many frames there are."""
     BROKEN[name][0](world)
@@ -1162,6 +1192,141 @@ def test_where_there_is_no_keep_a_repair_finds_nothing_and_makes_none(world: Wor
     for how in ({}, {"apply": True}):
         assert world.repair(**how)["audit"]["clean"]
     assert not Path(world.root).exists()
+
+
+def own(world: World, turns: int = 4) -> Path:
+    """A session of one's own agent, all of it indexed: no file but its journal holds its words."""
+    with Keep.open(world.root) as keep:
+        session = keep.session("own")
+        for n in range(turns):
+            session.record(f"question {n}", ("assistant", f"answer {n}"))
+        keep.sessions()
+    return world.part("python:own")
+
+
+def _indexed(world: World, session: str = "python:own") -> int:
+    """How many messages the index has, asked without bringing it up to date."""
+    db = apsw.Connection(f"{world.root}/index.sqlite", flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        found = db.execute("SELECT count(*) FROM messages JOIN sessions ON session = sessions.no WHERE id = ?", (session,)).get
+        return int(found)
+    finally:
+        db.close()
+
+
+def _stays_until_accepted(world: World, cls: str, messages: int) -> None:
+    """However often it is repaired; and what the index knows of it stays, too."""
+    for _ in range(3):
+        done = world.repair(apply=True)
+        [told] = [fault for fault in done["audit"]["faults"] if fault["class"] == cls]
+        assert not told["repairable"] and "snapshot import" in told["next"] and "--accept" in told["next"]
+        assert [fault["class"] for fault in done["audit"]["faults"]] == [cls], "and it is told once"
+        assert world.audit(deep=True)["faults"] == [told]
+        assert _indexed(world) == messages
+    assert world.repair(accept=[told["id"]])["audit"]["clean"] and world.audit(deep=True)["clean"]
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_compressed_part_that_can_not_be_read_is_damage_until_it_is_accepted(world: World, which: int) -> None:
+    """Once "0 bytes", repairable, and clean over a session that was lost."""
+    own(world)
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+        keep.session("own").record("question 4", ("assistant", "answer 4"))  # in a second part
+        keep.compress(everything=True)
+        keep.sessions()
+    flip(world.part("python:own", which).with_suffix(".jsonl.zst"))
+    [told] = world.audit(deep=True)["faults"]
+    assert "the compressed part can't be read" in told["what"] and "0 bytes" not in told["what"]
+    _stays_until_accepted(world, "journal_damage", 10)
+
+
+def test_a_compressed_part_that_can_not_be_read_stays_damage_when_more_is_said_and_asked(world: World) -> None:
+    own(world)
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+    flip(world.part("python:own").with_suffix(".jsonl.zst"))
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("one more")
+        keep.sessions()
+    _stays_until_accepted(world, "journal_damage", 1)
+
+
+def test_of_a_captured_session_nothing_is_promised_if_its_only_part_can_not_be_read(world: World) -> None:
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+        keep.sessions()
+    flip(world.part().with_suffix(".jsonl.zst"))
+    for _ in range(2):
+        [told] = world.repair(apply=True)["audit"]["faults"]
+        assert (told["class"], told["repairable"]) == ("journal_damage", False)
+
+
+def test_a_transcript_that_holds_no_more_than_the_journal_proves_nothing_of_an_end_that_is_gone(world: World) -> None:
+    """What was lost is that the session ended, which stands in no transcript."""
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+        keep.sessions()
+    world.part().write_bytes(b"".join(world.part().read_bytes().splitlines(keepends=True)[:-1]))
+    [told] = world.repair(apply=True)["audit"]["faults"]
+    assert (told["class"], told["repairable"]) == ("journal_missing_part", False)
+
+
+def _zeroed(data: bytes) -> bytes:
+    return bytes(len(data))
+
+
+def _cut_after_line_5(data: bytes) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[:5])
+
+
+def _cut_in_the_middle(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _last_frame_torn(data: bytes) -> bytes:
+    return data[:-30]
+
+
+@pytest.mark.parametrize("harm", [_zeroed, _cut_after_line_5, _cut_in_the_middle, _last_frame_torn])
+def test_what_the_index_knows_and_the_journal_lost_is_a_fault_until_it_is_accepted(
+    world: World, harm: Callable[[bytes], bytes]
+) -> None:
+    """Once the index was made anew over it, and nothing was wrong."""
+    part = own(world)
+    part.write_bytes(harm(part.read_bytes()))
+    assert "journal_missing_part" in world.classes()
+    _stays_until_accepted(world, "journal_missing_part", 8)
+
+
+def test_a_repair_that_is_taken_back_does_not_make_the_index_forget_what_a_journal_lost(world: World) -> None:
+    part = own(world)
+    part.write_bytes(_cut_in_the_middle(part.read_bytes()))
+    before = world.audit()["faults"]
+    done = world.repair(apply=True)
+    assert [step["action"] for step in done["applied"]] == ["settle"]
+    assert world.repair(undo=done["undo_id"])["audit"]["faults"] == before and _indexed(world) == 8
+
+
+def test_an_index_is_not_made_anew_while_it_is_the_last_to_know_what_another_journal_lost(world: World) -> None:
+    part = own(world)
+    world.captured()
+    world.messages()
+    part.write_bytes(_cut_after_line_5(part.read_bytes()))
+    db = apsw.Connection(f"{world.root}/index.sqlite")
+    db.execute("DELETE FROM sessions WHERE id = ?", (world.session,))
+    db.close()
+    done = world.repair(apply=True)
+    assert done["applied"] == [] and sorted(fault["class"] for fault in done["audit"]["faults"]) == [
+        "index_drift",
+        "journal_missing_part",
+    ]
+    assert any("The index is the last that knows" in one["reason"] for one in done["skipped"]), done["skipped"]
+    [lost] = [fault["id"] for fault in done["audit"]["faults"] if fault["class"] == "journal_missing_part"]
+    world.repair(accept=[lost])
+    assert world.repair(apply=True)["audit"]["clean"]
 
 
 def test_the_end_of_a_journal_that_only_the_index_remembers_is_read_again_from_the_file(world: World) -> None:

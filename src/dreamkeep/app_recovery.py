@@ -116,7 +116,7 @@ class Recovering(Part):
             ),
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
-            forget=self._forget,
+            forget=self._forget_journal,
             off=self.is_off(),
             misset=bool(self._misset),
         )
@@ -213,6 +213,15 @@ class Recovering(Part):
         except (DreamkeepError, OSError) as problem:
             # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
             self.warn(f"A deletion that was interrupted can't be finished: {problem}")
+
+    def _forget_journal(self, name: str) -> None:
+        """The index reads it anew when it is asked next; of the others it may know more than they hold, so it follows none."""
+
+        def forget(store: Store) -> None:
+            with store.writing():
+                store.forget(name)
+
+        self._with_index(forget, follow=False)
 
     def _forget(self, name: str) -> None:
         from dreamkeep.journal.places import KEEP

@@ -35,8 +35,9 @@ class Span(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong: damage, gap, suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part; and of what
-    lies in good frames: chunks, strange (part 0, and `offset` is the seq)."""
+    """What is wrong: damage, cold (a compressed part that can't be read from `offset` on: how much was lost nobody knows), gap,
+    suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part; and of what lies in good frames: chunks,
+    strange (part 0, and `offset` is the seq)."""
 
     kind: str
     part: int
@@ -60,7 +61,7 @@ class Tail(NamedTuple):
 
 _BEFORE_CRC = -CRC_SIZE - 1  # and the line feed
 #: Kinds of fault by which seqs went missing, or bytes that nobody can read lie between good frames.
-HOLES = ("damage", "gap", "suspect", "missing_part")
+HOLES = ("damage", "cold", "gap", "suspect", "missing_part")
 
 
 class Reading:
@@ -83,6 +84,8 @@ class Reading:
         self.last_part_speaks = start is not None and start.offset > 0
         #: A re-written frame points before `start`: only a reading from zero can tell whether it counts.
         self.looks_back = False
+        #: (seq, crc) of good frames that were not given, because what they were written for again is there.
+        self.passed: set[tuple[int, str]] = set()
         self._start = self._place = start or Position()
         self._behind = -self._start.offset
         self._offset = 0
@@ -90,7 +93,8 @@ class Reading:
         # Frames are written again only after a part was sealed as suspect: until then nobody looks for them.
         self._careful = start is not None
         self._bad: tuple[int, int, int] | None = None  # part, offset, size of a stretch not yet explained
-        self._cut_short = False  # the part read last is compressed, and damaged from here on
+        self._cut_short = 0  # the part that was read last of those that are compressed and damaged from somewhere on
+        self._opened = 0  # the part that was read last
         self._missing: list[Span] = []
         self._known: dict[int, str] | None = None
         self._heads: list[tuple[int, int]] | None = None  # (first seq, part), asked for only when something came twice
@@ -119,13 +123,13 @@ class Reading:
         self._conclude()
 
     def _step_to(self, part: int) -> None:
-        began = self._place.seq > 0 or self._place.offset > 0
+        # A part of which nothing could be read is there all the same.
+        began = self._place.seq > 0 or self._place.offset > 0 or self._opened == self._place.part
         if part > self._place.part + began:
             self._add(Fault("missing_part", self._place.part + began, 0, 0))
         self._behind += self._place.offset
         self._place = self._place._replace(part=part, offset=0)
         self.last_part_speaks = False
-        self._cut_short = False
         self._known = None
 
     def _part(self, part: int) -> Iterator[Frame]:
@@ -136,6 +140,7 @@ class Reading:
         _, offset, seq, crc = self._place
         smooth = offset > 0
         held = b""  # the end of an overlong line, where a frame may begin
+        self._opened = part
         with parts.stream(self._host, self._folder, part, offset) as source:
             for line in iter(partial(source.readline, parts.LONGEST_LINE), b""):
                 if smooth:
@@ -174,7 +179,7 @@ class Reading:
                 yield from self._line(offset, held)
             if parts.is_damaged(source):
                 self._mark_bad(offset, 0)
-                self._cut_short = True
+                self._cut_short = part
 
     def _overlong(self, offset: int, line: bytes) -> bytes:
         """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""
@@ -221,7 +226,9 @@ class Reading:
         if missing and not self._bad and last and last.kind == "missing_part" and last.part < part and not last.missing:
             self.faults[-1] = last._replace(missing=missing)  # what is missing here was in the parts that are missing
         elif self._bad or missing:
-            kind = "suspect" if suspect and missing else "damage" if self._bad else "gap"
+            kind = self._bad_kind() if self._bad else "gap"
+            if suspect and missing and kind != "cold":
+                kind = "suspect"
             self._add(Fault(kind, *(self._bad or (part, offset, 0)), missing))
             self._bad = None
         elif frame["prev"] != crc:
@@ -229,6 +236,8 @@ class Reading:
         self._place = Position(part, offset + size, here, frame["crc"])
         if "was" not in frame or self._stands_for(frame["was"]):
             yield frame
+        else:
+            self.passed.add((here, frame["crc"]))
 
     def _again(self, frame: Frame, offset: int, size: int) -> Iterator[Frame]:
         """A seq that should be behind us: displaced (its place was empty), doubled, or used twice."""
@@ -298,8 +307,11 @@ class Reading:
 
     def _flush_bad(self) -> None:
         if self._bad:
-            self._add(Fault("damage", *self._bad))
+            self._add(Fault(self._bad_kind(), *self._bad))
             self._bad = None
+
+    def _bad_kind(self) -> str:
+        return "cold" if self._bad and self._bad[0] == self._cut_short else "damage"
 
     def _add(self, fault: Fault) -> None:
         """Neighbours of one kind are one fault: a file of a million repeated lines has one, not a million."""
@@ -310,7 +322,7 @@ class Reading:
             self.faults.append(fault)
 
     def _conclude(self) -> None:
-        if self._bad and self._bad[0] == self.last_part and not self._cut_short:
+        if self._bad and self._bad[0] == self.last_part != self._cut_short:
             self.tail = Tail(*self._bad, whole=False)
         else:
             self._flush_bad()
@@ -320,7 +332,7 @@ class Reading:
         kept = []
         for fault in self.faults:
             left = _overlap(fault.missing, self._missing)
-            if fault.missing and not left and fault.kind != "damage":
+            if fault.missing and not left and fault.kind not in ("damage", "cold"):
                 continue  # what was missing turned up: displaced lines are their own fault, re-written frames none
             kept.append(fault._replace(missing=left, recorded=(fault.part, fault.offset) in recorded))
         self.faults = kept

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.errors import Busy
@@ -19,8 +19,8 @@ from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
+from dreamkeep.journal.reader import HOLES, Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
 from dreamkeep.journal.reader import Fault as Seen
-from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_told import end_lost, made, tail_told, told
@@ -69,6 +69,8 @@ class Read(NamedTuple):
     #: From where the last part can be read again: behind the last frame of the part before.
     edge: Position | None
     odd: bool
+    #: Whether the frame that was indexed last was met.
+    met: bool
     turns: dict[str, Turn]
     segments: dict[str, Any] | None
 
@@ -149,7 +151,7 @@ class Journals:
         if self._deleted_since(place.session):
             return
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
-        yield end_lost(self._root, name, place.session, 1, what)
+        yield end_lost(self._root, name, place.session, 1, what, after=0)
 
     def _deleted_since(self, session: str) -> bool:
         """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
@@ -259,12 +261,14 @@ class Journals:
             return
         if start and (start.part, start.offset) == (mark.part, mark.size + 1):
             start = None  # the last frame still lacks its line feed
-        read = self._read(name, session, start)
+        read = self._read(name, session, start, place)
         if start and read.odd:
-            start, read = None, self._read(name, session, None)
+            start, read = None, self._read(name, session, None, place)
         if read.tail or any(seen.part == read.last_part for seen in read.faults):
             read = self._sure(name, read)
-        yield from self._told(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
+        known = self._known.get(session, ())
+        # What the index has no word of came after it.
+        yield from self._told(name, session, [*(known if start else ()), *read.faults], known if place else None)
         yield from self._tail(name, session, read.tail)
         if place and not start:
             yield from self._drifted(name, place, read)
@@ -314,10 +318,12 @@ class Journals:
             return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
-            yield end_lost(self._root, name, place.session, read.last_part + 1, what)
-        elif known.seq > here.seq:
-            what = f"the index knows frames up to {known.seq}, the journal ends at {here.seq}: an older copy, or a power cut"
-            yield self._drift(name, place, what)
+            yield end_lost(self._root, name, place.session, read.last_part + 1, what, after=here.seq)
+        elif _end_is_gone(known, read):
+            ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "others stand in their place"
+            what = f"the index knows frames up to {known.seq}, {ends}: cut off, an older copy, or a power cut"
+            key = f"{known.seq} {known.crc}"
+            yield end_lost(self._root, name, place.session, known.part, what, after=here.seq, key=key)
         elif not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
 
@@ -326,17 +332,21 @@ class Journals:
 
     # -- reading
 
-    def _read(self, name: str, session: str, start: Position | None) -> Read:
+    def _read(self, name: str, session: str, start: Position | None, place: Place | None = None) -> Read:
+        """`place`: what was indexed of it, if anything."""
         self.checked["read"] += 1
         reading = Reading(self._host, f"{self._root}/{name}", start)
         broken: list[int] = []
         mended: set[Mended] = set()
-        heard = False
+        heard = met = False
         edge = start
+        last = (place.position.seq, place.position.crc) if place else None
 
         def listening() -> Iterator[Frame]:
-            nonlocal heard, edge
+            nonlocal heard, met, edge
             for frame in reading:
+                if last and ((frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]):
+                    met = True  # as it was, or written again after a sync that failed
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
@@ -360,6 +370,7 @@ class Journals:
             reading.last_part,
             edge,
             bool(faults) or reading.looks_back or heard,
+            met or last in reading.passed,
             rows.changes.turns if rows else {},
             rows.state().get("segments") if rows else None,
         )
@@ -462,12 +473,14 @@ class Journals:
 
     # -- telling
 
-    def _told(self, name: str, session: str, seen: Iterable[Seen]) -> Iterator[Fault]:
+    def _told(self, name: str, session: str, seen: Iterable[Seen], indexed: Collection[Seen] | None = None) -> Iterator[Fault]:
+        """`indexed`: those that the index has of this journal, where it has the journal and there may be others."""
+        old = {one[:3] for one in indexed} if indexed is not None else None
         for one in seen:
             if one.mended:
                 self.checked["mended"] += 1
             else:
-                yield told(self._root, name, session, one)
+                yield told(self._root, name, session, one, index_knows=old is not None and one[:3] not in old)
 
     def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
         if tail:
@@ -516,6 +529,18 @@ class _Nothing:
 
     def last_turns(self, count: int) -> list[Turn]:
         return []
+
+
+def _end_is_gone(known: Position, read: Read) -> bool:
+    """Whether the frame that was indexed last is not there, and no hole says so already."""
+    if not known.seq or read.met:
+        return False
+    holes = (seen for seen in read.faults if seen.kind in HOLES)
+    return not any((seen.kind, seen.part) == ("cold", known.part) or _within(known.seq, seen.missing) for seen in holes)
+
+
+def _within(seq: int, spans: Iterable[Span]) -> bool:
+    return any(span.first <= seq <= span.last for span in spans)
 
 
 def is_temp(name: str) -> bool:

@@ -4,10 +4,12 @@
 for the keep's own, and where none can be told).
 
     journal_tail            part, at, size, whole (only the line feed is missing)
-    journal_damage          kind "damage"; part, at, size, missing [[first, last], …], times, recorded, mend
+    journal_damage          kind "damage" or "cold" (a compressed part that can't be read from `at` on; without `missing` nobody
+                            knows how much was lost); part, at, size, missing [[first, last], …], times, recorded, mend
     journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
     journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
-                            "index": the last parts are gone, and only the index remembers them (then mend is None)
+                            "index": the last parts or frames are gone, and only the index remembers them (then mend is None,
+                            and after: the seq with which the journal ends)
     journal_duplicate       kind "duplicate"; the same keys
     journal_disorder        kind "disorder"; the same keys
     journal_link            kind "link"; the same keys
@@ -17,6 +19,8 @@ for the keep's own, and where none can be told).
     journal_unreadable      why
     journal_twice           part
     journal_differs         part
+
+Of the first four kinds, `index_knows`: whether the index was made before that was lost, so that it knows more than the journal.
 
 `mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
 ({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded"}): then the fault is no longer reported.
@@ -33,6 +37,7 @@ from dreamkeep.recovery.faults import Fault, fault
 
 _CLASS = {
     "damage": "journal_damage",
+    "cold": "journal_damage",
     "gap": "journal_gap",
     "suspect": "journal_gap",
     "missing_part": "journal_missing_part",
@@ -47,13 +52,16 @@ _RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part"
 _NOWHERE_ELSE = "Nothing else holds what was lost here."
 
 
-def told(root: str, name: str, session: str, seen: Seen) -> Fault:
-    """One fault of the journal `name`."""
+def told(root: str, name: str, session: str, seen: Seen, *, index_knows: bool = False) -> Fault:
+    """One fault of the journal `name`. `index_knows`: the index was made before it came to be."""
     folder = f"{root}/{name}"
     cls = _CLASS[seen.kind]
     where = f"{folder}/{parts.name(seen.part)}:{seen.offset}" if seen.part else f"{folder}:{seen.offset}"
-    unsafe = _unsafe(cls, session) if seen.missing else ""  # where no frame is missing nothing was lost
-    return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **_about(seen))
+    # Where no frame is missing nothing was lost; of a compressed part that can't be read nobody knows.
+    lost = bool(seen.missing) or seen.kind == "cold"
+    unsafe = _unsafe(cls, session) if lost else ""
+    about = {**_about(seen), "index_knows": index_knows and lost}
+    return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
 
 
 def _about(seen: Seen) -> dict[str, Any]:
@@ -81,11 +89,12 @@ def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
     return made("journal_tail", where, what, name, session, **about)
 
 
-def end_lost(root: str, name: str, session: str, part: int, what: str) -> Fault:
-    """The parts from `part` on are gone, and only the index remembers them."""
+def end_lost(root: str, name: str, session: str, part: int, what: str, *, after: int, key: str = "") -> Fault:
+    """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it."""
     cls = "journal_missing_part"
-    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "known_by": "index"}
-    return made(cls, f"{root}/{name}/{parts.name(part)}", what, name, session, unsafe=_unsafe(cls, session), **about)
+    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "known_by": "index", "index_knows": True, "after": after}
+    where = f"{root}/{name}/{parts.name(part)}"
+    return made(cls, where, what, name, session, key=key, unsafe=_unsafe(cls, session), **about)
 
 
 def made(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:
@@ -100,6 +109,7 @@ def _said(seen: Seen) -> str:
     lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
     said = {
         "damage": f"{seen.size} bytes fail their checksum",
+        "cold": f"the compressed part can't be read{f' from byte {seen.offset} of its content on' if seen.offset else ''}",
         "gap": "frames are missing",
         "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
         "missing_part": "the part is not there",

@@ -81,7 +81,8 @@ def lost(host: Host, folder: str) -> int:
             mended.update(mended_by(frame))
     holes = [fault for fault in with_mended(reading.faults, mended) if fault.kind in HOLES and not fault.mended]
     unread = reading.tail is not None and reading.tail.size > 0
-    return unread + sum(span.last - span.first + 1 for fault in holes for span in fault.missing)
+    unknown = sum(fault.kind == "cold" and not fault.missing for fault in holes)
+    return unread + unknown + sum(span.last - span.first + 1 for fault in holes for span in fault.missing)
 
 
 def find(host: Host, folder: str, summary: Summary, home: Home, generation: int | None) -> Found:

@@ -30,9 +30,13 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
     {
         # the journals
         "journal_tail": Class("an append that did not finish, at the end of a journal", "settle", ""),
-        "journal_damage": Class("bytes that fail their checksum, with good frames after them", "recapture", _GONE),
+        "journal_damage": Class(
+            "bytes that fail their checksum, with good frames after them, or a compressed part that can't be read",
+            "recapture",
+            _GONE,
+        ),
         "journal_gap": Class("seqs are missing between two good frames", "recapture", _GONE),
-        "journal_missing_part": Class("a whole part is missing", "recapture", _GONE),
+        "journal_missing_part": Class("a whole part, or the end of the last one, is missing", "recapture", _GONE),
         "journal_duplicate": Class("the same frame twice: read once", "note", ""),
         "journal_disorder": Class("frames in another order than they were written: all are read", "note", ""),
         "journal_link": Class("a frame does not name the one before it, and none is missing", "note", ""),

@@ -23,7 +23,8 @@ from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Kind
-from dreamkeep.host import Host
+from dreamkeep.host import Host, alone
+from dreamkeep.index import open as index
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import folder_of
@@ -43,6 +44,7 @@ _WORD = re.compile(rb'"src:([a-z]+-[0-9a-f]{10})":"([0-9a-z -]+)"')
 #: As capture does it: comparing needs the old lines in memory.
 _LARGEST = 256 << 20
 _LONGEST_BAD = 64 << 20
+_INDEX_WAIT_S = 10.0
 
 
 class Unsafe(Exception):
@@ -57,7 +59,8 @@ class Again(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one."""
+    """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one, the
+    last seq in each part."""
 
     kinds: frozenset[str]
     state: str
@@ -66,6 +69,7 @@ class Heard(NamedTuple):
     holes: list[tuple[str, int, int, int, tuple[Span, ...]]]
     broken: list[int]
     broken_kinds: frozenset[str]
+    ends: dict[int, int]
 
 
 # -- for the plan
@@ -143,7 +147,7 @@ class Journal:
 
 def to_read(journal: Journal, fault: Fault) -> list[Again]:
     """Which sources must be read again; none when nothing was lost, or all is here already. Unsafe where that is not proven."""
-    if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _end_is_gone(fault):
+    if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _is_open(fault):
         return []  # bytes that nobody can read, and no frame is missing
     if not journal.session:
         raise Unsafe("What was lost is the keep's own, which no file of an agent holds.")
@@ -155,11 +159,20 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
     if kinds is not None and kinds <= _BOOK:
         return []
     _check_kinds(journal, kinds)
-    return _Files(journal, bad).to_read(after=_last_lost(fault))
+    after = _last_lost(fault, heard)
+    found = _Files(journal, bad).to_read(after)
+    if not found and _is_open(fault) and not any(seq > after for told in heard.generations.values() for seq, _ in told):
+        raise Unsafe("What was lost can't be told, and the transcripts hold no more than the journal.")
+    return found
+
+
+def _is_open(fault: Fault) -> bool:
+    """Whether no frame tells how much was lost: the end is gone, or a compressed part that can't be read."""
+    return _end_is_gone(fault) or (fault.about.get("kind") == "cold" and not fault.about.get("missing"))
 
 
 def _end_is_gone(fault: Fault) -> bool:
-    """The last parts are missing: no frame tells of it, the index remembers them."""
+    """No frame tells of it, the index remembers it."""
     return fault.about.get("known_by") == "index"
 
 
@@ -169,12 +182,14 @@ def _heard(host: Host, folder: str) -> Heard:
     state, mended_at = "", 0
     generations: dict[str, list[tuple[int, int]]] = {}
     by_seq: dict[int, str] = {}
+    ends: dict[int, int] = {}
 
     def listening() -> Iterator[Frame]:
         nonlocal state, mended_at
         for frame in reading:
             kind, seq = frame["kind"], frame["seq"]
             kinds.add(kind)
+            ends[reading.position.part] = seq
             state = STATE_AFTER.get(kind, state)
             if "chunked" in frame:
                 by_seq[seq] = kind
@@ -189,7 +204,8 @@ def _heard(host: Host, folder: str) -> Heard:
     for _ in events(listening(), broken):
         pass
     holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in reading.faults if f.kind in HOLES]
-    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, frozenset(by_seq.get(seq, "") for seq in broken))
+    broken_kinds = frozenset(by_seq.get(seq, "") for seq in broken)
+    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, broken_kinds, ends)
 
 
 def _carried_words(frame: Frame) -> Iterator[tuple[str, int]]:
@@ -231,9 +247,13 @@ def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
         raise Unsafe("Part of what was lost is how the session began or ended, which no transcript holds.")
 
 
-def _last_lost(fault: Fault) -> int:
+def _last_lost(fault: Fault, heard: Heard) -> int:
     if fault.about["kind"] == "chunks":
         return int(fault.about["at"])
+    if _end_is_gone(fault):
+        return int(fault.about["after"])
+    if _is_open(fault):  # what was written since goes on from the last one that can be read
+        return max((seq for part, seq in heard.ends.items() if part <= fault.about["part"]), default=0)
     return max((last for _, last in fault.about["missing"]), default=0)
 
 
@@ -368,10 +388,23 @@ def recapture(mending: Mending, fault: Fault) -> Done:
     except Overtaken:
         return left("something is capturing the same file just now: run the repair again")
     if fault.about.get("mend"):
-        mended(mending, fault, "recaptured" if fault.about["kind"] == "chunks" or fault.about.get("missing") else "noted")
+        mended(mending, fault, "recaptured" if _was_lost(fault) else "noted")
     else:
-        mending.forget(str(fault.about["journal"]))  # the index remembers parts that are gone
+        forget(mending, str(fault.about["journal"]))
     return MENDED
+
+
+def forget(mending: Mending, journal: str) -> None:
+    """The index remembers what is here again, under other seqs: it shall read this journal anew. Of others it may know more."""
+    paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
+    with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
+        done = mending.ledger.about_to_change(paths)
+    mending.forget(journal)
+    done()
+
+
+def _was_lost(fault: Fault) -> bool:
+    return fault.about["kind"] in ("chunks", "cold") or bool(fault.about.get("missing"))
 
 
 def _read(mending: Mending, again: list[Again]) -> None:

@@ -8,7 +8,7 @@ because every action looks at the thing as it is; so a repair that died half-way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -116,7 +116,7 @@ class Repair:
         _known(report.faults, only)
         result = Result(report)
         for fault in report.faults:
-            reason = self._reason(fault, only)
+            reason = self._reason(fault, only) or _would_forget(fault, report.faults)
             if reason:
                 result.skip(fault.id, reason)
             else:
@@ -171,10 +171,11 @@ class Repair:
     def undo(self, text: str) -> Result:
         undo_id = which(self._host, self._root, text)
         with self._alone():
+            before = {fault.id for fault in self._audit().faults}
             steps = take_back(self._host, self._root, undo_id)
             self._forget_sources(steps)
             report = self._audit()
-            if self._is_ahead(steps, report):
+            if self._is_ahead(steps, report, before):
                 self._rebuild()
                 report = self._audit()
         result = Result(report, undo_id=undo_id)
@@ -194,10 +195,13 @@ class Repair:
             cache.forget_session(session)
         cache.save()
 
-    def _is_ahead(self, steps: Sequence[Undone], report: Report) -> bool:
-        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.)"""
+    def _is_ahead(self, steps: Sequence[Undone], report: Report, before: Collection[str]) -> bool:
+        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.) What it alone knew
+        `before` that, it must not forget now."""
         back = {f"{self._root}/{step.where}" for step in steps if not step.reason}
         if f"{self._root}/{INDEX}" in {step.where for step in steps}:
+            return False
+        if any(one.id in before and one.about.get("index_knows") for one in report.faults):
             return False
         ahead = (one for one in report.faults if one.cls == "index_drift" or one.about.get("known_by") == "index")
         return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
@@ -238,6 +242,12 @@ class Repair:
             finally:
                 journals.close()
                 ledger.close()
+
+
+def _would_forget(fault: Fault, faults: Sequence[Fault]) -> str:
+    """Why an index that can be read is not made anew: it may be the last that knows what a journal lost."""
+    knows = sorted({one.where for one in faults if one.about.get("index_knows")}) if fault.cls == "index_drift" else []
+    return f"The index is the last that knows what was lost at {knows[0]}: see to that first, or accept it." if knows else ""
 
 
 def _isolated(mending: Mending, step: Step) -> Done:
