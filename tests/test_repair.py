@@ -1274,6 +1274,21 @@ def test_a_transcript_that_holds_no_more_than_the_journal_proves_nothing_of_an_e
     assert (told["class"], told["repairable"]) == ("journal_missing_part", False)
 
 
+@pytest.mark.parametrize("session", ["python:own", "claude"])
+def test_one_repair_is_enough_for_a_line_feed_that_is_missing(world: World, session: str) -> None:
+    """The journal's bytes are then those that were indexed, and a frame more."""
+    part = own(world)
+    if session == "claude":
+        world.captured()
+        world.messages()
+        part = world.part()
+    part.write_bytes(part.read_bytes()[:-1])
+    assert world.classes() == ["journal_tail"]
+    done = world.repair(apply=True)
+    assert [step["action"] for step in done["applied"]] == ["settle"] and done["audit"]["clean"], done["audit"]
+    assert world.audit(deep=True)["clean"]
+
+
 def _zeroed(data: bytes) -> bytes:
     return bytes(len(data))
 

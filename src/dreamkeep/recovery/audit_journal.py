@@ -255,7 +255,8 @@ class Journals:
     def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
         if name == KEEP:
             self.keep_mark = mark
-        start = place.position if place and self._same(name, place) else None
+        same = place is not None and self._same(name, place)
+        start = place.position if place and same else None
         if start and place and mark == place.mark:
             yield from self._frames_as_indexed(name, place)  # every byte was to be read, and it was: the checksums hold
             return
@@ -270,7 +271,7 @@ class Journals:
         # What the index has no word of came after it.
         yield from self._told(name, session, [*(known if start else ()), *read.faults], known if place else None)
         yield from self._tail(name, session, read.tail)
-        if place and not start:
+        if place and not same:
             yield from self._drifted(name, place, read)
         self.reread.add(session)
         if read.segments is not None:
