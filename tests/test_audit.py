@@ -474,6 +474,43 @@ def test_an_index_with_a_damaged_page_is_told_and_hides_nothing(world: World) ->
     assert "index_unusable" in seen
 
 
+def test_a_deep_audit_calls_well_only_an_index_that_sqlite_calls_well(world: World) -> None:
+    """Also where no question of the audit meets the damage."""
+    path = Path(f"{world.root}/index.sqlite")
+    sound = path.read_bytes()
+    unseen = 0
+    for page in range(1, len(sound) // 4096):
+        data = bytearray(sound)
+        for at in range(page * 4096, (page + 1) * 4096):
+            data[at] ^= 0x5A
+        path.write_bytes(data)
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            said = db.pragma("quick_check(1)")
+        except apsw.Error as problem:
+            said = str(problem)
+        finally:
+            db.close()
+        unseen += said != "ok" and world.audit().clean
+        assert said == "ok" or world.classes(deep=True) == ["index_unusable"], page
+    assert unseen, "else a plain audit would do"
+
+
+def test_a_repair_mends_the_index_that_a_deep_audit_called_damaged(world: World) -> None:
+    path = Path(f"{world.root}/index.sqlite")
+    data = bytearray(path.read_bytes())
+    for page in range(len(data) // 4096 - 1, 0, -1):
+        harmed = (
+            data[: page * 4096] + bytes(byte ^ 0x5A for byte in data[page * 4096 : (page + 1) * 4096]) + data[(page + 1) * 4096 :]
+        )
+        path.write_bytes(harmed)
+        if world.audit().clean and world.classes(deep=True) == ["index_unusable"]:
+            break
+    with Keep.open(world.root) as keep:
+        assert keep.repair(apply=True, home=world.home)["audit"]["clean"]
+    assert world.audit(deep=True).clean
+
+
 @pytest.mark.parametrize(("table", "deep"), [("places", False), ("sessions", False), ("messages", True), ("words", True)])
 def test_rows_that_are_gone_from_the_index_are_told(world: World, table: str, deep: bool) -> None:
     db = apsw.Connection(f"{world.root}/index.sqlite")

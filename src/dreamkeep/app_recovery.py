@@ -112,7 +112,13 @@ class Recovering(Part):
         repair = Repair(
             Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
             lambda: audit(
-                self._host, self.root, home=where, environment=environment, around=self._environment, misset=self._misset
+                self._host,
+                self.root,
+                home=where,
+                environment=environment,
+                around=self._environment,
+                misset=self._misset,
+                sound=True,
             ),
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),

@@ -155,6 +155,9 @@ class Store(Searchable, Protocol):
     def compacting(self) -> list[str]:
         """Sessions in which a compaction began and did not end; perhaps some others, too: their state tells."""
 
+    def check(self) -> str:
+        """What is wrong with the store as such, whatever it holds; "" when it is sound. Reads all of it."""
+
     def incomplete(self, *, rows: bool) -> list[str]:
         """Sessions of which something is missing in the store itself; `rows`: count them all, too. "" where it is nobody's."""
 

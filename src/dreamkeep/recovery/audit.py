@@ -96,15 +96,17 @@ def audit(
     deep: bool = False,
     around: Mapping[str, str] | None = None,
     misset: str = "",
+    sound: bool = False,
 ) -> Report:
     """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
-    `misset`: why its settings can't be used."""
+    `misset`: why its settings can't be used. `sound`: the index is checked as a file, too, as `deep` does (a repair mends what a
+    deep audit told)."""
     checked: dict[str, int] = {}
     faults: list[Fault] = []
     accepted: set[str] = set()
     notices: list[Notice] = []
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
-        checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep)
+        checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep, sound or deep)
     else:
         notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
     faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
@@ -152,12 +154,12 @@ class Found(NamedTuple):
     notices: list[Notice]
 
 
-def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool) -> Found:
+def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool) -> Found:
     """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
     proven: set[tuple[str, str]] = set()
 
     def look(store: Store | None) -> Found:
-        return _looked(host, root, environment, store, deep, proven)
+        return _looked(host, root, environment, store, deep, sound, proven)
 
     wrong = None
     try:
@@ -173,7 +175,13 @@ def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool) -> 
 
 
 def _looked(
-    host: Host, root: str, environment: Mapping[str, str], store: Store | None, deep: bool, proven: set[tuple[str, str]]
+    host: Host,
+    root: str,
+    environment: Mapping[str, str],
+    store: Store | None,
+    deep: bool,
+    sound: bool,
+    proven: set[tuple[str, str]],
 ) -> Found:
     journals = Journals(host, root, store, deep=deep, proven=proven)
     keeping = Keeping(host, root, environment)
@@ -191,7 +199,7 @@ def _looked(
         ("states", keeping.states),
         ("pages", keeping.pages),
     ]
-    faults = list(keeping.index(store, deep=deep))
+    faults = list(keeping.index(store, deep=deep, sound=sound))
     for name, check in checks:
         faults += _guarded(root, name, check)
     found, notices = _dreams(host, root, journals)

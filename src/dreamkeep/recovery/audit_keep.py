@@ -31,6 +31,7 @@ from dreamkeep.held import is_held
 from dreamkeep.host import Host, Stat, read_file
 from dreamkeep.index import looks
 from dreamkeep.index.open import FILE
+from dreamkeep.index.sqlite_errors import Unusable
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.tombs import Tombstones
@@ -54,6 +55,8 @@ _PUT_BACK = (
 _LEDGER = "The bytes that it kept lie beside it: move the folder out of the keep, or accept it: `dreamkeep repair --accept {id}`."
 _PAGE = "MEMORY.md"
 _MOMENT_S = 0.02
+#: SQLite's check takes some 20 ms for each MB, a hundred times of what reading it does. A larger index is checked by `doctor`.
+_CHECKED_BYTES = 16 << 20
 
 
 class Keeping:
@@ -70,10 +73,14 @@ class Keeping:
 
     # -- the index
 
-    def index(self, store: Store | None, *, deep: bool) -> Iterator[Fault]:
+    def index(self, store: Store | None, *, deep: bool, sound: bool) -> Iterator[Fault]:
+        """`sound`: SQLite shall look at its file, too, where that does not take longer than all the rest."""
         if store is None:
             return
         self.checked["index"] = 1
+        at = self._host.stat(self._index)
+        if sound and at and at.size <= _CHECKED_BYTES and (damage := store.check()):
+            raise Unusable(damage, where=self._index)  # then nothing that it says is believed
         for session in store.incomplete(rows=deep):
             name = folder_of(session) if session else ""
             what = f"rows of {session or 'some sessions'} are missing in it"
