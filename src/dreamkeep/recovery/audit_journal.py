@@ -265,8 +265,9 @@ class Journals:
         read = self._read(name, session, start, place)
         if start and read.odd:
             start, read = None, self._read(name, session, None, place)
-        if read.tail or any(seen.part == read.last_part for seen in read.faults):
-            read = self._sure(name, read)
+        lost = place is not None and not same and not read.met
+        if read.tail or lost or any(seen.part == read.last_part for seen in read.faults):
+            read = self._sure(name, read, place)
         known = self._known.get(session, ())
         # What the index has no word of came after it.
         yield from self._told(name, session, [*(known if start else ()), *read.faults], known if place else None)
@@ -341,13 +342,12 @@ class Journals:
         mended: set[Mended] = set()
         heard = met = False
         edge = start
-        last = (place.position.seq, place.position.crc) if place else None
+        last = _last_of(place)
 
         def listening() -> Iterator[Frame]:
             nonlocal heard, met, edge
             for frame in reading:
-                if last and ((frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]):
-                    met = True  # as it was, or written again after a sync that failed
+                met = met or _is(frame, last)
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
@@ -431,12 +431,22 @@ class Journals:
 
     # -- under a writer's hands
 
-    def _sure(self, name: str, read: Read) -> Read:
+    def _sure(self, name: str, read: Read, place: Place | None) -> Read:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
-        second = self._alone(name, lambda: self._frames(f"{self._root}/{name}", read.edge))
+        last = _last_of(place)
+        met = read.met
+
+        def look() -> Reading:
+            nonlocal met
+            reading = Reading(self._host, f"{self._root}/{name}", read.edge, heads=True)
+            for frame in reading:
+                met = met or _is(frame, last)
+            return reading
+
+        second = self._alone(name, look)
         there = {seen[:3] for seen in second.faults} if second else set()
         faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
-        return read._replace(faults=faults, tail=second.tail if second else None)
+        return read._replace(faults=faults, tail=second.tail if second else None, met=met or second is None)
 
     def _alone(self, name: str, act: Callable[[], T]) -> T | None:
         """Look while no writer may write; None when one holds the lock all the time. Makes no lock file."""
@@ -530,6 +540,16 @@ class _Nothing:
 
     def last_turns(self, count: int) -> list[Turn]:
         return []
+
+
+def _last_of(place: Place | None) -> tuple[int, str]:
+    """(seq, crc) of the frame that was indexed last."""
+    return (place.position.seq, place.position.crc) if place else (0, "")
+
+
+def _is(frame: Frame, last: tuple[int, str]) -> bool:
+    """As it was, or written again after a sync that failed."""
+    return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
 
 
 def _end_is_gone(known: Position, read: Read) -> bool:
