@@ -319,6 +319,42 @@ def test_the_commonest_journal_is_judged_by_how_it_looks(world: World, what: str
     assert [one.cls for one in found] == [cls], found
 
 
+def linked(path: Path, elsewhere: Path) -> None:
+    os.rename(path, elsewhere)
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
+@pytest.mark.parametrize(("session", "number"), [("python:first", 1), ("python:s0", 2), ("python:s0", 0)])
+def test_a_part_that_is_a_link_is_told_and_not_followed(
+    world: World, tmp_path: Path, session: str, number: int, memory: str
+) -> None:
+    folder = f"{world.root}/{folder_of(session)}"
+    path = part(folder, number or last(folder))
+    linked(path, tmp_path / "elsewhere")
+    if memory == "indexed after":
+        world.index()
+    elif memory == "no index":
+        os.remove(f"{world.root}/index.sqlite")
+    [found] = world.faults(deep=True)
+    assert (found.cls, found.where, found.repairable) == ("journal_unreadable", str(path), False)
+    if session == "python:first":
+        assert [one.cls for one in world.faults()] == ["journal_unreadable"], "of a journal of one part it costs nothing"
+    os.replace(tmp_path / "elsewhere", path)
+    assert world.audit(deep=True).clean
+
+
+def test_an_index_that_is_a_link_is_told_and_not_taken_away(world: World, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    linked(Path(f"{world.root}/index.sqlite"), elsewhere)
+    for deep in (False, True):
+        [found] = world.faults(deep=deep)
+        assert (found.cls, found.repairable) == ("index_unusable", False) and "link" in found.what
+    with Keep.open(world.root) as keep:
+        assert not keep.repair(apply=True, home=world.home)["applied"]
+    assert elsewhere.exists() and Path(f"{world.root}/index.sqlite").is_symlink()
+
+
 @pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
 @pytest.mark.parametrize("what", JOURNAL)
 def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: World, what: str, memory: str) -> None:

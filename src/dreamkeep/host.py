@@ -73,7 +73,8 @@ class Host(Protocol):
         """Names with their stats, in the order of names: for looking through many files at once."""
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
-        """Of these paths in the folder those that look other now, can't be looked at, or that their owner may not read."""
+        """Of these paths in the folder those that look other now, are links, can't be looked at, or that their owner may not
+        read."""
 
     def make_folder(self, path: str) -> bool:
         """False when it was there already."""
@@ -204,7 +205,7 @@ class RealHost:
         try:
             for path, size, mtime_ns, inode in looks:
                 try:
-                    now = stat(path, dir_fd=at)
+                    now = stat(path, dir_fd=at, follow_symlinks=False)
                 except OSError:
                     found.append(path)
                     continue

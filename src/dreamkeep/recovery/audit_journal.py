@@ -26,6 +26,7 @@ from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_told import end_lost, made, tail_told, told
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault
+from dreamkeep.recovery.plain import is_link
 from dreamkeep.session import summary as life
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
@@ -46,6 +47,7 @@ OWNER_READS = 0o400
 #: Files are summed so many at a time, in groups of so many.
 AT_A_TIME = 3
 AT_ONCE = 32
+_NO_LINK = "Put the file itself there, or take the link away."
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
 
 
@@ -196,12 +198,28 @@ class Journals:
         place = self._place(name)
         if place and place.session and place.session in self.dead:
             self.buried.append((place.session, name))
+        elif link := self._link_in(name, place):
+            self.unread.add(name)
+            what = "it is a link: what that leads to is not the keep's"
+            yield made("journal_unreadable", link, what, name, place.session if place else "", why=what, step=_NO_LINK)
         elif place and not self._deep and self._is_as_indexed(name, place):
             if name == KEEP:
                 self.keep_mark = place.mark
             yield from self._as_indexed(name, place)
         else:
             yield from self._looked_at(name, place)
+
+    def _link_in(self, name: str, place: Place | None) -> str:
+        """The first part that is a link; "" when none is. Of several parts that were indexed a deep audit looks at all."""
+        folder = f"{self._root}/{name}"
+        try:
+            if self._deep or not place:
+                found = [one for one in self._host.names(folder) if parts.number(one) is not None]
+            else:
+                found = [] if place.looks else [parts.name(place.mark.part)]
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        return next((f"{folder}/{one}" for one in sorted(found) if is_link(self._host, f"{folder}/{one}")), "")
 
     def _is_as_indexed(self, name: str, place: Place) -> bool:
         folder = f"{self._root}/{name}"

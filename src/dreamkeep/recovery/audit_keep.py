@@ -78,6 +78,8 @@ class Keeping:
         if store is None:
             return
         self.checked["index"] = 1
+        if is_link(self._host, self._index):
+            raise Unusable("it is a link: what that leads to is not the keep's", where=self._index)
         at = self._host.stat(self._index)
         if sound and at and at.size <= _CHECKED_BYTES and (damage := store.check()):
             raise Unusable(damage, where=self._index)  # then nothing that it says is believed
