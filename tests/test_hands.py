@@ -329,3 +329,14 @@ def test_what_is_edited_by_command_and_what_follows_from_it_are_one_append(
         keep.note_change(force, "edit", text="The port must be 7777.")
         assert texts(keep) == {"The port must be 7777."}
         assert said[0] == ["note.edited", "note.superseded"]
+
+
+def test_a_note_that_only_its_pin_held_is_overruled_when_that_is_taken_away(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        dreamed(keep, "s1", PORT)
+        [old] = keep.notes()
+        keep.note_change(old["id"], "pin")
+        dreamed(keep, "s2", "The port must be 9443.")
+        assert texts(keep) == {PORT, "The port must be 9443."}
+        keep.note_change(old["id"], "unpin")
+        assert texts(keep) == {"The port must be 9443."}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused
-from dreamkeep.event import Event, rfc3339
+from dreamkeep.event import Event, Kind, rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming
@@ -175,7 +175,6 @@ class Remembering(Part):
     def _tell(self, said: Insight, now: str, *, keep: bool) -> Told:
         """Journaled together with what follows from it; then the pages."""
         from dreamkeep.dream import told
-        from dreamkeep.event import Kind
 
         memory = self._memory("notes", "insights")
         if said.id in memory.insights:
@@ -193,7 +192,6 @@ class Remembering(Part):
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
         from dreamkeep.dream.parts import redacted
-        from dreamkeep.event import Kind
 
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
@@ -208,7 +206,7 @@ class Remembering(Part):
             about = {"id": found.id, "kind": found.kind, "project": found.project}
             body = {**about, "reason": why, "text": " ".join(text.split()) if act == "edit" else found.text}
             event = Event(self._ids.new(), kinds[act], rfc3339(self._host.now()), body)
-            self._journals().append("", self._with_what_follows(event, found.id) if act == "edit" else [event])
+            self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
             self._confirm(memory, found, why)
         elif act == "reject":
@@ -224,7 +222,6 @@ class Remembering(Part):
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
         becomes of the sessions that it came from, and what it contradicts is superseded."""
         from dreamkeep.dream import told
-        from dreamkeep.event import Kind
         from dreamkeep.memory.insight import CONFIRMED
         from dreamkeep.memory.note import ACTIVE
 
@@ -242,12 +239,14 @@ class Remembering(Part):
             self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
 
     def _with_what_follows(self, event: Event, note: str) -> list[Event]:
-        """An edit, and what it contradicts: in one append, or a crash would leave a word from which nobody concludes anything."""
+        """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
+        concludes anything."""
         from dreamkeep.dream import told
 
         memory = self._memory()
         memory.apply(event)
-        follows = told.edited(memory, note, event.at, similar=self._similar)
+        conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
+        follows = conclude(memory, note, event.at, similar=self._similar)
         return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     # -- tasks
@@ -264,7 +263,6 @@ class Remembering(Part):
 
     def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
         from dreamkeep.dream.parts import redacted
-        from dreamkeep.event import Kind
         from dreamkeep.memory.insight import task_id
 
         words = redacted(" ".join(title.split()))
@@ -275,7 +273,6 @@ class Remembering(Part):
         return self.task_show(id)
 
     def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
-        from dreamkeep.event import Kind
         from dreamkeep.memory.task import OPEN, STATES
 
         id = self.task_show(task)["id"]
@@ -287,7 +284,6 @@ class Remembering(Part):
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
         from dreamkeep.dream.parts import redacted
-        from dreamkeep.event import Kind
 
         id = self.task_show(task)["id"]
         words = redacted(" ".join(title.split()))

@@ -141,6 +141,13 @@ def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None)
     return plan(memory, [said], now=now, run=said.id, similar=similar)
 
 
+def unpinned(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
+    """What a pin held back: it is a note like others again, and may be overruled by now."""
+    found = memory.notes.get(id)
+    rests = [memory.insights[one] for one in found.insights if one in memory.insights] if found else []
+    return plan(memory, rests, now=now, run=rests[0].id, similar=similar) if rests else []
+
+
 def again(memory: Memory, said: Insight) -> Told:
     """It was told before: nothing follows from it that did not follow then."""
     return Told([], _standing(memory, said, ()))
