@@ -340,3 +340,72 @@ def test_a_note_that_only_its_pin_held_is_overruled_when_that_is_taken_away(tmp_
         assert texts(keep) == {PORT, "The port must be 9443."}
         keep.note_change(old["id"], "unpin")
         assert texts(keep) == {"The port must be 9443."}
+
+
+@pytest.mark.parametrize("act", ["reject", "confirm"])
+def test_a_users_verdict_on_a_note_outlives_the_run_that_gave_it(tmp_path: Path, act: str) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", FORCE)
+        [note] = keep.notes()
+        keep.note_change(note["id"], act, reason="checked with Bob")
+        keep.dream_undo(run)
+        [found] = keep.notes(state="all")
+        assert (found["id"], found["state"]) == (note["id"], "active" if act == "confirm" else "retracted")
+        keep.dream(backend=Prompts(), sessions=["python:s"])
+        assert texts(keep) == ({FORCE} if act == "confirm" else set())
+        before = memory(keep).notes
+        keep.reindex(from_zero=True)
+        assert memory(keep).notes == before
+
+
+def test_what_an_agent_told_outright_stands_without_the_run_that_heard_it_too(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", FORCE)
+        keep.add_insight("constraint", FORCE, session="python:s", quote=FORCE, author="user")
+        keep.dream_undo(run)
+        assert texts(keep) == {FORCE}
+
+
+def test_a_line_that_was_deleted_on_one_page_is_not_put_back_by_another_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = tmp_path / "A.md", tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT, FORCE, RULES[0])
+        for file in (one, other):
+            keep.page(project=project, write=file)
+        one.write_text("".join(line for line in one.read_text().splitlines(keepends=True) if FORCE not in line))
+        changed(other, PORT, "The port must be 9443.")
+        replace = RealHost.replace
+
+        def refused(self: RealHost, old: str, new: str) -> None:
+            if new == str(other):
+                raise PermissionError(1, "not now", new)
+            replace(self, old, new)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RealHost, "replace", refused)
+            keep.dream(backend=Prompts())
+        keep.dream(backend=Prompts())
+        assert texts(keep) == {"The port must be 9443.", RULES[0]}
+        assert FORCE not in other.read_text() and FORCE not in one.read_text()
+
+
+def test_a_pinned_note_stands_before_the_others_of_its_kind(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", *RULES)
+        last = next(one["id"] for one in keep.notes() if one["text"] == RULES[2])
+        keep.note_change(last, "pin")
+        text = keep.page(project=project)["text"]
+        assert text.index(RULES[2]) < text.index(RULES[0]) < text.index(RULES[1])
+
+
+def test_a_preview_tells_of_hand_edits_also_where_no_session_waits(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT)
+        keep.page(project=project, write=file)
+        changed(file, PORT, "The port must be 9443.")
+        told = keep.dream(preview=True, backend=Prompts())
+        assert [one["edits"] for one in told["diff"]["pages"] if one["path"] == str(file)] == [1]
+        assert texts(keep) == {PORT}

@@ -695,3 +695,14 @@ def test_the_written_sessions_are_understood_well_enough(half: str, tmp_path: Pa
     whole = quality.score(quality.measured(quality.halves()[half], Rules(), tmp_path))
     assert whole.precision >= quality.PRECISION
     assert whole.recall >= quality.RECALL
+
+
+def test_what_one_session_says_too_much_is_counted_and_the_users_words_come_first() -> None:
+    names = ["".join(chr(97 + int(digit)) for digit in f"{n:03}") for n in range(rules.MOST + 30)]
+    turns = [[user(f"Never call helper_{name} from module_{name[::-1]}_{n}.", seq=str(n + 1))] for n, name in enumerate(names)]
+    made = Rules().backfill(given(*turns))
+    assert len(made.proposals) == rules.MOST and sum(made.dropped.values()) >= 20
+    many = [Proposal("finding", f"f{n}", "1", "q", author="agent", confidence=0.9) for n in range(rules.MOST)]
+    own = [Proposal("constraint", f"c{n}", "1", "q", confidence=0.5) for n in range(5)]
+    kept = rules._most([*many, *own])
+    assert len(kept) == rules.MOST and [one for one in kept if one.author == "user"] == own

@@ -203,9 +203,9 @@ class Dreams(Part):
 
         changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-        pages = previewed(
-            self._host, self.root, before, after, {one.project for one in changed}, self.config["page.target"], self._budget()
-        )
+        # Also those that a hand has changed since: they are taken in first.
+        projects = {one.project for one in changed} | {project for project, _ in self._differing(before)}
+        pages = previewed(self._host, self.root, before, after, projects, self.config["page.target"], self._budget())
         return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
     # -- pages
@@ -353,7 +353,8 @@ class Dreams(Part):
         if len(found) != 1:
             what = "there is no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
-        if not runs[found[0]].undone:
+        again = runs[found[0]].undone
+        if not again:
             with self._dreaming().lock() as ours:
                 if not ours:
                     raise Busy(
@@ -363,7 +364,7 @@ class Dreams(Part):
                     self._publish("")  # what was edited by hand stands by itself: it is taken in before anything is taken back
                 self._take_back(found[0])
             self._publish("")
-        return {"run": found[0], "undone": True}
+        return {"run": found[0], "undone": True, "before": again}
 
     def _take_back(self, run: str) -> None:
         """In one append with what follows: whoever dies here has undone it, or not."""

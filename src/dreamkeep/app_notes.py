@@ -178,6 +178,9 @@ class Remembering(Part):
 
         memory = self._memory("notes", "insights")
         if said.id in memory.insights:
+            if memory.insights[said.id].run:
+                # A dream has heard it, too. What was told outright stands without that run.
+                self._journals().say("", Kind.INSIGHT_ADDED, said.as_json())
             return told.again(memory, said)
         done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
         events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
@@ -202,16 +205,17 @@ class Remembering(Part):
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         _check_state(found, act)
         if act in kinds:
-            # With what it is: if it falls with a run that is undone, what the user did to it stays.
-            about = {"id": found.id, "kind": found.kind, "project": found.project}
-            body = {**about, "reason": why, "text": " ".join(text.split()) if act == "edit" else found.text}
+            body = {**_itself(found), "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
             event = Event(self._ids.new(), kinds[act], rfc3339(self._host.now()), body)
             self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
             self._confirm(memory, found, why)
         elif act == "reject":
-            for one in found.insights:
-                self._journals().say("", Kind.INSIGHT_REJECTED, {"id": one, "reason": why})
+            bodies = [(Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights]
+            # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
+            bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why}))
+            now = rfc3339(self._host.now())
+            self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in bodies])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         self._publish("")
@@ -232,11 +236,16 @@ class Remembering(Part):
         bodies += [
             (Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED
         ]
-        bodies += [(Kind.INSIGHT_CONFIRMED, {"id": last, "reason": why, "note": found.id})]
-        self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in bodies])
+        about = {key: value for key, value in _itself(found).items() if key != "id"}
+        bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
+        events = [Event(self._ids.new(), kind, now, body) for kind, body in bodies]
         if said:
-            follows = told.concluded(self._memory("notes", "insights"), said, now, keep=False, similar=self._similar).decisions
-            self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in follows])
+            memory = self._memory()
+            for event in events:
+                memory.apply(event)
+            follows = told.concluded(memory, said, now, keep=False, similar=self._similar).decisions
+            events += [Event(self._ids.new(), one.kind, now, one.body) for one in follows]
+        self._journals().append("", events)
 
     def _with_what_follows(self, event: Event, note: str) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
@@ -305,6 +314,11 @@ class Remembering(Part):
 
 def _newest(memory: Memory) -> str | None:
     return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
+
+
+def _itself(found: Note) -> dict[str, Any]:
+    """With what it is: if it falls with a run that is undone, what the user did to it stays."""
+    return {"id": found.id, "kind": found.kind, "project": found.project, "text": found.text}
 
 
 def _check_state(found: Note, act: str) -> None:

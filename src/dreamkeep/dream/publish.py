@@ -138,12 +138,12 @@ def _preview(
         return Previewed(project, path, "", problem=found.problem)
     if found.region is None and not in_keep(root, path):
         return None
-    edits = hand_edits(last, found.region) if last and found.region is not None else []
+    edits = list(page.meant(hand_edits(last, found.region), after.notes)) if last and found.region is not None else []
     made = page.render(after.notes.values(), project, page.room(text, budget))
     old = str(last.get("region", "")).splitlines() if last else []
     new = made.text.splitlines() if made.notes or text else []
     diff = "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1)) if new else ""
-    return Previewed(project, path, diff, len(edits)) if diff else None
+    return Previewed(project, path, diff, len(edits)) if diff or edits else None
 
 
 class Publishing:

@@ -20,8 +20,8 @@ from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Edited, Prompt, Ran, Refused, Reply, Step
 from dreamkeep.memory.insight import normal
 
-#: Of one session; the surest.
-MOST = 60
+#: Of one session: what the user said before what an agent did, the surest, the latest. More than anybody says in one.
+MOST = 200
 _SAME = 0.8
 _WORDS = re.compile(r"[A-Za-z0-9_][\w./@:+#-]*[\w]|`[^`]+`|\w")
 #: Before an answer, and behind it.
@@ -66,7 +66,10 @@ class Rules:
             rules_work.left_open(steps) if given.chunk[0] == given.chunk[1] else (),
         )
         clean = (one._replace(text=shortened(self._redact(one.text)), task=_task(one, given.tasks)) for one in found)
-        return Answer(tuple(_most(_once(clean, given.tasks))))
+        found_once = list(_once(clean, given.tasks))
+        kept = _most(found_once)
+        more = len(found_once) - len(kept)
+        return Answer(tuple(kept), dropped={f"more than {MOST} of one session": more} if more else {})
 
 
 def is_subagent(given: Given) -> bool:
@@ -439,7 +442,7 @@ def _set(text: str) -> frozenset[str]:
 
 def _most(found: Iterable[Proposal]) -> list[Proposal]:
     kept = list(found)
-    best = sorted(range(len(kept)), key=lambda n: (-kept[n].confidence, n))[:MOST]
+    best = sorted(range(len(kept)), key=lambda n: (kept[n].author != "user", -kept[n].confidence, -n))[:MOST]
     return [kept[n] for n in sorted(best)]
 
 

@@ -282,6 +282,11 @@ class Memory:
             self._put(INSIGHTS, found.id, found._replace(project=self.called(found.project)))
 
     def _judged(self, event: Event, body: Mapping[str, Any]) -> None:
+        if event.kind == Kind.INSIGHT_CONFIRMED and "note" in body and str(body["id"]) not in self.insights:
+            # It fell with its run; the note that the user named is the user's own now.
+            was = self._held(event, {**body, "id": body["note"]})
+            self._confirmed(event.at, was, str(body.get("reason", "")))
+            return
         found = self.insights[str(body["id"])]
         self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
         resting = self.rests.get(found.id, {}).get("notes", ())

@@ -2,7 +2,7 @@
 
     …                                          the user's
     <!-- dreamkeep:begin … -->                 each fence on a line of its own, and not inside a code block
-    ### Constraints                            by kind; within it by age, so that a new note is one new line
+    ### Constraints                            by kind; within it pinned ones, then by age, so that a new note is one new line
     - Never force-push to main. [n-1a2b3c4d5e6f]
     <!-- dreamkeep:end -->
     …                                          the user's
@@ -28,7 +28,7 @@ from dreamkeep.memory.note import ACTIVE, RETRACTED, Note
 from dreamkeep.memory.score import newest_of, score
 
 #: Raise it when pages are made otherwise of the same notes.
-LOOK = 1
+LOOK = 2
 BEGIN = "<!-- dreamkeep:begin v1: notes kept by dreamkeep; change, delete or add lines here, and your word counts -->"
 END = "<!-- dreamkeep:end -->"
 
@@ -178,7 +178,7 @@ class _Page:
         for heading in (*_HEADINGS.values(), _OTHER):
             under = [one for one in self._chosen if _heading(one) == f"### {heading}"]
             if under:
-                under.sort(key=lambda one: (one.first_at or "", one.id))
+                under.sort(key=lambda one: (not one.pinned, one.first_at or "", one.id))
                 lines += [f"### {heading}", *map(item, under)]
                 shown += [one.id for one in under]
         return Rendered("\n".join([*lines, END]), tuple(shown), tuple(self._left))
@@ -345,7 +345,10 @@ def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
     # What was published since may never have reached the file: then any that we wrote before may still stand there.
     if plain in versions or (not last.get("written") and was_ours(last, region)):
         return []
-    return min((edits(version, plain) for version in versions), key=len)
+    found = min((edits(version, plain) for version in versions), key=len)
+    # What we were about to take out is no line that somebody put back.
+    still = refs(str(last.get("before", ""))) if not last.get("written") else set()
+    return [edit for edit in found if edit.what != ADDED or edit.note not in still]
 
 
 def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:

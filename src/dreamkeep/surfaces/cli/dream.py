@@ -64,8 +64,9 @@ def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 
 def _undone(done: dict[str, Any]) -> str:
-    again = "What it had read stays read; `dreamkeep dream --session ID` reads it again."
-    return f"Run {done['run']} is taken back.\n{again}"
+    if done.get("before"):
+        return f"Run {done['run']} was taken back before."
+    return f"Run {done['run']} is taken back.\nWhat it had read stays read; `dreamkeep dream --session ID` reads it again."
 
 
 def _project(keep: Keep, arguments: Namespace) -> str | None:
@@ -105,7 +106,13 @@ def report(made: dict[str, Any], named: bool = False) -> str:
 
 def _by_hand(made: dict[str, Any]) -> list[str]:
     pages = made.get("pages", ())
-    return [f"{text.counted(one['edits'], 'hand edit')} taken in: {text.line(one['path'])}" for one in pages if one["edits"]]
+    edited = [one for one in pages if one["edits"]]
+    return [f"{text.counted(one['edits'], 'hand edit')} taken in: {text.line(one['path'])}{_no_room(one)}" for one in edited]
+
+
+def _no_room(one: dict[str, Any]) -> str:
+    left = one.get("left_out", 0)
+    return f" ({text.counted(left, 'note')} left out for want of room; `dreamkeep note pin NOTE` keeps one there)" if left else ""
 
 
 def _left_alone(made: dict[str, Any]) -> list[str]:
@@ -124,7 +131,8 @@ def _read(made: dict[str, Any], named: bool) -> str:
             ended = "What is not_completed has not ended: `dreamkeep end ID`. What is already_consolidated was read to its end."
         hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
         told = f"Nothing {'else ' if _by_hand(made) else ''}to dream of: {text.line(made.get('why') or 'nothing waits')}."
-        return f"{told}\n{hint}" if hint else told
+        pages = [row for one in made.get("diff", {}).get("pages", ()) for row in _page_diff(one)]
+        return "\n".join([told, *([hint] if hint else []), *pages])
     if made.get("dry_run"):
         size = made["estimate"]
         lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
@@ -132,7 +140,7 @@ def _read(made: dict[str, Any], named: bool) -> str:
     notes = made["notes"]
     lines = [
         f"{made['processed']} of {text.counted(made['considered'], 'session')} read;"
-        f" {made['insights_added']} insights; notes:"
+        f" {text.counted(made['insights_added'], 'insight')}; notes:"
         f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
         f" {notes['retracted']} gone"
     ]
@@ -237,7 +245,8 @@ def hygiene(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _cleaned(done: dict[str, Any]) -> str:
     lines = [
-        f"{len(done['closed'])} sessions ended, {done['reconverged']} records made up for, {done['compressed']} parts compressed"
+        f"{text.counted(len(done['closed']), 'session')} ended, {text.counted(done['reconverged'], 'record')} made up for,"
+        f" {text.counted(done['compressed'], 'part')} compressed"
     ]
     return "\n".join([*lines, *(f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"])])
 
