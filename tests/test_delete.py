@@ -239,3 +239,48 @@ def test_a_delete_where_no_keep_is_makes_none_and_says_so(tmp_path: Path) -> Non
     with pytest.raises(BadUsage), Keep.open(tmp_path / "k") as keep:
         keep.delete("")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["python:goes", "goes"])
+@pytest.mark.parametrize("lost", ["journal", "index too", "words"])
+def test_a_session_whose_journal_is_gone_can_be_deleted_with_all_that_rests_on_it(tmp_path: Path, lost: str, words: str) -> None:
+    """K7 R5: the index as it was before the question knows it, or else what was learned from it."""
+    root = tmp_path / "k"
+    with Keep.open(root) as keep:
+        keep.session("stays").record("Please never commit the quince file to git.", ("assistant", "Ok."))
+        keep.session("goes").record("Please never commit the xylophone file to git.", ("assistant", "Ok."))
+        keep.end("goes")
+        keep.end("stays")
+        keep.dream()
+        assert any("xylophone" in note["text"] for note in keep.notes())
+    folder = root / folder_of("python:goes")
+    if lost == "words":
+        (folder / "000001.jsonl").write_bytes(bytes(100))
+    else:
+        shutil.rmtree(folder)
+    if lost != "journal":
+        (root / "index.sqlite").unlink()
+    assert holding(root, WORD) != []
+    with Keep.open(root) as keep:
+        assert keep.delete(words).id == "python:goes"
+        assert holding(root, WORD) == []
+        assert [note["text"] for note in keep.notes()] == ["Never commit the quince file to git."]
+        with pytest.raises(NotFound, match="that session is deleted"):
+            keep.delete(words)
+        with pytest.raises(Deleted):
+            keep.session("goes")
+        assert [one.native_id for one in keep.sessions()] == ["stays"]
+
+
+def test_a_session_that_only_the_index_knew_is_deleted_as_it_was(tmp_path: Path) -> None:
+    """K7: nothing was learned from it, and its journal is gone."""
+    root = tmp_path / "k"
+    with Keep.open(root) as keep:
+        keep.session("goes", title="a walk").record("xylophone")
+        assert keep.search("xylophone")
+        shutil.rmtree(root / folder_of("python:goes"))
+        gone = keep.delete("python:goes")
+        assert (gone.title, gone.messages) == ("a walk", 1)
+        assert holding(root, WORD) == []
+        with pytest.raises(NotFound, match="there is no session"):
+            keep.delete("python:never")

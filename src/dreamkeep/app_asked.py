@@ -30,7 +30,8 @@ def the_one(matches: Sequence[str], text: str, what: str) -> str:
 def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
     """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
     one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
-    words twice would take another one. `half`: deleted ones of that name that are to be finished, so they count as there."""
+    words twice would take another one. `half`: those of that name that count as there although their journal may be gone: deleted
+    ones that are to be finished, and lost ones of which words are left."""
     from shlex import quote
 
     if text in half:
@@ -48,6 +49,22 @@ def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequen
             step = f"To delete {' or '.join(matches[:2])}, give its whole id."
             raise NotFound(f"a session that is deleted begins with {text!r}, too", where=begun[0], next=step)
     return the_one(matches, text, "session")
+
+
+def named_whole(store: Store, text: str) -> list[str]:
+    """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
+    while an insight or a task still has words of it. None that is deleted."""
+    from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory
+
+    dead = store.tombstones()
+    known = [one for one in store.matching(text) if text in _names(one) and one not in dead]
+    if known or not text:
+        return known
+    memory = Memory.load((table, *row) for table in (INSIGHTS, TASKS) for row in store.memory_table(table))
+    sources = {quote.session for one in memory.insights.values() for quote in one.evidence}
+    sources.update(session for one in memory.tasks.values() for session in one.sessions)
+    called = sorted(one for one in sources if text in _names(one) and one.partition(":")[2] and one not in dead)
+    return [one for one in called if one == text] or called
 
 
 def _names(session: str) -> tuple[str, str]:

@@ -173,16 +173,16 @@ class Recovering(Part):
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
-        from dreamkeep.session.summary import empty
 
         the_one([session], session, "session")  # an empty one is refused before anything is done
         if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
             raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
         again = half_deleted(self._host, self.root, session)
+        known = self._known_before(again, session)
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
-        id = self._ask(lambda store: the_session(store, session, for_good=True, half=again))
-        found = empty(id) if id in again else self.summary(id)
+        id = self._ask(lambda store: the_session(store, session, for_good=True, half=list(known)))
+        found = (self._ask(lambda store: store.session(id)) or known[id]) if id in known else self.summary(id)
         if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
             self._publish("")  # what was written there by hand: afterwards nobody knows any more what of a page was ours
         try:
@@ -193,6 +193,19 @@ class Recovering(Part):
         except OSError as problem:
             raise from_os(problem, "deleting", str(problem.filename or found.id)) from problem
         return found
+
+    def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
+        """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
+        any more then. `again`: deleted ones, of which nothing is told."""
+        from dreamkeep.app_asked import named_whole
+        from dreamkeep.index import build
+        from dreamkeep.session.summary import empty
+
+        def known(store: Store) -> dict[str, Summary]:
+            build.follow_keep(self._host, self.root, store)
+            return {one: store.session(one) or empty(one) for one in named_whole(store, text)}
+
+        return {**self._glance(known), **{one: empty(one) for one in again}}
 
     def undelete(self, session: str) -> str:
         """A later capture of the same session is accepted again; what was deleted stays deleted."""
