@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit_sources import audit_sources
 from dreamkeep.recovery.captured import without_blanks
@@ -203,6 +204,30 @@ def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_p
     file.write_bytes(LINES + record(9)[:50] + record(10))
     ingest(root, home)
     assert classes(audit(root, home)) == ["source_malformed"]
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_the_step_told_for_a_transcript_behind_a_link_that_leads_nowhere_can_be_taken(
+    tmp_path: Path, root: str, above: bool
+) -> None:
+    """W4: a restore refuses to write through such a link, so the link comes first."""
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    link = file.parent if above else file
+    shutil.move(link, tmp_path / "elsewhere")
+    [plain] = audit(root, home)
+    link.symlink_to("/not-mounted/there")
+    [found] = audit(root, home)
+    assert (found.cls, found.id) == ("source_vanished", plain.id)
+    assert "a link that leads nowhere" in found.what and (str(link) in found.what) == above
+    assert found.next.startswith("Bring back what the link leads to, or take the link away")
+    assert plain.next.startswith("`dreamkeep restore claude:") and plain.next in found.next
+    with Keep.open(root) as keep:
+        with pytest.raises(DreamkeepError, match="leads nowhere"):
+            keep.restore(found.session, "claude", home=home)
+        link.unlink()
+        keep.restore(found.session, "claude", home=home)
+    assert audit(root, home) == []
 
 
 def test_an_archived_rollout_has_not_vanished(tmp_path: Path, root: str) -> None:

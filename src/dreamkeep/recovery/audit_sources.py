@@ -31,7 +31,8 @@ from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
 from dreamkeep.recovery import captured
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import CLASSES, Fault, fault
+from dreamkeep.recovery.plain import dangling
 
 #: Sources whose going is no loss of a session: agents clear them away as a habit.
 _MAIN = frozenset(("main", "subagent"))
@@ -230,8 +231,17 @@ class _Audit:
         if word is None or not word.offset or seen.role not in _MAIN or self._has_moved(path, seen, word):
             return
         key = f"{word.generation} {word.offset} {word.crc}"
-        what = f"it is gone; {word.offset} bytes of it are kept here"
-        yield fault("source_vanished", path, what, session=session, key=key, path=path, name=name)
+        gone, step = self._gone(path, "it is gone")
+        what = f"{gone}; {word.offset} bytes of it are kept here"
+        yield fault("source_vanished", path, what, session=session, key=key, step=step, path=path, name=name)
+
+    def _gone(self, path: str, plainly: str, then: str = CLASSES["source_vanished"].next) -> tuple[str, str]:
+        """What is told of a file that is not there, and what to do: nothing is given back through a link that leads nowhere."""
+        link = dangling(self._host, path)
+        if not link:
+            return plainly, then
+        what = "it" if link == path else f"`{link}`, where it was,"
+        return f"{what} is a link that leads nowhere", f"Bring back what the link leads to, or take the link away: then {then}"
 
     def _has_moved(self, path: str, seen: Seen, word: Word) -> bool:
         """Archived, compressed: the next ingest will see that it is the same."""
@@ -263,8 +273,9 @@ class _Audit:
         if at is None:
             kept = list(self._captured_from(path, seen, set())) if seen.rows else []
             if kept:
-                what = f"the database is gone; {len(kept)} sessions of it are kept here"
-                step = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
+                back = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
+                gone, step = self._gone(path, "the database is gone", back)
+                what = f"{gone}; {len(kept)} sessions of it are kept here"
                 yield fault("source_vanished", path, what, key=" ".join(kept), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")
