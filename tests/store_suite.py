@@ -136,9 +136,9 @@ class StoreSuite:
     def test_a_mended_fault_is_told_and_not_counted(self, store: Store) -> None:
         gone = Fault("gap", 1, 10, 0, (Span(2, 3),), True)
         with store.writing():
-            faults = [gone, gone._replace(offset=20, mended=True)]
+            faults = [gone, gone._replace(offset=20, mended=True), gone._replace(offset=30, mended=True, accepted=True)]
             store.put(Batch(place("python:a"), empty("python:a"), [], [], faults))
-        assert store.faults() == [("python:a", gone), ("python:a", gone._replace(offset=20, mended=True))]
+        assert store.faults() == [("python:a", one) for one in faults]
         assert store.counts().faults == 1
 
     def test_an_owned_turn_is_told_from_one_that_nobody_owns(self, store: Store) -> None:

@@ -30,6 +30,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.recovery.audit import Report, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
+from dreamkeep.surfaces.cli.text import audited
 
 from .conftest import Ran
 from .hosts import Noticing, Watching
@@ -387,17 +388,20 @@ def test_faults_around_good_frames_cost_only_themselves(world: World) -> None:
     assert damage_.about["part"] == 2 and damage_.about["missing"] and damage_.about["size"] > 0
 
 
-def test_a_fault_that_was_mended_is_counted_and_not_told(world: World) -> None:
-    """J3: a hole that a writer tells of stays a fault; one that is called mended does not."""
+@pytest.mark.parametrize(("how", "counts"), [("accepted", (1, 0)), ("recaptured", (0, 1)), ("noted", (0, 1))])
+def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, how: str, counts: tuple[int, int]) -> None:
+    """J3: a hole that a writer tells of stays a fault; one that is called mended does not. What was repaired nobody accepted."""
     JOURNAL["a line removed"][1](world.folder)
     with Keep.open(world.root) as keep:
         keep.session("s0").record("a writer opens it")
     [found] = world.faults()
     with Keep.open(world.root) as keep:
-        keep._journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": "accepted"})
+        keep._journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": how})
     for _ in range(2):
         report = world.audit()
-        assert report.clean and report.checked["accepted"] == 1
+        assert report.clean and (report.checked["accepted"], report.checked["mended"]) == counts
+        assert (", 1 fault mended before" in audited(report.as_json())) == (how != "accepted")
+        assert (", 1 fault accepted before" in audited(report.as_json())) == (how == "accepted")
         world.index()
 
 

@@ -183,7 +183,7 @@ def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[
     """Events, faults, where they end, and whether something is odd, so that only a reading from zero sees it whole."""
     reading = Reading(host, folder, start)
     broken: list[int] = []
-    mended: set[Mended] = set()
+    mended: dict[Mended, bool] = {}
     told = False
 
     def listening() -> Iterator[Frame]:
@@ -273,7 +273,7 @@ class _Stretch:
         self._reading = Reading(host, folder, place.position if place else None)
         self._broken: list[int] = []
         self._strange: list[int] = []
-        self._mended: set[Mended] = set()
+        self._mended: dict[Mended, bool] = {}
         self._told = False
         self.odd = False
         self.overtaken = False

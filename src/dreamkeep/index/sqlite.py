@@ -22,7 +22,7 @@ from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 18
+VERSION = 19
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -277,7 +277,7 @@ class SqliteStore(Searching):
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
         self._db.executemany(
             "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?,?)",
-            ((session, *f[:4], columns.spans_text(f.missing), f.recorded, f.times, f.mended) for f in faults),
+            ((session, *f[:4], columns.spans_text(f.missing), f.recorded, f.times, f.mended + f.accepted) for f in faults),
         )
 
     def forget(self, name: str) -> None:
@@ -520,7 +520,7 @@ class SqliteStore(Searching):
             " LEFT JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
         )
         return [
-            (s, Fault(kind, part, at, size, columns.spans(lost), bool(told), n, bool(mended)))
+            (s, Fault(kind, part, at, size, columns.spans(lost), bool(told), n, mended > 0, mended > 1))
             for s, kind, part, at, size, lost, told, n, mended in rows
         ]
 

@@ -6,7 +6,7 @@ and the good frames around it come through. Only the end of the last part may be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 from zlib import crc32
@@ -46,8 +46,9 @@ class Fault(NamedTuple):
     missing: tuple[Span, ...] = ()
     recorded: bool = False
     times: int = 1
-    #: A frame `journal.mended` says that it was seen to.
+    #: A frame `journal.mended` says that it was seen to; the last one that does, that it was only accepted.
     mended: bool = False
+    accepted: bool = False
 
 
 class Tail(NamedTuple):
@@ -391,19 +392,20 @@ _BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SET
 Mended = tuple[str, int, int, int]
 
 
-def mended_by(frame: Frame) -> Iterator[Mended]:
-    """The faults that this frame says were seen to. Anybody may have written it: what is none is passed over."""
+def mended_by(frame: Frame) -> Iterator[tuple[Mended, bool]]:
+    """The faults that this frame says were seen to, and whether they were only accepted. Anybody may have written it: what is
+    none is passed over."""
     body = frame["body"] if frame["kind"] == Kind.JOURNAL_MENDED else None
-    listed = body.get("faults") if isinstance(body, dict) else None
+    listed, how = (body.get("faults"), body.get("how")) if isinstance(body, dict) else (None, None)
     for one in listed if isinstance(listed, list) else ():
         if isinstance(one, dict) and isinstance(one.get("kind"), str):
             part, at, size = one.get("part"), one.get("at"), one.get("size", 0)
             if isinstance(part, int) and isinstance(at, int) and isinstance(size, int):
-                yield one["kind"], part, at, size
+                yield (one["kind"], part, at, size), how == "accepted"
 
 
-def with_mended(faults: Iterable[Fault], mended: Collection[Mended]) -> list[Fault]:
-    return [fault._replace(mended=fault[:4] in mended) for fault in faults]
+def with_mended(faults: Iterable[Fault], mended: Mapping[Mended, bool]) -> list[Fault]:
+    return [fault._replace(mended=fault[:4] in mended, accepted=mended.get(fault[:4], False)) for fault in faults]
 
 
 def events(frames: Iterable[Frame], broken: list[int] | None = None) -> Iterator[tuple[int, Event]]:

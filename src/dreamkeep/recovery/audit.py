@@ -115,7 +115,7 @@ def audit(
     faults = [_as_it_looks(host, _as_it_is_locked(host, root, one, locks)) for one in faults]
     looking = Looking(host, root, home, environment, ())
     left = {one.id: one for one in faults if one.id not in accepted}
-    checked["accepted"] = checked.pop("mended", 0) + len({one.id for one in faults} & accepted)
+    checked["accepted"] = checked.get("accepted", 0) + len({one.id for one in faults} & accepted)
     sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
     return Report(checked, sure, sorted(notices))
 

@@ -99,7 +99,7 @@ class Journals:
         #: Of the sessions whose journals are not as they were when they were indexed.
         self.open: list[Open] = []
         self.reread: set[str] = set()
-        self.checked = {"journals": 0, "read": 0, "mended": 0, "busy": 0}
+        self.checked = {"journals": 0, "read": 0, "mended": 0, "accepted": 0, "busy": 0}
         #: Journals whose frames are there and whose session was deleted.
         self.buried: list[tuple[str, str]] = []
         #: (path, when it was changed last) of temporary files.
@@ -357,7 +357,7 @@ class Journals:
         self.checked["read"] += 1
         reading = Reading(self._host, f"{self._root}/{name}", start)
         broken: list[int] = []
-        mended: set[Mended] = set()
+        mended: dict[Mended, bool] = {}
         heard = met = False
         edge = start
         last = _last_of(place)
@@ -507,7 +507,7 @@ class Journals:
         old = {one[:3] for one in indexed} if indexed is not None else None
         for one in seen:
             if one.mended:
-                self.checked["mended"] += 1
+                self.checked["accepted" if one.accepted else "mended"] += 1
             else:
                 yield told(self._root, name, session, one, index_knows=old is not None and one[:3] not in old)
 

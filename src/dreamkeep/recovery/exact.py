@@ -74,7 +74,7 @@ def sources(host: Host, folder: str, agent: str) -> dict[str, dict[str, Any]]:
 
 def lost(host: Host, folder: str) -> int:
     """How many events are gone from a journal, and were not captured again. An end that can't be read may be one, too."""
-    mended: set[Mended] = set()
+    mended: dict[Mended, bool] = {}
     reading = Reading(host, folder, heads=True)
     for frame in reading:
         if frame["kind"] == Kind.JOURNAL_MENDED and frame["body"].get("how") == _AGAIN:

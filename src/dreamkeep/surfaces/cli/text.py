@@ -257,11 +257,11 @@ def audited(found: dict[str, Any]) -> str:
     for one in found.get("notices", ()):
         lines += [f"no fault: {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
     looked = found["checked"]
-    accepted = f", {counted(looked['accepted'], 'fault')} accepted before" if looked.get("accepted") else ""
+    before = "".join(f", {counted(looked[how], 'fault')} {how} before" for how in ("mended", "accepted") if looked.get(how))
     count = looked.get("sources", 0)
     sources = f"; {count} {'file or database' if count == 1 else 'files and databases'} of agents" if count else ""
     lines.append(
-        f"{counted(looked.get('journals', 0), 'journal')} looked at, {looked.get('read', 0)} of them read{sources}{accepted}."
+        f"{counted(looked.get('journals', 0), 'journal')} looked at, {looked.get('read', 0)} of them read{sources}{before}."
     )
     return "\n".join([*lines, _how_many(found["faults"])])
 
