@@ -28,7 +28,9 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.recovery.audit import Report, audit
+from dreamkeep.recovery.audit_told import told
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.text import audited
 
@@ -403,6 +405,18 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
         assert (", 1 fault mended before" in audited(report.as_json())) == (how != "accepted")
         assert (", 1 fault accepted before" in audited(report.as_json())) == (how == "accepted")
         world.index()
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "two"),
+    [
+        ("duplicate", "1 frame a second time", "2 frames a second time"),
+        ("disorder", "1 frame lies where another should", "2 frames lie where others should"),
+        ("reused", "1 frame with a seq that another one has", "2 frames with a seq that another one has"),
+    ],
+)
+def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
+    assert [told("/k", KEEP, "", Seen(kind, 1, 0, 0, times=n)).what for n in (1, 2)] == [one, two]
 
 
 def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: World) -> None:

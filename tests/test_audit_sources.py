@@ -206,6 +206,14 @@ def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_p
     assert classes(audit(root, home)) == ["source_malformed"]
 
 
+@pytest.mark.parametrize(("bad", "said"), [(b"[1]\n", "1 line is no record ("), (b"[1]\n[2]\n", "2 lines are no records (")])
+def test_one_line_that_is_no_record_is_told_as_one(tmp_path: Path, root: str, bad: bytes, said: str) -> None:
+    home, _ = home_with(tmp_path, LINES + bad + record(9))
+    ingest(root, home)
+    [found] = audit(root, home)
+    assert found.what.startswith(said)
+
+
 @pytest.mark.parametrize("above", [False, True])
 def test_the_step_told_for_a_transcript_behind_a_link_that_leads_nowhere_can_be_taken(
     tmp_path: Path, root: str, above: bool

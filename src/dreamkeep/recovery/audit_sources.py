@@ -31,7 +31,7 @@ from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
 from dreamkeep.recovery import captured
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
-from dreamkeep.recovery.faults import CLASSES, Fault, fault
+from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.plain import dangling
 
 #: Sources whose going is no loss of a session: agents clear them away as a habit.
@@ -207,7 +207,8 @@ class _Audit:
     def _malformed(self, content: Content, start: int, settled: bool, about: Mapping[str, Any]) -> Iterator[Fault]:
         count, key = captured.malformed(content, start, settled=settled)
         if count:
-            yield fault("source_malformed", about["path"], f"{count} lines are no records (torn, or NULs)", key=key, **about)
+            what = f"{counted(count, 'line is no record', 'lines are no records')} (torn, or NULs)"
+            yield fault("source_malformed", about["path"], what, key=key, **about)
 
     def _document(self, content: Content, about: Mapping[str, Any]) -> Iterator[Fault]:
         now = captured.messages_in(b"".join(iter_blocks(content)))
@@ -223,7 +224,9 @@ class _Audit:
                 return
             lost.update(dict.fromkeys(captured.lost_messages(now, before)))
         if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now or ()):
-            what = f"{len(lost)} messages that were captured are gone or empty"
+            what = counted(
+                len(lost), "message that was captured is gone or empty", "messages that were captured are gone or empty"
+            )
             yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), gone=len(lost), **about)
 
     def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
@@ -275,7 +278,7 @@ class _Audit:
             if kept:
                 back = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
                 gone, step = self._gone(path, "the database is gone", back)
-                what = f"{gone}; {len(kept)} sessions of it are kept here"
+                what = f"{gone}; {counted(len(kept), 'session of it is', 'sessions of it are')} kept here"
                 yield fault("source_vanished", path, what, key=" ".join(kept), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")

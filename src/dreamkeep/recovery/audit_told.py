@@ -33,7 +33,7 @@ from typing import Any
 from dreamkeep.journal import parts
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Tail
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import Fault, counted, fault
 
 _CLASS = {
     "damage": "journal_damage",
@@ -107,16 +107,17 @@ def _unsafe(cls: str, session: str) -> str:
 
 def _said(seen: Seen) -> str:
     lost = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in seen.missing)
+    frames = counted(seen.times, "frame", "frames")
     said = {
         "damage": f"{seen.size} bytes fail their checksum",
         "cold": f"the compressed part can't be read{f' from byte {seen.offset} of its content on' if seen.offset else ''}",
         "gap": "frames are missing",
         "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
         "missing_part": "the part is not there",
-        "duplicate": f"{seen.times} frames a second time",
-        "disorder": f"{seen.times} frames lie where others should",
+        "duplicate": f"{frames} a second time",
+        "disorder": counted(seen.times, "frame lies where another should", "frames lie where others should"),
         "link": "the frame does not name the one before it",
-        "reused": f"{seen.times} frames with a seq that another one has",
+        "reused": f"{frames} with a seq that another one has",
         "chunks": "the pieces of this event don't add up",
         "strange": "the body of this frame is not what its kind promises",
     }[seen.kind]

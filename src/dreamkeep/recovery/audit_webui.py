@@ -33,7 +33,7 @@ from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.recovery import webui
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
 
@@ -169,10 +169,10 @@ class _Audit:
             yield self._fault("store_unreadable", folder, sid, folder.backup(sid), what)
         if held is not None:
             unsafe = unsafe or (_MAYBE_DELETED if self._sure and row is None else "")
-            what = f"the session file is gone; its backup has {len(webui.messages_of(held))} messages"
+            what = f"the session file is gone; its backup has {counted(len(webui.messages_of(held)), 'message', 'messages')}"
             yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
         elif row and (row.live or row.worktree):
-            what = f"`{row.database}` has a row and {row.live} messages of it, and it has no session file"
+            what = f"`{row.database}` has a row and {counted(row.live, 'message', 'messages')} of it, and it has no session file"
             where = folder.live(sid) if names_a_file(sid) else f"{row.database}#{sid}"
             yield self._fault("webui_no_sidecar", folder, sid, where, what, unsafe=unsafe)
         elif row:
@@ -205,7 +205,8 @@ class _Audit:
                 yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is no session that can be read")
             elif more := webui.lost(live, held):
                 richer = True
-                what = f"it has {len(more)} messages that the session file has not, and nothing says that this was meant"
+                many = counted(len(more), "message", "messages")
+                what = f"it has {many} that the session file has not, and nothing says that this was meant"
                 yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=webui.mark(more))
         if not richer and not self._known_well(folder, sid):
             yield from self._less_than_captured(folder, sid, live)
@@ -222,7 +223,8 @@ class _Audit:
             if before is not None:
                 lost |= {webui.mark([one]): one for one in webui.lost(live, before, edited=True) if not webui.is_marked(one)}
         if lost:
-            what = f"{len(lost)} messages that were captured are gone or empty, and nothing says that this was meant"
+            gone = counted(len(lost), "message that was captured is", "messages that were captured are")
+            what = f"{gone} gone or empty, and nothing says that this was meant"
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=webui.mark(list(lost.values())))
 
     # -- turns

@@ -190,6 +190,11 @@ def fault(
     return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}))
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """ "1 frame lies", "2 frames lie"."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def seen_as(one: Fault, look: str) -> Fault:
     """One that is told of a file as it is: when the file becomes another, this is another fault, accepted by nobody yet."""
     id = f"{one.cls}-{_digest(one.id, look)}"

@@ -28,6 +28,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import beside, exact, put, statedb
 from dreamkeep.recovery.back import claude, codex, gemini, hermes, hermes_webui, talk
 from dreamkeep.recovery.beside import File
+from dreamkeep.recovery.faults import counted
 from dreamkeep.recovery.where import Home, other_home
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -158,7 +159,8 @@ def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
 
 
 def _holes(summary: Summary, lost: int) -> list[str]:
-    return [f"{summary.id}: {lost} events of its journal can't be read any more. `dreamkeep audit` tells more."] if lost else []
+    events = counted(lost, "event", "events")
+    return [f"{summary.id}: {events} of its journal can't be read any more. `dreamkeep audit` tells more."] if lost else []
 
 
 # -- byte for byte

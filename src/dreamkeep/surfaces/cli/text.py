@@ -178,7 +178,7 @@ def _around(data: dict[str, Any]) -> list[str]:
     if data.get("unknown"):
         lines.append("  kept raw, kinds not known: " + ", ".join(f"{line(k)} ×{n}" for k, n in data["unknown"].items()))
     if data.get("odd"):
-        lines.append(f"  {data['odd']['count']} odd records, kept raw (see --json)")
+        lines.append(f"  {counted(data['odd']['count'], 'odd record')}, kept raw (see --json)")
     if "live" in data:
         now = data["live"]
         owner = "alive" if now["owner_alive"] else "not seen alive"
