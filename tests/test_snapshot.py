@@ -112,6 +112,33 @@ def test_the_same_keep_gives_the_same_bytes_wherever_it_lies(full: Path, tmp_pat
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
 
 
+def test_what_an_export_could_not_read_is_told_again_by_whoever_reads_its_file(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("well").record("pears")
+        keep.session("torn").record("x", ("assistant", "y" * 5000))
+        keep.compress(everything=True)
+        whole = keep.export(tmp_path / "whole")
+        assert keep.verify(tmp_path / "whole")["ok"] and b"problems" not in manifest(tmp_path / "whole")
+        part = tmp_path / "k" / folder_of("python:torn") / "000001.jsonl.zst"
+        held = part.read_bytes()
+        part.write_bytes(held[: len(held) // 2])
+        done = keep.export(tmp_path / "torn", view=False)
+        assert whole["problems"] == [] and [one["where"] for one in done["problems"]] == [
+            f"{folder_of('python:torn')}/000001.jsonl"
+        ]
+        found = keep.verify(tmp_path / "torn")
+        assert (found["ok"], found["problems"], found["digest"]) == (False, done["problems"], done["digest"])
+    with Keep.open(tmp_path / "other") as other:
+        taken = other.import_(tmp_path / "torn")
+        assert done["problems"][0] in taken["bad"]
+        assert [one.native_id for one in other.sessions()] == ["well"]
+
+
+def manifest(file: Path) -> bytes:
+    with file.open("rb") as source:
+        return next(b"".join(blocks) for header, blocks in Unpacker(source).entries() if header.name == "manifest.json")
+
+
 def test_importing_twice_is_importing_once(full: Path, tmp_path: Path) -> None:
     with Keep.open(full) as keep:
         keep.export(tmp_path / "s")

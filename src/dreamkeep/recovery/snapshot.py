@@ -198,7 +198,7 @@ class _Export:
             for journal in journals[1:]:
                 if page := self._view(journal):
                     self._add_bytes(f"{VIEW}/{page[0]}", page[1].encode("utf-8", "surrogatepass"))
-        counts = _counted(self._listed, hashlib.sha256(manifest := _manifest(self._listed)).hexdigest())
+        counts = _counted(self._listed, hashlib.sha256(manifest := _manifest(self._listed, self.problems)).hexdigest())
         self._add_bytes(MANIFEST, manifest)
         self._packer.end()
         return counts
@@ -349,9 +349,11 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
-def _manifest(listed: Sequence[Header]) -> bytes:
+def _manifest(listed: Sequence[Header], problems: Sequence[Bad]) -> bytes:
+    """`problems`: what is not in it is told by the file itself, too; nothing is said where there are none."""
     entries = [{"name": one.name, "size": one.size, "sha256": one.digest} for one in listed]
-    return _json({"format": FORMAT, "entries": entries})
+    noted = {"problems": [one._asdict() for one in problems]} if problems else {}
+    return _json({"format": FORMAT, "entries": entries, **noted})
 
 
 def _counted(listed: Sequence[Header], digest: str) -> Counts:
@@ -381,6 +383,8 @@ class Opened:
         self._manifest: set[Header] | None = None
         self.digest = ""
         self._more: list[Bad] = []
+        #: What the export could not read: what is in the file of it is good, and not all that there was.
+        self.noted: list[Bad] = []
 
     def close(self) -> None:
         self._source.close()
@@ -437,7 +441,9 @@ class Opened:
 
     def _read_manifest(self, data: bytes) -> None:
         try:
-            self._manifest = {Header(e["name"], e["size"], e["sha256"]) for e in json.loads(data)["entries"]}
+            said = json.loads(data)
+            self._manifest = {Header(e["name"], e["size"], e["sha256"]) for e in said["entries"]}
+            self.noted = [Bad(str(one["where"]), str(one["what"])) for one in said.get("problems", ())]
         except _NONSENSE:
             self._more.append(Bad(MANIFEST, "it can't be read"))
             return
@@ -487,4 +493,5 @@ def verify(host: Host, path: str, progress: Progress | None = None) -> Verified:
     finally:
         opened.close()
     bad = {one.where for one in opened.bad}
-    return Verified(_counted([one for one in opened.seen if one.name not in bad], opened.digest), opened.about, opened.bad)
+    counts = _counted([one for one in opened.seen if one.name not in bad], opened.digest)
+    return Verified(counts, opened.about, [*opened.bad, *opened.noted])

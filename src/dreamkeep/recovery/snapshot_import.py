@@ -45,7 +45,8 @@ Regain = Callable[[str, str, str], str]
 
 
 class Imported(NamedTuple):
-    """`skipped`: what was left alone, and why; `bad`: what in the file could not be used."""
+    """`skipped`: what was left alone, and why; `bad`: what in the file could not be used, or is not in it as the
+    export said."""
 
     added: int = 0
     merged: int = 0
@@ -93,7 +94,8 @@ class Importing:
             raise from_os(problem, "importing", str(problem.filename or self._root)) from problem
         finally:
             opened.close()
-        return Imported(**self._counts, skipped=tuple(self._skipped), bad=(*opened.bad, *self._bad), digest=opened.digest)
+        bad = (*opened.bad, *opened.noted, *self._bad)
+        return Imported(**self._counts, skipped=tuple(self._skipped), bad=bad, digest=opened.digest)
 
     def _take(self, journal: str, found: Iterable[tuple[Header, Iterator[bytes]]]) -> None:
         """One journal's parts, or one other entry. What is wrong with it is its own trouble; a disk that fails is not."""
