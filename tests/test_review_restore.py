@@ -303,6 +303,19 @@ def test_what_a_damaged_journal_still_holds_is_never_called_exact(
         assert any("can't be read any more" in note for note in done["notes"])
 
 
+def test_of_a_journal_that_lost_whose_lines_it_holds_it_is_not_said_that_there_are_none(
+    keep: Keep, home: Path, tmp_path: Path
+) -> None:
+    claude_file(home, 5)
+    list(keep.ingest(home=home))
+    keep.close()
+    hurt(keep, f"claude:{NATIVE}", "source.opened")
+    with Keep.open(keep.root) as again:
+        done = again.restore(NATIVE, "claude", home=tmp_path / "new")
+    assert done["native_id"] != NATIVE and "can be made from what is left of its journal: converted" in done["notes"][0]
+    assert "1 event of its journal can't be read any more" in done["notes"][1]
+
+
 def test_a_file_that_reads_well_of_a_journal_with_holes_is_not_called_exact(keep: Keep, home: Path, tmp_path: Path) -> None:
     """Its checksum holds for what was read up to the hole; what came then, nobody knows."""
     path = claude_file(home, 5)

@@ -141,21 +141,27 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
 
 def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
     notes: list[str] = []
+    folder = f"{root}/{folder_of(told.summary.id)}"
     if told.summary.agent == wish.to and not wish.convert:
         plan = _exact(host, root, told, wish)
         if plan is not None:
             return plan
-        notes.append(
-            f"None of {wish.to}'s own files or rows of it are in the journal, only what was said: converted, as a new session."
-        )
+        notes.append(f"{_none_of(wish.to, exact.lost(host, folder))}: converted, as a new session.")
     if wish.to not in CONVERTED:
         raise Unsupported(
             f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can for: {', '.join(CONVERTED)}."
         )
     if wish.generation is not None:
         raise BadUsage("a generation is one of a file of that agent", where="--generation", next="Leave it out.")
-    holes = _holes(told.summary, exact.lost(host, f"{root}/{folder_of(told.summary.id)}"))
+    holes = _holes(told.summary, exact.lost(host, folder))
     return _converted(host, told, wish, notes, holes)
+
+
+def _none_of(agent: str, lost: int) -> str:
+    """Of a journal with holes nobody knows: lines of a file may be there, and not which file it was."""
+    if lost:
+        return f"None of {agent}'s own files or rows of it can be made from what is left of its journal"
+    return f"None of {agent}'s own files or rows of it are in the journal, only what was said"
 
 
 def _holes(summary: Summary, lost: int) -> list[str]:
