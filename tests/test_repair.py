@@ -27,7 +27,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
-from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import mend_keep, repair
@@ -1314,6 +1314,38 @@ def test_what_the_index_knows_and_the_journal_lost_is_a_fault_until_it_is_accept
     part.write_bytes(harm(part.read_bytes()))
     assert "journal_missing_part" in world.classes()
     _stays_until_accepted(world, "journal_missing_part", 8)
+
+
+@pytest.mark.parametrize("which", ["keep", "own"])
+def test_that_a_whole_journal_is_gone_stays_accepted_when_it_is_written_anew(world: World, which: str) -> None:
+    """Once the frame that said so began the keep's journal anew, and the same loss was told again under another name."""
+    own(world)
+    shutil.rmtree(Path(world.root, KEEP) if which == "keep" else world.folder("python:own"))
+    [lost] = world.audit()["faults"]
+    done = world.repair(accept=[lost["id"]])
+    assert done["audit"]["clean"] and world.audit(deep=True)["clean"]
+    assert [fault["id"] for fault in world.repair(undo=done["undo_id"])["audit"]["faults"]] == [lost["id"]]
+    world.repair(accept=[lost["id"]])
+    ids = Ids(HOST.now, HOST.random)
+    journals = Journals(HOST, world.root, ids)
+    said = {"role": "user", "text": "later"}
+    journals.append("python:own", [Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), said)])
+    journals.close()
+    assert world.audit()["clean"] and world.audit(deep=True)["clean"]
+
+
+def test_that_the_last_part_is_gone_stays_accepted_when_the_journal_goes_on(world: World) -> None:
+    own(world)
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+        keep.session("own").record("question 4", ("assistant", "answer 4"))  # in a second part
+        keep.sessions()
+    world.part("python:own", 2).unlink()
+    [lost] = world.audit()["faults"]
+    assert world.repair(accept=[lost["id"]])["audit"]["clean"]
+    with Keep.open(world.root) as keep:
+        keep.session("own").record("question 5")  # asks nothing
+        assert world.audit()["clean"] and world.audit(deep=True)["clean"]
 
 
 def test_a_repair_that_is_taken_back_does_not_make_the_index_forget_what_a_journal_lost(world: World) -> None:

@@ -153,7 +153,7 @@ class Journals:
         if self._deleted_since(place.session):
             return
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
-        yield end_lost(self._root, name, place.session, 1, what, after=0)
+        yield end_lost(self._root, name, place.session, 1, what, after=0, known=place.position)
 
     def _deleted_since(self, session: str) -> bool:
         """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
@@ -338,12 +338,11 @@ class Journals:
             return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
-            yield end_lost(self._root, name, place.session, read.last_part + 1, what, after=here.seq)
+            yield end_lost(self._root, name, place.session, read.last_part + 1, what, after=here.seq, known=known)
         elif _end_is_gone(known, read):
             ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "others stand in their place"
             what = f"the index knows frames up to {known.seq}, {ends}: cut off, an older copy, or a power cut"
-            key = f"{known.seq} {known.crc}"
-            yield end_lost(self._root, name, place.session, known.part, what, after=here.seq, key=key)
+            yield end_lost(self._root, name, place.session, known.part, what, after=here.seq, known=known)
         elif not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
 

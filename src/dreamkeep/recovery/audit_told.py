@@ -32,7 +32,7 @@ from typing import Any
 
 from dreamkeep.journal import parts
 from dreamkeep.journal.reader import Fault as Seen
-from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.reader import Position, Tail
 from dreamkeep.recovery.faults import Fault, counted, fault
 
 _CLASS = {
@@ -89,12 +89,16 @@ def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
     return made("journal_tail", where, what, name, session, **about)
 
 
-def end_lost(root: str, name: str, session: str, part: int, what: str, *, after: int, key: str = "") -> Fault:
-    """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it."""
+def end_lost(root: str, name: str, session: str, part: int, what: str, *, after: int, known: Position) -> Fault:
+    """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it.
+
+    `known`: behind the last frame that was indexed. By that alone it is named: what is written there since, be it that this was
+    accepted, makes it no other loss.
+    """
     cls = "journal_missing_part"
     about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "known_by": "index", "index_knows": True, "after": after}
-    where = f"{root}/{name}/{parts.name(part)}"
-    return made(cls, where, what, name, session, key=key, unsafe=_unsafe(cls, session), **about)
+    where = f"{root}/{name}/{parts.name(known.part)}"
+    return made(cls, where, what, name, session, key=f"{known.seq} {known.crc}", unsafe=_unsafe(cls, session), **about)
 
 
 def made(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:
