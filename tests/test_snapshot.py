@@ -23,7 +23,7 @@ from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, Failed
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
-from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading
 from dreamkeep.recovery.snapshot_file import Damaged, Header, Packer, Unpacker
 
@@ -385,6 +385,106 @@ def test_what_damage_took_from_a_journal_comes_back_from_a_snapshot(tmp_path: Pa
         assert keep.import_(tmp_path / "s")["merged"] == 1
         assert sorted(texts(keep, "python:s")) == [f"turn {n}" for n in range(5)]
         assert keep.import_(tmp_path / "s")["merged"] == 0
+
+
+def _emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+
+
+def _flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _pieces(path: Path) -> None:
+    """One of those that a long event was written in."""
+    data = path.read_bytes()
+    at = data.index(b'"kind":"chunk"', data.index(b'"kind":"chunk"') + 1)
+    path.write_bytes(data[: at + 300] + b"?" + data[at + 301 :])
+
+
+def _cold(path: Path) -> None:
+    with Keep.open(path.parents[4]) as keep:
+        keep.compress(everything=True)
+        keep.sessions()
+    _flipped(path.with_suffix(".jsonl.zst"))
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["", "asked"])
+@pytest.mark.parametrize(
+    ("of", "harm"),
+    [
+        *((folder_of("python:s"), harm) for harm in (_emptied, _zeroed, _cut, _flipped, _pieces, _cold)),
+        *((KEEP, harm) for harm in (_emptied, _zeroed, _cut)),
+    ],
+)
+def test_a_loss_is_no_fault_any_more_when_a_snapshot_is_proven_to_have_brought_all_of_it_back(
+    tmp_path: Path, of: str, harm: Any, asked: bool
+) -> None:
+    """R4: once the words came back, and the audit went on to advise the same import."""
+    root, home = tmp_path / "a", tmp_path / "home"
+    home.mkdir()
+    with Keep.open(root) as keep:
+        for n in range(5):
+            keep.session("s").record(f"turn {n} " + ("long " * 300_000 if n == 2 and harm is _pieces else ""))
+            keep.note_add(f"note {n}")
+        keep.export(tmp_path / "s")
+        before, notes = texts(keep, "python:s"), len(keep.notes())
+    harm(root / of / "000001.jsonl")
+    with Keep.open(root) as keep:
+        if asked:
+            keep.sessions()  # then the index does not know any more what was lost
+        lost = keep.audit(home=home)["faults"]
+        assert asked or lost
+        keep.import_(tmp_path / "s")
+        assert keep.audit(home=home)["faults"] == keep.audit(home=home, deep=True)["faults"] == []
+        assert sorted(texts(keep, "python:s")) == sorted(before) and len(keep.notes()) == notes
+        assert keep.audit(home=home, deep=True)["faults"] == []
+        files = {path: path.read_bytes() for path in (root / of).iterdir()}
+        keep.import_(tmp_path / "s")
+        assert {path: path.read_bytes() for path in (root / of).iterdir()} == files, "it is said once"
+
+
+@pytest.mark.parametrize("harm", [_zeroed, _cut, _flipped, _cold])
+def test_a_loss_stays_a_fault_if_the_snapshot_has_not_all_of_what_was_lost(tmp_path: Path, harm: Any) -> None:
+    root, home = tmp_path / "a", tmp_path / "home"
+    home.mkdir()
+    with Keep.open(root) as keep:
+        for n in range(3):
+            keep.session("s").record(f"turn {n}")
+        keep.export(tmp_path / "s")
+        for n in range(3, 12):
+            keep.session("s").record(f"turn {n}")
+        keep.sessions()
+    harm(root / folder_of("python:s") / "000001.jsonl")
+    with Keep.open(root) as keep:
+        keep.import_(tmp_path / "s")
+        for deep in (False, True):
+            [told] = keep.audit(home=home, deep=deep)["faults"]
+            assert told["class"] in ("journal_damage", "journal_missing_part")
+
+
+def test_a_hole_in_what_is_remembered_stays_a_fault_because_what_builds_on_it_was_told_before(tmp_path: Path) -> None:
+    root, home = tmp_path / "a", tmp_path / "home"
+    home.mkdir()
+    with Keep.open(root) as keep:
+        for n in range(3):
+            keep.note_add(f"note {n}")
+        keep.export(tmp_path / "s")
+    path = root / KEEP / "000001.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"text":"note 1"', b'"text":"?ote 1"', 1))
+    with Keep.open(root) as keep:
+        keep.import_(tmp_path / "s")
+        assert [fault["class"] for fault in keep.audit(home=home)["faults"]] == ["journal_damage"]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

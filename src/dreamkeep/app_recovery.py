@@ -14,6 +14,7 @@ from dreamkeep.event import rfc3339
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest
     from dreamkeep.index.store import Store
+    from dreamkeep.journal.reader import Position
     from dreamkeep.recovery.delete import Deleting
     from dreamkeep.session.summary import Summary
 
@@ -242,6 +243,17 @@ class Recovering(Part):
 
         self._with_index(forget, follow=False)
 
+    def _indexed(self, name: str) -> Position | None:
+        """Behind the frame of a journal that was indexed last, by the index as it lies there."""
+        from dreamkeep.index import open as index
+        from dreamkeep.index.sqlite_errors import Unusable
+
+        try:
+            place = index.peek(self._host, self.root, lambda store: store.place(name))
+        except Unusable:
+            return None  # what it knew nobody can tell any more
+        return place.position if place else None
+
     def _forget(self, name: str) -> None:
         from dreamkeep.journal.places import KEEP
 
@@ -315,12 +327,14 @@ class Recovering(Part):
     def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """What a snapshot has and this keep has not; everything, where there is no keep yet."""
         from dreamkeep.capture.regain import regain
-        from dreamkeep.recovery.snapshot_import import Importing
+        from dreamkeep.recovery.snapshot_import import Importing, Index
 
         def again(session: str, name: str, other: str) -> str:
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        done = Importing(self._host, self.root, path, self._journals, again).run(progress)
+        done = Importing(self._host, self.root, path, self._journals, again, Index(self._indexed, self._forget_journal)).run(
+            progress
+        )
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

@@ -19,6 +19,8 @@ LOCK = "lock"
 _PLAIN = ".jsonl"
 _COLD = ".jsonl.zst"
 _BLOCK = 1 << 18
+#: A compressed part ends with so many bytes of a checksum over its content.
+CHECKSUM = 4
 _FROZEN_BLOCK = 1 << 15  # of compressed bytes: what comes out is held in memory
 #: A line that is longer can't be a frame; it is read in pieces of this size, so that memory stays bounded.
 LONGEST_LINE = 2 * MAX_FRAME
@@ -157,6 +159,11 @@ def _frozen(plain: BinaryIO) -> bytes:
 
     press = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
     return b"".join([*(press.compress(block) for block in _blocks(plain)), press.flush()])
+
+
+def frozen_sum(plain: BinaryIO) -> bytes:
+    """The checksum over a part's bytes with which its compressed form ends."""
+    return _frozen(plain)[-CHECKSUM:]
 
 
 def _compress(host: Host, folder: str, part: int, path: str) -> bool:

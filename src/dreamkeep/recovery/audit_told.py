@@ -23,7 +23,8 @@ for the keep's own, and where none can be told).
 Of the first four kinds, `index_knows`: whether the index was made before that was lost, so that it knows more than the journal.
 
 `mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
-({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded"}): then the fault is no longer reported.
+({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded" | "imported"}): then the fault is no longer
+reported.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from dreamkeep.session.summary import Summary
 _NOTHING = b" \t\r\n\0"
 #: Files up to this size are held in memory together.
 _SMALL = 1 << 20
-#: How a frame `journal.mended` says that what was missing was captured again.
-_AGAIN = "recaptured"
+#: How a frame `journal.mended` says that what was missing was captured again, or came back from a snapshot.
+_AGAIN = ("recaptured", "imported")
 _ZST = ".zst"
 _TRANSCRIPTS = ("main", "subagent")
 #: In a document of Hermes WebUI: what changes when less is meant.
@@ -77,7 +77,7 @@ def lost(host: Host, folder: str) -> int:
     mended: dict[Mended, bool] = {}
     reading = Reading(host, folder, heads=True)
     for frame in reading:
-        if frame["kind"] == Kind.JOURNAL_MENDED and frame["body"].get("how") == _AGAIN:
+        if frame["kind"] == Kind.JOURNAL_MENDED and frame["body"].get("how") in _AGAIN:
             mended.update(mended_by(frame))
     holes = [fault for fault in with_mended(reading.faults, mended) if fault.kind in HOLES and not fault.mended]
     unread = reading.tail is not None and reading.tail.size > 0

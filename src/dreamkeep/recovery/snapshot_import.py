@@ -20,11 +20,12 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.journal.reader import Reading, events
+from dreamkeep.journal.reader import Position, Reading, events
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.delete import forget_outside
 from dreamkeep.recovery.snapshot import FOLDERS, TOML, VIEW, Opened, Progress
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
+from dreamkeep.recovery.snapshot_mended import proven
 from dreamkeep.recovery.snapshot_merge import Ours, batches, lacking, wanted
 from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
 
@@ -44,6 +45,15 @@ _NO_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno
 Regain = Callable[[str, str, str], str]
 
 
+class Index(NamedTuple):
+    """What an import must know and change of it, by the name of a journal's folder."""
+
+    #: Behind the frame that was indexed last; None where nothing was, or nobody can tell.
+    known: Callable[[str], Position | None]
+    #: It shall read this journal anew.
+    forget: Callable[[str], None]
+
+
 class Imported(NamedTuple):
     """`skipped`: what was left alone, and why; `bad`: what in the file could not be used, or is not in it as the
     export said."""
@@ -61,12 +71,13 @@ class Imported(NamedTuple):
 class Importing:
     """`journals` makes the keep when there is none: asked for only when the snapshot's own keep could not be taken over."""
 
-    def __init__(self, host: Host, root: str, path: str, journals: Callable[[], Journals], regain: Regain) -> None:
+    def __init__(self, host: Host, root: str, path: str, journals: Callable[[], Journals], regain: Regain, index: Index) -> None:
         self._host = host
         self._root = root
         self._path = path
         self._journals = journals
         self._regain = regain
+        self._index = index
         self._staging = f"{root}/{new_staging(host)}"
         self._skipped: list[tuple[str, str]] = []
         self._bad: list[Bad] = []
@@ -179,8 +190,21 @@ class Importing:
             done = self._append_all(session, more, ours)
             if done is not None:
                 sources = ours.differing()
-                return done + (self._regain_all(session, sources) if sources else 0)
+                before = len(self._skipped)
+                done += self._regain_all(session, sources) if sources else 0
+                if (done or ours.apart) and len(self._skipped) == before:
+                    self._see_to_losses(session)
+                return done
         raise Busy("others keep writing to it", where=session, next="Import again.")
+
+    def _see_to_losses(self, session: str) -> None:
+        """All that they have is here now: what was lost here, and is proven to be among that, is lost no more."""
+        name = folder_of(session) if session else KEEP
+        found = proven(self._host, f"{self._root}/{name}", self._staging, self._index.known(name))
+        if found.mended:
+            self._journals().say(session, Kind.JOURNAL_MENDED, {"faults": found.mended, "how": "imported"})
+        if found.indexed:
+            self._index.forget(name)
 
     def _append_all(self, session: str, more: Iterable[Event], ours: Ours) -> int | None:
         """How many were new here. None when somebody wrote meanwhile what these events would turn back: then look again."""
@@ -215,8 +239,11 @@ class Importing:
         self._journals()
         ours = Ours(self._host, folder)
         found = (one.event._replace(carry=None) for one in lacking(ours, self._host, self._staging) if one.event.kind not in _OWN)
-        self._append_all("", found, ours)
+        done = self._append_all("", found, ours)
+        before = len(self._skipped)
         self._bury(dead - dead_in(self._host, folder))
+        if done is not None and (done or ours.apart) and len(self._skipped) == before:
+            self._see_to_losses("")
 
     def _bury(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):

@@ -1,0 +1,156 @@
+"""What a journal lost, and another copy of it is proven to have had, after that copy's events were merged. Pure but for reading.
+
+Proven is a hole if the copy has the very frame that stands behind it here, and all that are missing before that one; a compressed
+part that can't be read, if the copy's part has the checksum with which the compressed one ends; what only the index knows, if the
+copy has the frame that was indexed last and lacks none before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from dreamkeep.event import Kind
+from dreamkeep.host import Host
+from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame
+from dreamkeep.journal.places import KEEP
+from dreamkeep.journal.reader import HOLES, Fault, Mended, Position, Reading, Span, events, mended_by, with_mended
+
+#: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
+_LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
+#: Those that mean the same wherever they stand. What is remembered builds on what was said before it: told again behind that, it
+#: may count for nothing.
+_LOOSE = frozenset((Kind.PART_OPENED, Kind.KEEP_CREATED, Kind.FAULT_ACCEPTED, Kind.SESSION_DELETED))
+
+
+class Proven(NamedTuple):
+    """`mended`: to be put into a frame `journal.mended`. `indexed`: all that the index knows, and the journal lost, is here."""
+
+    mended: list[dict[str, Any]]
+    indexed: bool
+
+
+class _Here(NamedTuple):
+    """`holes`: nobody has seen to them yet. `behind`: checksums of the frames behind holes, and of those that bind pieces, by
+    seq. `met`: whether the frame that was indexed last is there."""
+
+    holes: list[Fault]
+    behind: dict[int, str]
+    met: bool
+
+
+class _There(NamedTuple):
+    """`lacks`: seqs that it has not, or that were not taken over. `bound`: seqs of frames that count only at their place. `has`:
+    of the frames that were asked for, by seq and checksum."""
+
+    lacks: list[Span]
+    bound: list[Span]
+    has: set[tuple[int, str]]
+
+
+def proven(host: Host, ours: str, theirs: str, known: Position | None) -> Proven:
+    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: behind the frame that was indexed last."""
+    here = _here(host, ours, known)
+    if not here.holes and here.met:
+        return Proven([], False)
+    asked = {*here.behind.items(), *([(known.seq, known.crc)] if known else [])}
+    there = _there(host, theirs, asked, own=ours.endswith(f"/{KEEP}"))
+    sound = not there.lacks and not there.bound
+    mended = [
+        {"kind": hole.kind, "part": hole.part, "at": hole.offset, "size": hole.size}
+        for hole in here.holes
+        if _filled(hole, here, there) or (hole.kind == "cold" and sound and _was_that(host, ours, theirs, hole.part))
+    ]
+    if known is None or here.met or (known.seq, known.crc) not in there.has:
+        return Proven(mended, False)
+    return Proven(mended, _is_clear(Span(_shared(host, ours, theirs) + 1, known.seq), there.lacks))
+
+
+def _here(host: Host, folder: str, known: Position | None) -> _Here:
+    reading = Reading(host, folder)
+    behind: dict[int, str] = {}
+    mended: set[Mended] = set()
+    met = known is None or not known.seq
+
+    def listening() -> Iterator[Frame]:
+        nonlocal met
+        before = 0
+        for frame in reading:
+            seq = frame["seq"]
+            if seq != before + 1 or "chunked" in frame:
+                behind[seq] = frame["crc"]
+            before = seq
+            met = met or (known is not None and ((seq, frame["crc"]) == (known.seq, known.crc) or frame.get("was") == known.seq))
+            mended.update(mended_by(frame))
+            yield frame
+
+    broken: list[int] = []
+    for _ in events(listening(), broken):
+        pass
+    met = met or (known is not None and (known.seq, known.crc) in reading.passed)
+    found = [*reading.faults, *(Fault("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken)]
+    holes = [one for one in with_mended(found, mended) if one.kind in (*HOLES, "chunks") and not one.mended]
+    return _Here(holes, behind, met)
+
+
+def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -> _There:
+    """`own`: it is a keep's own journal."""
+    reading = Reading(host, folder)
+    has: set[tuple[int, str]] = set()
+    left_out: list[int] = []
+    bound: list[Span] = []
+
+    def listening() -> Iterator[Frame]:
+        for frame in reading:
+            if (one := (frame["seq"], frame["crc"])) in asked:
+                has.add(one)
+            if own and frame["kind"] in _LEFT_OUT:
+                left_out.append(frame["seq"])
+            if own and frame["kind"] not in _LOOSE:
+                bound.append(Span(frame["seq"], frame["seq"]))
+            yield frame
+
+    broken: list[int] = []
+    for _ in events(listening(), broken):
+        pass
+    lacks = [span for one in reading.faults for span in one.missing]
+    return _There([*lacks, *(Span(seq, seq) for seq in (*broken, *left_out))], bound, has)
+
+
+def _filled(hole: Fault, here: _Here, there: _There) -> bool:
+    """Bytes that nobody can read, where no frame is missing, are none that another could bring."""
+    spans = hole.missing
+    behind = (hole.offset,) if hole.kind == "chunks" else tuple(span.last + 1 for span in spans)
+    if not spans or any((seq, here.behind.get(seq, "")) not in there.has for seq in behind):
+        return False
+    return all(_is_clear(span, (*there.lacks, *there.bound)) for span in spans)
+
+
+def _is_clear(span: Span, of: Iterable[Span]) -> bool:
+    return not any(one.first <= span.last and span.first <= one.last for one in of)
+
+
+def _shared(host: Host, ours: str, theirs: str) -> int:
+    """The last seq up to which both are the same."""
+    last = 0
+    for mine, other in zip(Reading(host, ours, heads=True), Reading(host, theirs, heads=True), strict=False):
+        if (mine["seq"], mine["crc"]) != (other["seq"], other["crc"]):
+            break
+        last = mine["seq"]
+    return last
+
+
+def _was_that(host: Host, ours: str, theirs: str, part: int) -> bool:
+    """Whether their part is what was compressed here, by the checksum at the end of the compressed file."""
+    at = host.stat(f"{ours}/{parts.name(part)}.zst")
+    if at is None or part not in parts.numbers(host, theirs):
+        return False
+    source = host.open_stream(f"{ours}/{parts.name(part)}.zst")
+    try:
+        source.seek(max(at.size - parts.CHECKSUM, 0))
+        end = source.read()
+    finally:
+        source.close()
+    with parts.stream(host, theirs, part) as plain:
+        return len(end) == parts.CHECKSUM and parts.frozen_sum(plain) == end
