@@ -473,6 +473,27 @@ def test_a_loss_stays_a_fault_if_the_snapshot_has_not_all_of_what_was_lost(tmp_p
             assert told["class"] in ("journal_damage", "journal_missing_part")
 
 
+@pytest.mark.parametrize("view", [True, False])
+def test_an_export_tells_what_only_the_index_knows_and_does_not_make_it_forget_that(tmp_path: Path, view: bool) -> None:
+    root, home = tmp_path / "a", tmp_path / "home"
+    home.mkdir()
+    with Keep.open(root) as keep:
+        for n in range(5):
+            keep.session("s").record(f"turn {n}")
+        keep.session("other").record("said")
+        keep.sessions()
+    _cut(root / folder_of("python:s") / "000001.jsonl")
+    with Keep.open(root) as keep:
+        keep.session("other").record("more")
+        [lost] = keep.audit(home=home)["faults"]
+        [told] = keep.export(tmp_path / "s", view=view)["problems"]
+        assert told["where"] == f"{folder_of('python:s')}/000001.jsonl" and lost["what"] in told["what"]
+        assert keep.audit(home=home)["faults"] == [lost]
+        assert keep.verify(tmp_path / "s")["ok"], "the snapshot itself is whole"
+        keep.repair(accept=[lost["id"]], home=home)
+        assert keep.export(tmp_path / "s2", view=view)["problems"] == []
+
+
 def test_a_hole_in_what_is_remembered_stays_a_fault_because_what_builds_on_it_was_told_before(tmp_path: Path) -> None:
     root, home = tmp_path / "a", tmp_path / "home"
     home.mkdir()

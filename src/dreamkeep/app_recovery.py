@@ -276,6 +276,7 @@ class Recovering(Part):
     ) -> dict[str, Any]:
         """The whole keep as one file. `view`: with a page for people of each session."""
         from dreamkeep.recovery import snapshot
+        from dreamkeep.recovery.audit import known_to_index_alone
 
         path = os.path.abspath(os.fspath(file))
         if not self.exists():
@@ -287,10 +288,16 @@ class Recovering(Part):
             except NotDurable as problem:
                 return problem  # of the file, not of the index: there is no sense in asking without one
 
-        done = self._ask(out) if view else out(None)
+        # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
+        lost = known_to_index_alone(self._host, self.root)
+        ask = self._glance if lost else self._ask
+        done = ask(out) if view else out(None)
         if isinstance(done, NotDurable):
             raise done
         problems = [one._asdict() for one in done.problems]
+        for one in lost:
+            what = f"{one.what}. It is not in this snapshot; `dreamkeep audit` tells what to do"
+            problems.append({"where": one.where.removeprefix(f"{self.root}/"), "what": what})
         return {"file": path, **done.counts._asdict(), "problems": problems}
 
     def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:

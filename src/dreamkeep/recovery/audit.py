@@ -120,6 +120,20 @@ def audit(
     return Report(checked, sure, sorted(notices))
 
 
+def known_to_index_alone(host: Host, root: str) -> list[Fault]:
+    """What journals lost, only the index remembers, and nobody has accepted: it forgets that when it follows the journals."""
+
+    def look(store: Store) -> list[Fault]:
+        journals = Journals(host, root, store, deep=False, proven=set())
+        found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
+        return [one for one in found if one.about.get("known_by") == "index" and one.id not in journals.accepted]
+
+    try:
+        return index.peek(host, root, look) or []
+    except (DreamkeepError, OSError):
+        return []  # what it knew nobody can tell; that it is so is the audit's to tell
+
+
 def _misset(path: str, reason: str) -> Fault:
     unsafe = "Correct it, or take it away: until then other commands refuse to work."
     return fault("state_unreadable", path, f"the settings can't be used: {reason}", unsafe=unsafe, path=path, why=reason)
