@@ -70,7 +70,7 @@ def proven(host: Host, ours: str, theirs: str, known: Position | None) -> Proven
 def _here(host: Host, folder: str, known: Position | None) -> _Here:
     reading = Reading(host, folder)
     behind: dict[int, str] = {}
-    mended: set[Mended] = set()
+    mended: dict[Mended, bool] = {}
     met = known is None or not known.seq
 
     def listening() -> Iterator[Frame]:
