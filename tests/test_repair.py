@@ -1263,6 +1263,44 @@ def test_of_a_captured_session_nothing_is_promised_if_its_only_part_can_not_be_r
         assert (told["class"], told["repairable"]) == ("journal_damage", False)
 
 
+def _first_part_compressed(world: World) -> Path:
+    """What was captured so far, then a line more in a second part."""
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+    world.grow(40, 1)
+    world.ingest()
+    assert parts.numbers(HOST, str(world.folder())) == [1, 2]
+    return world.part().with_suffix(".jsonl.zst")
+
+
+@pytest.mark.parametrize("lost", ["the end"])
+def test_a_text_beside_a_transcript_is_taken_again_as_the_text_it_is(world: World, lost: str) -> None:
+    """Once as lines that are no records, when it was lost what it is: its words were in no message any more."""
+    world.captured(2)
+    beside = world.transcript.with_suffix("") / "tool-results"
+    beside.mkdir(parents=True)
+    for n in range(3):
+        (beside / f"toolu_{n}.txt").write_text(f"zebra {n}\nthe rest of it\n")
+    world.ingest()
+    plain = world.part().read_bytes()
+    path = _first_part_compressed(world)
+    said = world.messages()
+    assert sum("zebra" in text for text in said) == 3
+    if lost == "all":
+        flip(path)
+    else:
+        path.unlink()
+        world.part().write_bytes(b"".join(plain.splitlines(keepends=True)[:4]))  # the transcript's are in it
+        world.part().chmod(0o600)
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and not done["skipped"], done
+    assert world.messages() == said
+    told = rejoin.sources(HOST, str(world.folder()))
+    assert sorted((one["role"], one["form"]) for one in told.values()) == [("main", "lines")] + [("result", "text")] * 3
+    for name, one in told.items():
+        assert b"".join(rejoin.lines(HOST, str(world.folder()), name)) == Path(one["path"]).read_bytes()
+
+
 def test_a_transcript_that_holds_no_more_than_the_journal_proves_nothing_of_an_end_that_is_gone(world: World) -> None:
     """What was lost is that the session ended, which stands in no transcript."""
     world.captured()

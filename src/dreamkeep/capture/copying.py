@@ -124,6 +124,13 @@ class Copying:
         self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, cut.size, full)
         self.new_bytes += sum(map(len, new))
 
+    def document_again(self, what: str) -> None:
+        """The whole of it as a new generation: what the journal has of it can't be told to be whole."""
+        body = self._change(what, self.word.generation + 1, self.content.size)
+        self.word = Word(self.word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
+        self.document(what)
+
     def document(self, state: str) -> str:
         """A file that its agent rewrites whole: each version costs what is new in it."""
         from dreamkeep.capture import document

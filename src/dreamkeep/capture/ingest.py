@@ -236,15 +236,35 @@ class Ingest:
         return done._replace(state="failed", problem="others keep writing the same; try again")
 
     def take_again(self, source: Source, content: Content) -> None:
-        """What the journal lost of a source, from its file: a new generation, in which lines that can still be read are named."""
+        """What the journal lost of a source, from its file: a new generation, in which lines that can still be read are named.
+        One of which nothing is left, and that never had another generation, is read as if it were new."""
         session, name = session_id(source.agent, source.session), self.name_of(source)
         text = self._journals.writer(session).carried(f"src:{name}")
         word = Word.parse(text)
         if word is None:
             raise Overtaken
+        if word.generation == 1 and not self.old_lines(session, name):
+            word, opened = self._opened(source, content)
+            run = Copying(self, source, session, name, content, word, text, [opened])
+            run.document("new") if source.form == DOCUMENT else run.grown(lambda offset: None)
+            run.flush()
+            return
         run = Copying(self, source, session, name, content, word, text, ())
-        run.rewritten("mended", lambda offset: None)
+        if source.form == DOCUMENT:
+            run.document_again("mended")
+        else:
+            run.rewritten("mended", lambda offset: None)
         run.flush()
+
+    def tell_again(self, source: Source) -> None:
+        """What a source is, for a journal that lost it and still carries how far it was read."""
+        session, key = session_id(source.agent, source.session), f"src:{self.name_of(source)}"
+        text = self._journals.writer(session).carried(key)
+        word = Word.parse(text)
+        if word is None:
+            raise Overtaken
+        event = self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": word.generation})
+        self.append_if(session, [event], {key: text})
 
     def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
         name = self.name_of(source)
@@ -309,8 +329,13 @@ class Ingest:
                 body = {**self.about(source), "what": "moved", "was": key[4:], "gen": known.generation}
                 # The old name has no word any more: a file that comes back there has moved once more.
                 return moved, "moved", self.event(Kind.SOURCE_CHANGED, body, {f"src:{name}": str(moved), key: "moved"})
+        word, opened = self._opened(source, content)
+        return word, "new", opened
+
+    def _opened(self, source: Source, content: Content) -> tuple[Word, Event]:
         word = Word(1, 0, 0, content.inode, 0, "-", "-")
-        return word, "new", self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": 1}, {f"src:{name}": str(word)})
+        carry: dict[str, int | str] = {f"src:{self.name_of(source)}": str(word)}
+        return word, self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": 1}, carry)
 
     def _left(self, session: str, name: str) -> bool:
         """Whether nothing is any more where that source was."""

@@ -52,10 +52,13 @@ class Unsafe(Exception):
 
 
 class Again(NamedTuple):
-    """A source to be read again. `behind`: only its end is missing here, so that it simply goes on."""
+    """A source to be read again. `behind`: only its end is missing here, so that it simply goes on. `told`: the journal still
+    says what it is."""
 
     source: Source
-    behind: bool
+    behind: bool = False
+    torn: bool = False
+    told: bool = True
 
 
 class Heard(NamedTuple):
@@ -276,7 +279,7 @@ class _Files:
         carried = self._journal.carried
         words = {key[4:]: word for key, value in carried.items() if key.startswith("src:") and (word := Word.parse(value))}
         found = [again for name, word in words.items() if (again := self._again(name, word, after))]
-        return found + [Again(source, True) for source in self._forgotten(words)]
+        return found + [Again(source, behind=True) for source in self._forgotten(words)]
 
     def _again(self, name: str, word: Word, after: int) -> Again | None:
         if word.offset > _LARGEST:
@@ -292,31 +295,43 @@ class _Files:
             raise Unsafe(f"The transcript can't be read ({problem.strerror or problem}).") from problem
         if not same and not (source.form == DOCUMENT and whole):
             raise Unsafe("The transcript is not what was captured any more.")
+        told = name in self._told
         if not whole:
-            return Again(source, behind=False)
+            return Again(source, torn=True, told=told)
         if size == word.offset and same:
-            return None
+            return None if told else Again(source, told=False)
         self._check_end(name, source, word)
-        return Again(source, behind=True)
+        return Again(source, behind=True, told=told)
 
     def _source(self, name: str) -> Source:
         """The file that a source was, by what the journal says of it; else by what capture remembers."""
         known = self._told.get(name, {})
-        path, form, role = known.get("path", ""), known.get("form", LINES), known.get("role", "main")
-        if not path:
-            path, role = next(((path, role) for path, role in self._remembered() if self._name(path, role) == name), ("", ""))
-        if not path or "\ufffd" in path:
-            raise Unsafe("From which file it came was lost, too.")
-        if form not in _FORMS:
+        if path := known.get("path", ""):
+            source = Source(self._agent, path, known.get("form", LINES), self._native, known.get("role", "main"))
+        else:
+            # However it looks by now: whether it begins with what was captured is asked next.
+            same = (seen for seen in self._remembered() if self._name(*seen) == name)
+            source = next((one for path, role in same if (one := self._found(path, role))), Source(self._agent, ""))
+        if not source.path or "\ufffd" in source.path:
+            way = "" if any(self._remembered()) else " `dreamkeep ingest --again` finds it, if it is still there."
+            raise Unsafe(f"From which file it came was lost, too.{way}")
+        if source.form not in _FORMS:
             raise Unsafe("It came from a file of several sessions: `dreamkeep ingest --again` brings back what that still holds.")
-        return Source(self._agent, path, form, self._native, role)
+        return source
 
     def _remembered(self) -> Iterator[tuple[str, str]]:
-        """(path, role) of files of this session that still look as they did when they were captured."""
+        """(path, role) of files of this session, as they were captured last."""
         for path in self._cache.paths():
             seen = self._cache.get(path)
-            if seen and (seen.agent, seen.session) == (self._agent, self._native) and self._looks_same(path, seen):
+            if seen and (seen.agent, seen.session) == (self._agent, self._native):
                 yield path, seen.role
+
+    def _found(self, path: str, role: str) -> Source | None:
+        """A file that capture remembers, as its agent's module knows it: only that says how it is to be read."""
+        for one in named(self._host, path, [self._agent]):
+            if isinstance(one, Source) and one.path == path:
+                return one._replace(session=self._native, role=role)
+        return None
 
     def _looks_same(self, path: str, seen: Seen | None) -> bool:
         at = self._host.stat(path)
@@ -327,19 +342,19 @@ class _Files:
         return f"{role}-{sha256(real).hexdigest()[:10]}"
 
     def _forgotten(self, words: dict[str, Word]) -> Iterator[Source]:
-        """Files of which the journal knows nothing any more, not even that they were opened."""
+        """Files that look as they did, of which the journal knows nothing any more, not even that they were opened."""
         for path, role in self._remembered():
             seen = self._cache.get(path)
-            if seen and seen.state not in ("empty", "excluded", "deleted") and self._name(path, role) not in words:
-                for one in named(self._host, path, [self._agent]):
-                    if isinstance(one, Source) and one.path == path:
-                        yield one._replace(session=self._native, role=role)
+            if not seen or seen.state in ("empty", "excluded", "deleted") or self._name(path, role) in words:
+                continue
+            if self._looks_same(path, seen) and (one := self._found(path, role)):
+                yield one
 
     def _check_generations(self, name: str, word: Word, form: str) -> None:
         """What was lost must be of the newest generation: earlier ones are not in the file any more."""
         told = self._heard.generations.get(name, [])
         if form == DOCUMENT:
-            if {generation for _, generation in told} != set(range(1, word.generation + 1)):
+            if not {generation for _, generation in told}.issuperset(range(1, word.generation)):
                 raise Unsafe("What was lost is an earlier version of the file, which is not there any more.")
             return
         spans = [span for *_, missing in self._heard.holes for span in missing] + [Span(s, s) for s in self._heard.broken]
@@ -410,11 +425,14 @@ def _was_lost(fault: Fault) -> bool:
 def _read(mending: Mending, again: list[Again]) -> None:
     host = mending.host
     ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
-    for source, behind in again:
+    for source, behind, torn, told in again:
+        if not told and not torn:  # what is torn is told together with its new generation
+            ingest.tell_again(source)
         if behind:
             for outcome in ingest.take(source, host.stat(source.path)):
                 if outcome.problem or outcome.state == "excluded":
                     raise Unsafe(outcome.problem or "The transcript is excluded from capture.")
+        if not torn:
             continue
         content = opened(host, source)
         try:
