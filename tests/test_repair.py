@@ -1273,7 +1273,107 @@ def _first_part_compressed(world: World) -> Path:
     return world.part().with_suffix(".jsonl.zst")
 
 
-@pytest.mark.parametrize("lost", ["the end"])
+@pytest.mark.parametrize("harm", [flip, lambda path: path.write_bytes(b""), Path.unlink], ids=["a bit", "emptied", "gone"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_compressed_first_part_of_a_captured_session_is_taken_again_from_its_transcript(
+    world: World, harm: Callable[[Path], None], indexed: bool
+) -> None:
+    """Once told as lost for good, though every line of it lay there: how a session began is repeated by each later part."""
+    world.captured()
+    path = _first_part_compressed(world)
+    with Keep.open(world.root) as keep:
+        before, said = keep.summary(world.session), world.messages()
+    if not indexed:
+        Path(world.root, "index.sqlite").unlink()
+    harm(path)
+    [told] = world.audit(deep=True)["faults"]
+    assert told["repairable"], told
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and not done["skipped"] and world.audit(deep=True)["clean"]
+    assert world.repair(apply=True)["applied"] == []
+    assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
+    assert [frame["kind"] for frame in world.journal()].count("session.opened") == 1
+    with Keep.open(world.root) as keep:
+        keep.reindex(from_zero=True)
+        after = keep.summary(world.session)
+        assert (after.state, after.cwd, after.project, after.title) == (before.state, before.cwd, before.project, before.title)
+        assert [one.new_events for one in keep.ingest(home=world.home, again=True)] == [0]
+    assert world.messages() == said
+    back = world.repair(undo=done["undo_id"])
+    assert back["skipped"] == [] and [fault["id"] for fault in back["audit"]["faults"]] == [told["id"]]
+
+
+def test_a_lost_beginning_is_taken_again_though_the_transcript_grew_and_the_session_ended_since(world: World) -> None:
+    """It stays ended, and at the same time: that it is opened is not said anew."""
+    world.captured()
+    path = _first_part_compressed(world)
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+        before = keep.summary(world.session)
+    flip(path)
+    world.grow(50, 2)
+    assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
+    with Keep.open(world.root) as keep:
+        after = keep.summary(world.session)
+        assert (after.state, after.ended_at, after.cwd) == ("ended", before.ended_at, before.cwd)
+
+
+def _by_a_hook(world: World) -> None:
+    spooled(world)
+    world.repair(apply=True)
+
+
+def _by_the_user(world: World) -> None:
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+
+
+def _by_a_title(world: World) -> None:
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.session(world.transcript.stem, agent="claude", title="mine")
+
+
+def _by_a_tap(world: World) -> None:
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [(_by_a_hook, "drain"), (_by_the_user, "began or ended"), (_by_a_title, "title"), (_by_a_tap, "a tap was used")],
+)
+def test_a_lost_beginning_that_may_hold_what_no_file_does_is_not_promised(
+    world: World, told: Callable[[World], None], reason: str
+) -> None:
+    told(world)
+    flip(_first_part_compressed(world))
+    _untouched_since(world, reason)
+
+
+def _untouched_since(world: World, reason: str) -> None:
+    before = looks(world.root, *_VIEWS)
+    [skipped] = [one for one in world.repair(apply=True)["skipped"] if one["fault"].startswith("journal_damage")]
+    assert reason in skipped["reason"] and "--accept" in skipped["reason"]
+    assert looks(world.root, *_VIEWS) == before
+
+
+def test_where_nothing_tells_how_a_lost_session_began_the_way_to_take_its_transcript_in_again_is_named(world: World) -> None:
+    world.captured()
+    with Keep.open(world.root) as keep:
+        keep.compress(everything=True)
+        keep.sessions()
+    flip(world.part().with_suffix(".jsonl.zst"))
+    [told] = world.audit()["faults"]
+    assert not told["repairable"] and "`dreamkeep ingest --again`" in told["next"]
+    with Keep.open(world.root) as keep:
+        assert not [one.problem for one in keep.ingest(home=world.home, again=True) if one.problem]
+    assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
+
+
+@pytest.mark.parametrize("lost", ["all", "the end"])
 def test_a_text_beside_a_transcript_is_taken_again_as_the_text_it_is(world: World, lost: str) -> None:
     """Once as lines that are no records, when it was lost what it is: its words were in no message any more."""
     world.captured(2)

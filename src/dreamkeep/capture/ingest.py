@@ -28,8 +28,10 @@ from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.session.facts import Fact
 
 _TRIES = 8
+_BELOW_ITS_PARENT = "its file lies where its parent's are"
 #: A file that so far is nothing but a copy of another is left alone while it is so young: it may be a fork being made.
 _UNDECIDED_NS = 60_000_000_000
 
@@ -256,6 +258,12 @@ class Ingest:
             run.rewritten("mended", lambda offset: None)
         run.flush()
 
+    def begin_again(self, session: str, facts: Iterable[Fact]) -> None:
+        """How a session began, for a journal that lost it and still carries it. `facts`: of its transcript."""
+        parent = self._journals.writer(session).carried("lineage:subagent")
+        edges = [self._edge("subagent", str(parent), _BELOW_ITS_PARENT)._replace(carry=None)] if parent else []
+        self._journals.append(session, [*self._openings.again(session, facts), *edges])
+
     def tell_again(self, source: Source) -> None:
         """What a source is, for a journal that lost it and still carries how far it was read."""
         session, key = session_id(source.agent, source.session), f"src:{self.name_of(source)}"
@@ -377,7 +385,7 @@ class Ingest:
     def _lineage(self, source: Source, fork: Fork | None) -> list[Event]:
         found = []
         if source.parent:
-            found.append(self._edge("subagent", f"{source.agent}:{source.parent}", "its file lies where its parent's are"))
+            found.append(self._edge("subagent", f"{source.agent}:{source.parent}", _BELOW_ITS_PARENT))
         if fork and fork.session:
             found.append(self._edge("fork", fork.session, fork.evidence))
         return found

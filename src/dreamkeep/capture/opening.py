@@ -15,10 +15,10 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.session.facts import Began, Fact, Placed, Record, Said
+from dreamkeep.session.facts import Began, Fact, Placed, Record, Said, Titled
 from dreamkeep.session.formats import reader_for
 from dreamkeep.session.records import loads
-from dreamkeep.session.summary import ACTIVE, ENDED
+from dreamkeep.session.summary import ACTIVE, ENDED, title_of
 
 #: So far into a source it is looked for where it runs. (Most say so in their first lines.)
 _LOOKED_THROUGH = 64 << 20
@@ -51,6 +51,18 @@ class Openings:
         where: Carry = {"cwd": cwd, "project": project} if cwd else {}
         return [self._event(Kind.SESSION_OPENED, body, {"state": ACTIVE, "opened": 1, **where})]
 
+    def again(self, session: str, facts: Iterable[Fact]) -> list[Event]:
+        """The same, said by what the journal still carries. It carries nothing itself, else it would be a replay."""
+        known = self._journals.writer(session).all_carried()
+        cwd, project = str(known.get("cwd") or ""), str(known.get("project") or "")
+        if known.get("state") == ACTIVE:
+            body = {"session": session, "cwd": cwd, "project": project, "captured": 1}
+            # Else it would be called by the first prompt that can still be read.
+            title = _title_in(facts)
+            return [self._event(Kind.SESSION_OPENED, {**body, "title": title} if title else body)]
+        # It ended since: who reads that it is opened now would take it for going on.
+        return [placed._replace(carry=None) for placed in self._placed(cwd, project)]
+
     def _folder(self, session: str, path: str) -> str:
         """By what its agent keeps elsewhere: some do (`folder` of its module)."""
         where = getattr(discovery(session.partition(":")[0]), "folder", None) if path else None
@@ -64,7 +76,7 @@ class Openings:
         """Found out later: another channel opened the session, or its beginning did not say."""
         return [self._event(Kind.SESSION_PLACED, {"cwd": cwd, "project": project}, {"cwd": cwd, "project": project})]
 
-    def _event(self, kind: str, body: dict[str, Any], carry: Carry) -> Event:
+    def _event(self, kind: str, body: dict[str, Any], carry: Carry | None = None) -> Event:
         return Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
 
     def resume_if(self, session: str, facts: Callable[[], Iterable[Fact]]) -> None:
@@ -87,6 +99,17 @@ def cwd_in(facts: Iterable[Fact]) -> str:
         if isinstance(fact, Placed) and fact.cwd and fact.cwd.isprintable():
             return fact.cwd
     return ""
+
+
+def _title_in(facts: Iterable[Fact]) -> str:
+    """By its first prompt; "" where one of its lines gives a title, which is read anyway."""
+    first = ""
+    for fact in facts:
+        if isinstance(fact, Titled):
+            return ""
+        if isinstance(fact, Began) and not first:
+            first = title_of(fact.prompt)
+    return first
 
 
 def facts_in(source: Source, content: Content, offset: int = 0) -> Iterator[Fact]:

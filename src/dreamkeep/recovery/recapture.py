@@ -2,7 +2,8 @@
 
 The proof: with every stretch of a source the journal carries a checksum of everything captured up to there. If the file's
 beginning still has that checksum, and what was lost can only have been lines of that file, nothing is missing that is not there.
-A hole in what one's own agent, hooks or the tap told is not in any file: such a fault stays.
+A hole in what one's own agent, hooks or the tap told is not in any file: such a fault stays. How a session began is in no file,
+either; but the head of every later part repeats it, and it is said again from there where nothing but files can have spoken.
 """
 
 from __future__ import annotations
@@ -19,25 +20,31 @@ from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Content, File, Unpacked, Word, untouched
 from dreamkeep.capture.find import named
 from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.opening import facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
-from dreamkeep.capture.sources import DOCUMENT, LINES, LINES_ZST, TEXT, Source
+from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Kind
 from dreamkeep.host import Host, alone
 from dreamkeep.index import open as index
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
-from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import HOLES, Reading, Span, events
 from dreamkeep.journal.settle import survey
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.session.summary import STATE_AFTER
+from dreamkeep.session.facts import Fact
+from dreamkeep.session.summary import ACTIVE, STATE_AFTER
 
 #: Book-keeping: nothing that anybody said.
 _BOOK = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SETTLED, Kind.JOURNAL_MENDED, Kind.JOURNAL_ERASED))
 _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, Kind.CHUNK))
 _LIFE = frozenset((*STATE_AFTER, Kind.SESSION_PLACED, Kind.LINEAGE_FOUND))
+_TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
+#: What a head repeats of a session that comes from files alone. (A hook's call, a framework's item, a title leave a word, too.)
+_CARRIED = frozenset(("state", "opened", "cwd", "project", "lineage:subagent"))
+_BEGAN = "Part of what was lost is how the session began or ended, which no transcript holds."
 _FORMS = (LINES, LINES_ZST, TEXT, DOCUMENT)
 _KIND = re.compile(rb'\{"id":"[^"\\]{1,80}","kind":"([a-z.]{1,40})"')
 _WORD = re.compile(rb'"src:([a-z]+-[0-9a-f]{10})":"([0-9a-z -]+)"')
@@ -129,6 +136,13 @@ class Journal:
     @cached_property
     def carried(self) -> Carry:
         return survey(self.host, self.folder).carry
+
+    @cached_property
+    def may_be_tapped(self) -> bool:
+        """Whether a tap was ever used here: what belongs to no session, as its greeting, is in the keep's own journal."""
+        reading = Reading(self.host, f"{self.root}/{KEEP}", heads=True)
+        kinds = {frame["kind"] for frame in reading}
+        return not kinds.isdisjoint(_TAP) or any(fault.kind in HOLES for fault in reading.faults)
 
     def is_whole(self, name: str, word: Word) -> bool:
         """Whether what can be read of a source here is all that was captured of it."""
@@ -246,8 +260,27 @@ def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
     others = heard.kinds - _SOURCE - _BOOK - _LIFE
     if others:
         raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({sorted(others)[0]}, …).")
-    if Kind.SESSION_OPENED not in heard.kinds or journal.carried.get("state", heard.state) != heard.state:
-        raise Unsafe("Part of what was lost is how the session began or ended, which no transcript holds.")
+    if Kind.SESSION_OPENED not in heard.kinds:
+        _check_beginning(journal)
+    elif journal.carried.get("state", heard.state) != heard.state:
+        raise Unsafe(_BEGAN)
+
+
+def _check_beginning(journal: Journal) -> None:
+    """Where it is lost how the session began, little may be left by which to tell who spoke: the last head must, by what it
+    repeats. (A tap and one's own program leave no word there.)"""
+    carried = journal.carried
+    if "opened" not in carried:
+        raise Unsafe(f"{_BEGAN} What they do hold comes back with `dreamkeep ingest --again`.")
+    if carried.get("state") != (journal.heard.state or ACTIVE):
+        raise Unsafe(_BEGAN)
+    for key, value in carried.items():
+        if key == "lineage:fork":
+            raise Unsafe("Part of what was lost is how far the session is a copy of another, which no transcript holds.")
+        if key not in _CARRIED and not (key.startswith("src:") and (value == "moved" or Word.parse(value))):
+            raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({key}).")
+    if journal.may_be_tapped:
+        raise Unsafe("What was lost can't be told: a tap was used with this keep, and what it hears is in no file.")
 
 
 def _last_lost(fault: Fault, heard: Heard) -> int:
@@ -394,8 +427,9 @@ def recapture(mending: Mending, fault: Fault) -> Done:
     """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
     host, root = mending.host, mending.root
     try:
-        again = to_read(Journal(host, root, fault.session), fault)
-        _read(mending, again)
+        journal = Journal(host, root, fault.session)
+        again = to_read(journal, fault)
+        _read(mending, journal, again)
         if again and to_read(Journal(host, root, fault.session), fault):
             return left("the file was changed while it was read: run the repair again")
     except Unsafe as reason:
@@ -422,9 +456,11 @@ def _was_lost(fault: Fault) -> bool:
     return fault.about["kind"] in ("chunks", "cold") or bool(fault.about.get("missing"))
 
 
-def _read(mending: Mending, again: list[Again]) -> None:
+def _read(mending: Mending, journal: Journal, again: list[Again]) -> None:
     host = mending.host
     ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
+    if again and journal.heard.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
+        ingest.begin_again(journal.session, _facts(host, [one.source for one in again]))
     for source, behind, torn, told in again:
         if not told and not torn:  # what is torn is told together with its new generation
             ingest.tell_again(source)
@@ -439,6 +475,18 @@ def _read(mending: Mending, again: list[Again]) -> None:
             ingest.take_again(source, content)
         finally:
             content.close()
+
+
+def _facts(host: Host, sources: list[Source]) -> Iterator[Fact]:
+    """What its transcript says."""
+    for source in sources:
+        if source.role not in BESIDE:
+            content = opened(host, source)
+            try:
+                yield from facts_in(source, content)
+            finally:
+                content.close()
+            return
 
 
 def mended(mending: Mending, fault: Fault, how: str) -> None:
