@@ -81,7 +81,7 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
         assert (await ask(client, "why", note=note["id"]))["insights"]
         learned = await ask(client, "insight_add", type="finding", text="The cache keeps lock files for a day.", session="chat")
         assert learned["insight"]["type"] == "finding"
-        assert (await ask(client, "dream_status"))["counts"] == {}
+        assert (await ask(client, "dream_status"))["counts"] == {"eligible": 1}
         assert (await ask(client, "dream_run", dry_run=True))["processed"] == 1
         made = await ask(client, "dream_run")
         assert made["status"] == "completed" and made["notes"]["added"] >= 1
