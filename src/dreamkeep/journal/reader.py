@@ -392,6 +392,11 @@ _BOOK_KEEPING = frozenset((Kind.PART_OPENED, Kind.JOURNAL_HOLE, Kind.JOURNAL_SET
 Mended = tuple[str, int, int, int]
 
 
+def is_that(frame: Frame, last: tuple[int, str]) -> bool:
+    """Whether it is the frame with this seq and checksum: as it was, or written again after a sync that failed."""
+    return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
+
+
 def mended_by(frame: Frame) -> Iterator[tuple[Mended, bool]]:
     """The faults that this frame says were seen to, and whether they were only accepted. Anybody may have written it: what is
     none is passed over."""

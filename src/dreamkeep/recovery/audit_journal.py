@@ -19,7 +19,7 @@ from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import HOLES, Mended, Position, Reading, Span, Tail, events, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES, Mended, Position, Reading, Span, Tail, events, is_that, mended_by, with_mended
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones
@@ -364,7 +364,7 @@ class Journals:
         def listening() -> Iterator[Frame]:
             nonlocal heard, met, edge
             for frame in reading:
-                met = met or _is(frame, last)
+                met = met or is_that(frame, last)
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
@@ -457,7 +457,7 @@ class Journals:
             nonlocal met
             reading = Reading(self._host, f"{self._root}/{name}", read.edge, heads=True)
             for frame in reading:
-                met = met or _is(frame, last)
+                met = met or is_that(frame, last)
             return reading
 
         second = self._alone(name, look)
@@ -562,11 +562,6 @@ class _Nothing:
 def _last_of(place: Place | None) -> tuple[int, str]:
     """(seq, crc) of the frame that was indexed last."""
     return (place.position.seq, place.position.crc) if place else (0, "")
-
-
-def _is(frame: Frame, last: tuple[int, str]) -> bool:
-    """As it was, or written again after a sync that failed."""
-    return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
 
 
 def _end_is_gone(known: Position, read: Read) -> bool:

@@ -15,7 +15,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import HOLES, Fault, Mended, Position, Reading, Span, events, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES, Fault, Mended, Position, Reading, Span, events, is_that, mended_by, with_mended
 
 #: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
 _LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
@@ -81,7 +81,7 @@ def _here(host: Host, folder: str, known: Position | None) -> _Here:
             if seq != before + 1 or "chunked" in frame:
                 behind[seq] = frame["crc"]
             before = seq
-            met = met or (known is not None and ((seq, frame["crc"]) == (known.seq, known.crc) or frame.get("was") == known.seq))
+            met = met or (known is not None and is_that(frame, (known.seq, known.crc)))
             mended.update(mended_by(frame))
             yield frame
 

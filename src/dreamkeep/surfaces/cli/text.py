@@ -328,7 +328,8 @@ def project(done: dict[str, Any]) -> str:
 
 
 def exported(done: dict[str, Any]) -> str:
-    what = f"{done['sessions']} sessions, {done['parts']} parts of journals, {done['files']} files, {size(done['bytes'])}"
+    held = (("sessions", "session"), ("parts", "journal part"), ("files", "file"))
+    what = ", ".join([*(counted(done[key], one) for key, one in held), size(done["bytes"])])
     lines = [f"{line(done['file'])}: {what}", f"digest {done['digest']}"]
     return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["problems"])])
 
