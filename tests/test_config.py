@@ -121,10 +121,3 @@ def test_an_unknown_store_never_becomes_a_folder(url: str, kind: type[Exception]
 def test_off_means_off() -> None:
     says: Callable[[str], bool] = lambda value: switched_off({"DREAMKEEP_OFF": value})  # noqa: E731
     assert says("1") and says("yes") and not says("0") and not says("") and not switched_off({})
-
-
-def test_who_asks_for_what_is_not_there_yet_is_told() -> None:
-    """M12: a setting that promises that secrets are masked must not be taken and do nothing."""
-    with pytest.raises(BadConfig, match=r"redact_raw.*can't be true yet"):
-        load(b"[capture]\nredact_raw = true\n", {})
-    assert load(b"[capture]\nredact_raw = false\n", {})["capture.redact_raw"] is False

@@ -443,6 +443,8 @@ def test_a_session_that_ended_goes_on_only_when_a_turn_begins_after_its_end(tmp_
 
 
 class Bytes:
+    masked = False
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)

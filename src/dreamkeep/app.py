@@ -18,7 +18,7 @@ from dreamkeep.app_project import Naming
 from dreamkeep.app_recall import Recalling
 from dreamkeep.app_recovery import Recovering
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, NotFound, cannot_read, from_os
-from dreamkeep.event import Ids, Kind, rfc3339
+from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
@@ -293,13 +293,20 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             if self._journals_made is None:
                 from dreamkeep.journal.pool import Journals
 
-                journals = Journals(self._host, self.root, self._ids)
+                journals = Journals(self._host, self.root, self._ids, mask=self._mask())
                 if journals.writer("").carried("created") is None:
                     # The cursor makes it once only, also when many processes open a new keep at the same time.
                     journals.say("", Kind.KEEP_CREATED, {"keep": self._ids.new()}, {"created": 1})
                 self._journals_made = journals
                 self._finish_deletions()
             return self._journals_made
+
+    def _mask(self) -> Callable[[Event], Event] | None:
+        if not self.config["capture.redact_raw"]:
+            return None
+        from dreamkeep.capture.masked import mask_event
+
+        return mask_event
 
     def _owners(self) -> Owners:
         with self._making:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dreamkeep.config import Config
-    from dreamkeep.event import Ids
+    from dreamkeep.event import Event, Ids
     from dreamkeep.host import Host
     from dreamkeep.index.build import Progress
     from dreamkeep.index.store import Store
@@ -51,6 +51,8 @@ class Part:
         def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T: ...
 
         def _journals(self) -> Journals: ...
+
+        def _mask(self) -> Callable[[Event], Event] | None: ...
 
         def _alive(self, owner: str) -> bool: ...
 

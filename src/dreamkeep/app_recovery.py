@@ -126,6 +126,7 @@ class Recovering(Part):
             forget=self._forget_journal,
             off=self.is_off(),
             misset=bool(self._misset),
+            mask=self._mask(),
         )
         try:
             if undo is not None:

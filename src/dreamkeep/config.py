@@ -42,13 +42,6 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _not_yet(value: Any) -> bool:
-    """Who asks for it must not believe that it is done."""
-    if _flag(value):
-        raise ValueError("can't be true yet: what agents wrote is journaled as it is (only its owner may read it)")
-    return False
-
-
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("must be text")
@@ -139,7 +132,7 @@ SETTINGS: Mapping[str, Setting] = {
     "page.target": Setting("MEMORY.md", _text),
     "capture.exclude": Setting((), _texts),
     "capture.scrape": Setting(True, _flag),
-    "capture.redact_raw": Setting(False, _not_yet),
+    "capture.redact_raw": Setting(False, _flag),
     "recall.redact": Setting(True, _flag),
     "recall.budget": Setting(2_000, _number(int, 100, 200_000)),
     "retention.compress_days": Setting(7.0, _number(float, 0.0, 36_500)),

@@ -143,6 +143,7 @@ def sdk() -> None:
 
 def tap(words: list[str]) -> int:
     from dreamkeep.capture import tap as it
+    from dreamkeep.capture.masked import mask_event
     from dreamkeep.capture.python import Owners
     from dreamkeep.event import Ids
     from dreamkeep.host import RealHost
@@ -163,7 +164,8 @@ def tap(words: list[str]) -> int:
     host = Host()
     Host.stall_s = float(options.get("--stall", "0"))
     ids = Ids(host.now, host.random)
-    journals = lru_cache(lambda: Journals(host, root, ids))
+    mask = mask_event if os.environ.get("TAP_MASKS") else None
+    journals = lru_cache(lambda: Journals(host, root, ids, mask=mask))
     owners = lru_cache(lambda: Owners(host, root, ids.new))
     code = it.run(
         host,

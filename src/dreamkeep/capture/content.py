@@ -20,9 +20,12 @@ _TAIL = 1024
 
 
 class Content(Protocol):
+    """`masked`: these are not an agent's own bytes any more, but a journal's, which masked secrets in them."""
+
     size: int
     inode: int
     mtime_ns: int
+    masked: bool
 
     def read(self, size: int, offset: int) -> bytes: ...
 
@@ -31,6 +34,8 @@ class Content(Protocol):
 
 class File:
     """A plain file."""
+
+    masked = False
 
     def __init__(self, host: Host, path: str) -> None:
         self._host = host
@@ -51,8 +56,9 @@ class File:
 class Bytes:
     """What a source would hold, without a file of its own."""
 
-    def __init__(self, data: bytes, inode: int = 0, mtime_ns: int = 0) -> None:
+    def __init__(self, data: bytes, inode: int = 0, mtime_ns: int = 0, *, masked: bool = False) -> None:
         self._data = data
+        self.masked = masked
         self.size, self.inode, self.mtime_ns = len(data), inode, mtime_ns
 
     def read(self, size: int, offset: int) -> bytes:
@@ -64,6 +70,8 @@ class Bytes:
 
 class Unpacked:
     """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again."""
+
+    masked = False
 
     def __init__(self, host: Host, path: str) -> None:
         self._host = host
@@ -199,22 +207,32 @@ class Word(NamedTuple):
     #: Of everything up to `offset`.
     crc: int = 0
     state: str = ""
+    #: The same of what is journaled, if that is something else: secrets were masked (capture.redact_raw).
+    masked_crc: int | None = None
 
     @classmethod
     def parse(cls, text: object) -> Word | None:
         if not isinstance(text, str):
             return None
         try:
-            generation, offset, more, inode, head_size, head, tail, crc, state = text.split(" ")
-            return cls(int(generation), int(offset), int(more), int(inode), int(head_size), head, tail, int(crc), state)
-        except ValueError:
+            generation, offset, more, inode, head_size, head, tail, crc, state, *masked = text.split(" ")
+            masked_crc = int(*masked) if masked else None
+            return cls(
+                int(generation), int(offset), int(more), int(inode), int(head_size), head, tail, int(crc), state, masked_crc
+            )
+        except (ValueError, TypeError):
             return None  # of another program: then the source is read again
 
     def __str__(self) -> str:
-        return " ".join(map(str, self))
+        return " ".join(map(str, self if self.masked_crc is not None else self[:-1]))
+
+    @property
+    def kept_crc(self) -> int:
+        """Of everything up to `offset` as it is in the journal."""
+        return self.crc if self.masked_crc is None else self.masked_crc
 
 
-def word_at(content: Content, generation: int, offset: int, more: bool, crc: int) -> Word:
+def word_at(content: Content, generation: int, offset: int, more: bool, crc: int, masked_crc: int | None = None) -> Word:
     """The word to be journaled once everything up to `offset` is."""
     head_size = min(_HEAD, offset)
     return Word(
@@ -226,6 +244,7 @@ def word_at(content: Content, generation: int, offset: int, more: bool, crc: int
         _hash(content.read(head_size, 0)),
         _hash(content.read(min(_TAIL, offset), max(0, offset - _TAIL))),
         crc,
+        masked_crc=masked_crc,
     )
 
 

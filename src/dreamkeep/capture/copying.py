@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
 from dreamkeep.capture.content import BLOCK, Content, Cut, Word, cuts, iter_blocks, word_at
@@ -15,6 +15,9 @@ from dreamkeep.capture.sources import BESIDE, TEXT, Source
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.session.raw import pack
 from dreamkeep.session.records import is_record, loads
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.masked import Again
 
 #: So many bytes of frames share a sync.
 _APPEND = 2 << 20
@@ -25,7 +28,10 @@ _LARGEST_DELTA = 256 << 20
 
 
 class Ingesting(Protocol):
-    """What is asked of the ingest that this is a part of."""
+    """What is asked of the ingest that this is a part of. `masks`: secrets are masked in what is journaled."""
+
+    @property
+    def masks(self) -> bool: ...
 
     def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event: ...
 
@@ -88,11 +94,19 @@ class Copying:
         """What was appended since. The first `copied` bytes are another session's."""
         word = self.word
         self._pauses_at = copied
-        for cut in _split_at(cuts(self.content, word.offset, bool(word.open)), copied):
+        for cut in _split_at(self._cuts(word.offset, bool(word.open)), copied):
             at = self.word.offset
             self.new_bytes += cut.size
-            self._frame(cut, {"copied": 1} if at < copied else {}, cut.size)
+            self._add_lines(cut, {"copied": 1} if at < copied else {})
             step(self.word.offset)
+
+    def _cuts(self, offset: int, joins: bool) -> Iterable[Cut]:
+        found = cuts(self.content, offset, joins)
+        if not self._ingest.masks or self.source.form == TEXT:
+            return found
+        from dreamkeep.capture.masked import whole
+
+        return whole(found, offset, self.content.size)
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
         """A new generation: lines that we have are named, the others are journaled."""
@@ -102,26 +116,35 @@ class Copying:
         if old and not old[-1].endswith(b"\n"):
             old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
+        again = self._again(old)
         word = self.word
         body = self._change(what, word.generation + 1, self.content.size)
         self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
         self.well = Well(odd=None, took_away=True)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
-        for cut in cuts(self.content, 0, False):
-            self._delta(cut, old, places)
+        for cut in self._cuts(0, False):
+            self._delta(cut, old, places, again)
             step(self.word.offset)
 
-    def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int]) -> None:
-        last = len(cut.lines) - 1
-        full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
+    def _again(self, old: Sequence[bytes]) -> Again | None:
+        if not self._ingest.masks:
+            return None
+        from dreamkeep.capture.masked import Again
+
+        return Again(old)
+
+    def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int], again: Again | None) -> None:
         if cut.joins or not old:
-            self._frame(cut, {}, cut.size)
+            self._add_lines(cut, {})
             self.new_bytes += cut.size
             return
-        ops, new = operations(full, old, places)
+        last = len(cut.lines) - 1
+        full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
+        kept = again.kept(full) if again else full
+        ops, new = operations(kept, old, places)
         fresh = [line.removesuffix(b"\n") for line in new]
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
-        self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, cut.size, full)
+        self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, b"".join(full), b"".join(kept), cut.more)
         self.new_bytes += sum(map(len, new))
 
     def document_again(self, what: str) -> None:
@@ -149,6 +172,8 @@ class Copying:
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
+        if again := self._again(old):
+            pieces = again.pieces(data, pieces)
         found = document.delta([document.mark(piece) for piece in old], pieces)
         # What lies beside a transcript is of any form, and no loss when it changes.
         self.well = (
@@ -158,7 +183,9 @@ class Copying:
         )
         ops, new = document.packed(found)
         generation = word.generation + 1 if word.offset else word.generation
-        done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "")
+        kept = crc32(b"".join(pieces)) if self._ingest.masks or content.masked else crc
+        masked_crc = kept if kept != crc or content.masked else None
+        done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "", masked_crc)
         body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
         # One event, however long (the journal chunks it): a version is there whole or not at all.
         event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
@@ -173,7 +200,17 @@ class Copying:
         about = self._ingest.about(self.source)
         return {**about, "what": what, "gen": generation, "size": self.word.offset, "now": size}
 
-    def _frame(self, cut: Cut, extra: dict[str, Any], size: int, covers: list[bytes] | None = None) -> None:
+    def _add_lines(self, cut: Cut, extra: dict[str, Any]) -> None:
+        own = kept = _as_bytes(cut)
+        if self._ingest.masks:
+            from dreamkeep.capture.masked import kept_lines
+
+            cut = cut._replace(lines=kept_lines(self.content, self.word.offset, cut, text=self.source.form == TEXT))
+            kept = _as_bytes(cut)
+        self._frame(cut, extra, own, kept, cut.more)
+
+    def _frame(self, cut: Cut, extra: dict[str, Any], own: bytes, kept: bytes, more: bool) -> None:
+        """`own`: the source's bytes that it stands for; `kept`: the same as they are journaled; `more`: they end in a line."""
         word = self.word
         body: dict[str, Any] = {
             "source": self._name,
@@ -192,17 +229,12 @@ class Copying:
         if cut.more:
             body["more"] = 1
             as_text.add(len(cut.lines) - 1)
-        crc = word.crc
-        if covers is not None:
-            crc = crc32(b"".join(covers), crc)
-        else:
-            crc = crc32(b"\n".join(cut.lines), crc)
-            crc = crc if cut.more or not cut.lines else crc32(b"\n", crc)
-        offset = word.offset + size
+        crc, masked_crc = crc32(own, word.crc), word.masked_crc
+        if masked_crc is not None or self.content.masked or own != kept:
+            masked_crc = crc32(kept, word.kept_crc)
         packed: Verbatim = pack(body, cut.lines, as_text)
         self._count_odd(cut, packed.texts)
-        more = cut.more or (covers is not None and not covers[-1].endswith(b"\n"))
-        self.word = word_at(self.content, word.generation, offset, more, crc)
+        self.word = word_at(self.content, word.generation, word.offset + len(own), more, crc, masked_crc)
         self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
 
     def _count_odd(self, cut: Cut, texts: Sequence[int]) -> None:
@@ -239,6 +271,10 @@ class Copying:
         self.new_events += len(self._waiting)
         self._expect = str(self.word)
         self._waiting, self._waiting_bytes = [], 0
+
+
+def _as_bytes(cut: Cut) -> bytes:
+    return b"\n".join(cut.lines) + (b"" if cut.more or not cut.lines else b"\n")
 
 
 def _is_document(data: bytes) -> bool:

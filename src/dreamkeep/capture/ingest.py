@@ -296,6 +296,8 @@ class Ingest:
         run = Copying(self, source, session, name, content, word, text, opening)
         try:
             state = self._read(run, done.state, copied, step)
+            if self.masks and text is None and not run.word.offset:
+                return done._replace(state="waiting")  # nothing but a line that is still being written
             run.flush()
         except Paused as why:
             return done._replace(new_bytes=run.kept_bytes, new_events=run.new_events, state="paused", problem=str(why))
@@ -311,6 +313,8 @@ class Ingest:
             run.rewritten(state, step)
         elif content.size > word.offset:
             run.grown(step, copied)
+            if state == "grew" and not run.new_bytes:
+                return "unchanged"  # only a line that is still being written
         elif not untouched(content, word):
             state = "rewritten"
             run.rewritten(state, step)
@@ -397,6 +401,10 @@ class Ingest:
     @property
     def host(self) -> Host:
         return self._host
+
+    @property
+    def masks(self) -> bool:
+        return self._journals.mask is not None
 
     @property
     def root(self) -> str:

@@ -17,7 +17,7 @@ from dreamkeep.capture.quota import Paused
 from dreamkeep.capture.seen import Look, Seen
 from dreamkeep.capture.sources import Source
 from dreamkeep.errors import Deleted, DreamkeepError
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
 
 _TRIES = 8
+#: So far a frame tells what it is, before its lines.
+_ABOUT = 200
 #: So many rows tell where a session runs.
 _HEAD_ROWS = 64
 
@@ -122,7 +124,7 @@ class _Session:
             following = next(batches, [])
             n += 1
             after = f"rows {mark}" if not following else f"rows {mark} {n}"
-            body = pack({"source": self._name, "role": self._source.role}, lines)
+            body = self._body(lines)
             event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
             try:
                 self._ingest.pause_if_full(self._session)
@@ -134,14 +136,25 @@ class _Session:
             word, lines = after, following
         return done
 
+    def _body(self, lines: list[bytes]) -> Verbatim:
+        about: dict[str, Any] = {"source": self._name, "role": self._source.role}
+        if not self._ingest.masks:
+            return pack(about, lines)
+        from dreamkeep.memory.masking import mask_lines
+
+        kept = mask_lines(lines)
+        masked = [line for line, own in zip(lines, kept, strict=True) if line is not own]
+        return pack({**about, "versions": dict(map(rows.key_of, masked))} if masked else about, kept)
+
     def _known(self) -> dict[str, str]:
-        """What the journal holds: for each row the version it was last seen in."""
+        """What the journal holds: for each row the version it was last seen in. One that was masked does not tell it itself."""
         folder = f"{self._ingest.root}/{folder_of(self._session)}"
         found: dict[str, str] = {}
         for _, raw in bodies(Reading(self._ingest.host, folder, raw=True), (Kind.SOURCE_ROWS,)):
-            if b'"source":"%b"' % self._name.encode() in raw[:200]:
+            if b'"source":"%b"' % self._name.encode() in raw[:_ABOUT]:
                 for line in unpack(raw):
                     found.update([rows.key_of(line), *((key, rows.GONE) for key in rows.gone_in(line))])
+                found.update(versions(raw))
         return found
 
     def _facts(self, found: Iterable[rows.Row]) -> Iterator[Fact]:
@@ -151,6 +164,14 @@ class _Session:
             record = row_in(data, "") if data is not None else None
             if record is not None:
                 yield from reader.read(record)
+
+
+def versions(raw: bytes) -> dict[str, str]:
+    """Of the rows of a frame that were masked: key → the version that was in the database. Pure."""
+    if b'"versions":' not in raw[:_ABOUT]:
+        return {}
+    about = loads(raw)
+    return dict(about.get("versions") or {}) if about else {}
 
 
 def _batches(found: Iterable[rows.Row]) -> Iterator[list[bytes]]:

@@ -6,7 +6,7 @@ Rows of a database that are not here at all are added; one that is here in anoth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.content import FRAME, Bytes
@@ -44,6 +44,9 @@ def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -
     told = [lines for _, lines in rejoin.generations(host, ours, source.name)]
     theirs_told = [lines for _, lines in rejoin.generations(host, theirs, source.name)]
     known = {line for lines in told for line in lines}
+    masked = _is_masked(host, ours, source.name) or _is_masked(host, theirs, source.name)
+    if masked:
+        theirs_told = [_as_ours(lines, known) for lines in theirs_told]
     here, there = (found[-1] if found else [] for found in (told, theirs_told))
     here, there = _without_begun(here, there), _without_begun(there, here)
     older = [lines for lines in theirs_told[:-1] if not known.issuperset(_without_begun(lines, list(known)))]
@@ -52,7 +55,7 @@ def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -
     if source.form not in (LINES, TEXT):
         return f"{source.name} differs and can't be joined: what is here stays"
     for lines in (*older, union(here, there)):
-        content = Bytes(b"".join(lines))
+        content = Bytes(b"".join(lines), masked=masked)
         if not told:
             if problem := ingest.take_whole(source, content).problem:
                 return problem
@@ -60,6 +63,23 @@ def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -
             ingest.take_again(source, content)
         told.append(lines)
     return ""
+
+
+def _is_masked(host: Host, folder: str, name: str) -> bool:
+    return any(word.masked_crc is not None for word in rejoin.words(host, folder, (name,))[name].values())
+
+
+def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
+    """A line in which only one of the two had something masked is one line: as it is here."""
+    from dreamkeep.memory.masking import Hidden, hides
+
+    here, lengths = Hidden(list(ours)), {len(line) for line in theirs if b"*" in line}
+    plain = [line for line in ours if len(line) in lengths]
+
+    def known(line: bytes) -> bytes | None:
+        return here.find(line) or next((own for own in plain if b"*" in line and hides(line, own)), None)
+
+    return [line if line in ours else known(line) or line for line in theirs]
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:

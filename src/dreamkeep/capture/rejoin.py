@@ -55,7 +55,7 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
 
 def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Every line, payload and frame of a session in the order of capture, with its line feed where it had one. Not what lies
-    beside its transcripts, which may be anything."""
+    beside its transcripts, which may be anything. `masked` stands at rows of which at least one is."""
     for frame, raw in bodies(Reading(host, folder, raw=True), RAW):
         body = frame["body"] if "chunked" not in frame else _about(raw)
         if "sizes" not in body or body.get("role") in BESIDE:
@@ -63,7 +63,8 @@ def captured(host: Host, folder: str) -> Iterator[tuple[dict[str, Any], bytes]]:
         found = unpack(raw)
         for n, line in enumerate(found, 1):
             ended = not body.get("pieces") and not (body.get("more") and n == len(found))
-            yield {"seq": f"{frame['seq']}.{n}", "kind": frame["kind"], "source": body.get("source")}, line + b"\n" * ended
+            about = {"seq": f"{frame['seq']}.{n}", "kind": frame["kind"], "source": body.get("source")}
+            yield {**about, "masked": True} if "versions" in body else about, line + b"\n" * ended
 
 
 def lines(host: Host, folder: str, name: str, generation: int | None = None) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
@@ -21,7 +21,19 @@ _HANDLES_SHARE = 4
 
 
 class Journals:
-    def __init__(self, host: Host, root: str, ids: Ids, *, part_size: int = PART_SIZE, open_writers: int | None = None) -> None:
+    """`mask`: what is done to each event before it is written; None: nothing."""
+
+    def __init__(
+        self,
+        host: Host,
+        root: str,
+        ids: Ids,
+        *,
+        part_size: int = PART_SIZE,
+        open_writers: int | None = None,
+        mask: Callable[[Event], Event] | None = None,
+    ) -> None:
+        self.mask = mask
         self._host = host
         self._root = root
         self._ids = ids
@@ -37,18 +49,21 @@ class Journals:
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
-        return self._together.append(self.writer(session), events)
+        return self._together.append(self.writer(session), self._masked(events))
 
     def append_if(
         self, session: str, events: Sequence[Event], expect: Mapping[str, int | str | None]
     ) -> tuple[int | None, ...] | None:
         """If the journal carries exactly `expect`; None when somebody was quicker."""
-        return self.writer(session).append_if(events, expect)
+        return self.writer(session).append_if(self._masked(events), expect)
 
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
         """Append one event that happens now."""
         event = Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
-        self._together.append(self.writer(session), (event,))
+        self._together.append(self.writer(session), self._masked((event,)))
+
+    def _masked(self, events: Sequence[Event]) -> Sequence[Event]:
+        return [self.mask(event) for event in events] if self.mask else events
 
     def writer(self, session: str) -> Writer:
         """Use it at once: when many others were used meanwhile, its files are closed and must be opened again."""

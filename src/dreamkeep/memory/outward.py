@@ -35,7 +35,7 @@ def outward(answer: Any, *, longest: int, mask: bool = True) -> Any:
 
     def collect(name: str, text: str) -> str:
         texts.append(text[: longest + _BEYOND])
-        if mask and _named_secret(name, text):
+        if mask and named_secret(name, text):
             told.add(text)
         return text
 
@@ -44,7 +44,7 @@ def outward(answer: Any, *, longest: int, mask: bool = True) -> Any:
 
     def replaced(name: str, text: str) -> str:
         own = next(masked)
-        if mask and own == text and _named_secret(name, text):
+        if mask and own == text and named_secret(name, text):
             return MARK  # a short one is not masked everywhere, but it is here, where its name tells what it is
         if len(text) <= longest:
             return own
@@ -70,7 +70,7 @@ def _walk(name: str, value: Any, change: Change, *, ours: bool, depth: int) -> A
     return value
 
 
-def _named_secret(name: str, value: str) -> bool:
+def named_secret(name: str, value: str) -> bool:
     """`{"password": "…"}`: the name is what betrays it."""
     if not name or not telling(name) or not value or len(value) > 500 or any(sign.isspace() for sign in value):
         return False

@@ -45,14 +45,14 @@ def redact(text: str, known: Iterable[str] = ()) -> tuple[str, int]:
 
 def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[str], int]:
     """`texts` in the order in which they were said."""
-    spans = [_spans(text) for text in texts]
+    spans = [secrets_in(text) for text in texts]
     _open_blocks(texts, spans)
     _across(texts, spans)
-    everywhere = _everywhere(texts, spans, known)
+    pattern = everywhere(texts, spans, known)
     masked, count = [], 0
     for text, own in zip(texts, spans, strict=True):
-        if everywhere is not None:
-            own += [match.span() for match in everywhere.finditer(text)]
+        if pattern is not None:
+            own += [match.span() for match in pattern.finditer(text)]
         text, times = _mask(text, own)
         masked.append(text)
         count += times
@@ -63,13 +63,13 @@ def _mask(text: str, spans: list[Span]) -> tuple[str, int]:
     if not spans:
         return text, 0
     pieces, at, count = [], 0, 0
-    for start, end in _joined(spans):
+    for start, end in joined(spans):
         pieces += [text[at:start], MARK]
         at, count = end, count + 1
     return "".join(pieces) + text[at:], count
 
 
-def _joined(spans: list[Span]) -> Iterator[Span]:
+def joined(spans: list[Span]) -> Iterator[Span]:
     """In order, and those that touch or overlap as one."""
     ordered = sorted(spans)
     start, end = ordered[0]
@@ -84,7 +84,8 @@ def _joined(spans: list[Span]) -> Iterator[Span]:
 # -- one text
 
 
-def _spans(text: str) -> list[Span]:
+def secrets_in(text: str) -> list[Span]:
+    """Where they are, by what this text alone tells; in no order, and some may overlap."""
     if len(text) < 6:
         return []
     spans = [span for span in _single(text) if MARK not in text[span[0] : span[1]]]
@@ -306,7 +307,7 @@ _NAMES = frozenset(
 _OFTEN = 5
 
 
-def _everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
+def everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[str]) -> re.Pattern[str] | None:
     """One pattern for all that was found and for what is known. Mere words only where they stand as a word."""
     values = {value for value in known if len(value) >= 6}
     words: dict[str, int] = {}

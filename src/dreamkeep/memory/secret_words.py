@@ -190,6 +190,15 @@ def telling(name: str) -> bool:
     return _WORD.search(name.lower()) is not None
 
 
+def telling_for_sure(name: str) -> bool:
+    """Whether a name is one of a secret, and none that programs use for many things (`signature`, `session`, `key`, `code`)."""
+    lower = name.lower()
+    return any(
+        (_INSIDE.get(word[0]) or _ALONE[word[0]]) != WEAK or _KIND_OF_KEY.search(lower, max(0, word.start() - 14), word.start())
+        for word in _WORD.finditer(lower)
+    )
+
+
 #: `str.lower` may change the length (İ), and then no place would fit.
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 

@@ -41,6 +41,10 @@ _WRITING_NS = 60_000_000_000
 _HEAD = 1 << 16
 #: What reading foreign bytes may raise besides errors of the system and our own.
 _STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_NOT_FILLED = (
+    "More than blanking happened to it, or secrets were masked when it was captured:"
+    " `dreamkeep restore SESSION --to AGENT` gives back what was."
+)
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
 
@@ -193,9 +197,7 @@ class _Audit:
         if found.nuls:
             now = b"".join(iter_blocks(content))
             fits = captured.unblanked(self._host, folder, about["name"], now) is not None
-            unsafe = (
-                "" if fits else "More than blanking happened to it: `dreamkeep restore SESSION --to AGENT` gives back what was."
-            )
+            unsafe = "" if fits else _NOT_FILLED
             yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, **about)
         elif content.size < found.captured:
             what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import BLOCK, Content, File, Unpacked, Word
@@ -19,11 +19,16 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
 from dreamkeep.session.records import is_record, loads
 
+if TYPE_CHECKING:
+    from dreamkeep.memory.masking import Hidden
+
 #: Above this the lines of a source are not compared one by one: it would need too much memory.
 LARGEST = 256 << 20
 #: A line that is longer is compared piece by piece.
 _LONGEST = 64 << 20
 _SOMETHING = re.compile(rb"[^\0]")
+#: How something that was masked looks at least (memory/masking.py).
+_MARK = b"*"
 
 
 class Compared(NamedTuple):
@@ -71,24 +76,42 @@ class Unended(bytes):
 
 
 def compare(host: Host, folder: str, name: str, content: Content) -> Compared:
-    wanted: dict[bytes, int] = {}
+    wanted: set[bytes] = set()
     longest = 0
     last: list[bytes] = []
-    for _, held in rejoin.generations(host, folder, name):
+    masked: list[bytes] = []
+    words = rejoin.words(host, folder, (name,))[name]
+    for number, held in rejoin.generations(host, folder, name):
         longest = max(longest, sum(map(len, held)))
-        wanted.update((_digest(line.removesuffix(b"\n")), len(line)) for line in held if _counts(line))
+        wanted.update(_digest(line.removesuffix(b"\n")) for line in held if _counts(line))
+        masked += [line.removesuffix(b"\n") for line in held] if _is_masked(words.get(number)) else ()
         last = held
     # The newest generation may end in the middle of a line: that line is there if one begins so.
     loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
     count = len(wanted) + bool(loose)
     nuls = 0
+    hidden = _hidden(masked)
     for line in lines_of(content):
         nuls += line.count(b"\0")
-        wanted.pop(_digest(line), None)
+        wanted.discard(_digest(line))
+        if hidden and (kept := hidden.find(line)) is not None:
+            wanted.discard(_digest(kept))
         if loose and line.startswith(loose):
             loose = b""
     gone = frozenset(wanted) | ({_digest(loose)} if loose else set())
     return Compared(frozenset(gone), count, longest, nuls)
+
+
+def _is_masked(word: Word | None) -> bool:
+    return word is not None and word.masked_crc is not None
+
+
+def _hidden(masked: list[bytes]) -> Hidden | None:
+    if not masked:
+        return None
+    from dreamkeep.memory.masking import Hidden
+
+    return Hidden(masked)
 
 
 def _counts(line: bytes) -> bool:
@@ -141,10 +164,12 @@ def _runs(now: bytes, end: int) -> Iterator[tuple[int, int]]:
 
 
 def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
-    """By the newest generation that fits."""
+    """By the newest generation that fits. Not by one in which secrets were masked: those would be in the agent's file, then."""
     best: bytes | None = None
-    for _, held in rejoin.generations(host, folder, name):
-        best = without_blanks(now, b"".join(held)) or best
+    words = rejoin.words(host, folder, (name,))[name]
+    for number, held in rejoin.generations(host, folder, name):
+        if not _is_masked(words.get(number)):
+            best = without_blanks(now, b"".join(held)) or best
     return best
 
 
@@ -163,14 +188,26 @@ def messages_in(data: bytes) -> list[Mapping[str, Any]] | None:
 def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[str]:
     """Keys of messages that are there no more, or empty now. A message with an id may be written again in a newer form. Pure."""
     there = {_key(one): one for one in now}
-    return [key for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))]
+    lost = {key: one for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))}
+    if not any(_MARK in _bytes(one) for one in lost.values()):
+        return list(lost)
+    from dreamkeep.memory.masking import Hidden
+
+    # Without an id it is known by what it says, and that was masked.
+    hidden = Hidden([_bytes(one) for one in lost.values()])
+    found = {kept for one in now if _said(one) and (kept := hidden.find(_bytes(one))) is not None}
+    return [key for key, one in lost.items() if _bytes(one) not in found]
 
 
 def _key(message: Mapping[str, Any]) -> str:
     native = message.get("id")
     if isinstance(native, str) and native:
         return native
-    return blake2b(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return blake2b(_bytes(message), digest_size=12).hexdigest()
+
+
+def _bytes(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass")
 
 
 def _said(message: Mapping[str, Any]) -> bool:

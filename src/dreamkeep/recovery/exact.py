@@ -37,7 +37,8 @@ _MEANT = ("clear_generation", "intentional_shrink_generation", "truncation_water
 
 
 class File(NamedTuple):
-    """One file to be there again. `generation` of `generations`; `newest` is how many bytes the newest one has."""
+    """One file to be there again. `generation` of `generations`; `newest` is how many bytes the newest one has. `masked`: secrets
+    were masked when it was captured, so that these are not its bytes."""
 
     path: str
     role: str
@@ -47,6 +48,7 @@ class File(NamedTuple):
     generation: int
     generations: int
     newest: int
+    masked: bool
 
 
 class Database(NamedTuple):
@@ -54,6 +56,7 @@ class Database(NamedTuple):
 
     path: str
     rows: Mapping[str, tuple[Mapping[str, Any], ...]]
+    masked: bool
 
 
 class Found(NamedTuple):
@@ -101,7 +104,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
             notes.append(f"Not restored: {problem}")
             continue
         if about.get("form") == ROWS:
-            database = Database(path, _rows(host, folder, name))
+            database = Database(path, *_rows(host, folder, name))
             databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
@@ -195,7 +198,8 @@ class _Versions:
         whole: Pieces = partial(rejoin.grown, self._host, self._folder, name, chosen)
         pieces: Pieces = whole if held is None else partial(iter, held)
         _check(pieces, words[chosen], path)
-        return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset)
+        masked = words[chosen].masked_crc is not None
+        return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
 
 
 def _meant(before: bytes, after: bytes) -> bool:
@@ -217,7 +221,7 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
     for piece in pieces():
         size += len(piece)
         crc = crc32(piece, crc)
-    if (size, crc) != (word.offset, word.crc):
+    if (size, crc) != (word.offset, word.kept_crc):
         raise Failed(
             f"the journal does not hold all of it any more ({size} of {word.offset} bytes)",
             where=path,
@@ -228,16 +232,18 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
 # -- rows
 
 
-def _rows(host: Host, folder: str, name: str) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Each row once, in its last version, at the place of its first."""
+def _rows(host: Host, folder: str, name: str) -> tuple[dict[str, tuple[Mapping[str, Any], ...]], bool]:
+    """Each row once, in its last version, at the place of its first; and whether something is masked in them."""
     found: dict[str, dict[object, Mapping[str, Any]]] = {}
+    masked = False
     for about, line in rejoin.captured(host, folder):
         if about["source"] != name:
             continue
         held = json.loads(line)
         row: Mapping[str, Any] = held["row"]
         found.setdefault(str(held["table"]), {})[row.get("id")] = row
-    return {table: tuple(rows.values()) for table, rows in found.items()}
+        masked = masked or "masked" in about
+    return {table: tuple(rows.values()) for table, rows in found.items()}, masked
 
 
 def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:

@@ -21,7 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from dreamkeep.errors import from_os
-from dreamkeep.event import Ids
+from dreamkeep.event import Event, Ids
 from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, folder_of
@@ -378,8 +378,8 @@ def sweep_temps(host: Host, root: str) -> None:
 class NotedJournals(Journals):
     """The journals of a keep, each noted in the ledger before the first writer of it is made: opening one may settle it."""
 
-    def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger) -> None:
-        super().__init__(host, root, ids)
+    def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger, mask: Callable[[Event], Event] | None = None) -> None:
+        super().__init__(host, root, ids, mask=mask)
         self._ledger = ledger
 
     def _new(self, session: str) -> Writer:

@@ -14,7 +14,10 @@ from dreamkeep.recovery import captured
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 
-_OTHER = "more than blanking happened to it, or the agent has written it again: `dreamkeep restore` gives back what was"
+_OTHER = (
+    "more than blanking happened to it, the agent has written it again, or secrets were masked when it was captured:"
+    " `dreamkeep restore` gives back what was"
+)
 
 
 def restore(mending: Mending, fault: Fault) -> Done:

@@ -147,7 +147,7 @@ class Journal:
     def is_whole(self, name: str, word: Word) -> bool:
         """Whether what can be read of a source here is all that was captured of it."""
         if name not in self._whole:
-            self._whole[name] = _crc(rejoin.lines(self.host, self.folder, name)) == (word.offset, word.crc)
+            self._whole[name] = _crc(rejoin.lines(self.host, self.folder, name)) == (word.offset, word.kept_crc)
         return self._whole[name]
 
     def begins(self, source: Source, word: Word) -> tuple[int, bool]:

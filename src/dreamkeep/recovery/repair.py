@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
 from dreamkeep.errors import BadUsage, DreamkeepError, Failed, NotFound
-from dreamkeep.event import Ids, Kind
+from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import alone
 from dreamkeep.index.open import FILE as INDEX
 from dreamkeep.recovery import mend_dream, mend_keep, mend_sources, mend_webui
@@ -99,7 +99,9 @@ class Repair:
         forget: Callable[[str], None],
         off: bool = False,
         misset: bool = False,
+        mask: Callable[[Event], Event] | None = None,
     ) -> None:
+        self._mask = mask
         self._looking = looking
         self._host = looking.host
         self._root = looking.root
@@ -221,7 +223,7 @@ class Repair:
             sweep_temps(host, root)
             undo_id = Ids(host.now, host.random).new()
             ledger, ids = Ledger(host, root, undo_id), marked_ids(host, undo_id)
-            journals = NotedJournals(host, root, ids, ledger)
+            journals = NotedJournals(host, root, ids, ledger, self._mask)
             looking = self._looking
             try:
                 yield Mending(

@@ -45,6 +45,7 @@ _MOVED_BY = {
 }
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _ZST = ".zst"
+_MASKED = "secrets were masked in it when it was captured (capture.redact_raw): it is as long as it was, but not the same."
 
 
 class Story(NamedTuple):
@@ -74,6 +75,7 @@ class _Rows(NamedTuple):
     messages: list[Mapping[str, Any]]
     exact: bool
     damaged: bool = False
+    masked: bool = False
 
 
 class _Plan(NamedTuple):
@@ -121,7 +123,7 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
         done = _put_rows(host, rows, wish.dry_run)
         plan.lost.update(done.lost)
         exactly = rows.exact and not +done.lost
-        about = {"damaged": True} if rows.damaged else {}
+        about = {name: True for name in ("damaged", "masked") if getattr(rows, name)}
         shown.append(
             {"path": rows.path, "bytes": done.size, "exact": exactly, "action": done.action, "rows": done.added, **about}
         )
@@ -191,6 +193,7 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
             notes += _told(file)
         for database in found.databases:
             _add_rows(rows, database, summary, found.lost)
+            notes += [f"{database.path}: {_MASKED}"] if database.masked else []
     if wish.generation is not None and not any("generation" in file.about for file in files):
         raise NotFound("its files were never rewritten: there is one generation", where="--generation", next="Leave it out.")
     if wish.cwd:
@@ -204,8 +207,12 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
 
 
 def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> File:
-    about: dict[str, Any] = {"role": file.role, **({"damaged": True} if lost else {})}
-    whole = not lost
+    about: dict[str, Any] = {
+        "role": file.role,
+        **({"damaged": True} if lost else {}),
+        **({"masked": True} if file.masked else {}),
+    }
+    whole = not lost and not file.masked
     if file.generations > 1:
         about |= {"generation": file.generation, "generations": file.generations}
     if file.form == SHARED:
@@ -225,11 +232,13 @@ def _read_again(host: Host, path: str) -> Iterable[bytes]:
 
 
 def _told(file: exact.File) -> list[str]:
+    masked = [f"{file.path}: {_MASKED}"] if file.masked else []
     if file.generation == file.generations:
-        return []
+        return masked
     return [
+        *masked,
         f"{file.path}: version {file.generation} of {file.generations} ({file.size} bytes); the newest, {file.newest} bytes,"
-        " holds less. --generation chooses another."
+        " holds less. --generation chooses another.",
     ]
 
 
@@ -239,6 +248,8 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
             f"rows of {summary.agent}'s database can't be put back", where=database.path, next="Restore it --to another agent."
         )
     known = rows.setdefault(database.path, _Rows(database.path, [], [], True))
+    if database.masked:
+        rows[database.path] = known = known._replace(exact=False, masked=True)
     if lost:
         rows[database.path] = known = known._replace(exact=False, damaged=True)
     known.sessions[:0] = database.rows.get(statedb.SESSIONS, ())

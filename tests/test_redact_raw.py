@@ -1,0 +1,460 @@
+"""`capture.redact_raw`: secrets are masked in the raw journal, too; all that rests on its bytes still holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamkeep import Keep
+from dreamkeep.capture import rejoin
+from dreamkeep.capture.content import Word
+from dreamkeep.capture.masked import mask_event
+from dreamkeep.capture.sources import AGENTS
+from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.host import RealHost
+from dreamkeep.journal.places import folder_of
+from dreamkeep.memory.masking import hides, mask_data, mask_lines, mask_text
+from dreamkeep.session.raw import pack, unpack
+from tests.secrets import INNOCENT, Planted, planted
+from tests.test_hook import Calling
+from tests.test_ingest import SID, home_with, ingest, record
+from tests.test_tap import Tapped
+
+from .conftest import Ran
+from .test_agents import generator
+
+HOST = RealHost()
+SESSION = f"claude:{SID}"
+#: Two kinds: one is known by its form, the other only by the words before it.
+FORM, NAMED = "ghp_" + "a1B2c3D4" * 5, "Tr0ub4dor&3x"
+SAYS = f"use {FORM}, and the password is {NAMED} for now"
+PLANTED = planted()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    place = tmp_path / "keep"
+    place.mkdir(mode=0o700)
+    (place / "keep.toml").write_text("[capture]\nredact_raw = true\n")
+    return str(place)
+
+
+def every_byte(root: str) -> Iterator[tuple[str, bytes]]:
+    """Of each file of a keep, unpacked where it is packed."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            data = Path(folder, name).read_bytes()
+            if name.endswith(".zst"):
+                data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+            yield f"{folder}/{name}", data
+
+
+def leaks(root: str, *secrets: str) -> list[tuple[str, str]]:
+    forms = {
+        form for secret in secrets for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+    }
+    return [(path, form) for path, data in every_byte(root) for form in forms if form.encode() in data]
+
+
+def faults(keep: Keep, home: Path, **how: Any) -> list[str]:
+    return [one["class"] for one in keep.audit(home=home, **how)["faults"]]
+
+
+# -- masking by itself
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
+def test_a_record_with_a_secret_stays_a_record_of_its_length(one: Planted) -> None:
+    """M12"""
+    for ascii_only in (True, False):
+        line = json.dumps({"type": "user", "text": f"First.\n{one.text}\nThen it worked."}, ensure_ascii=ascii_only).encode()
+        [kept] = mask_lines([line])
+        said = json.loads(kept)
+        assert not [secret for secret in one.secrets if secret in said["text"]], said["text"]
+        assert said["text"].startswith("First.\n") and said["text"].endswith("\nThen it worked.")
+        assert len(kept) == len(line) and hides(kept, line)
+        assert mask_lines([kept]) == [kept]
+
+
+def test_what_is_no_secret_is_not_touched() -> None:
+    lines = [json.dumps({"type": "user", "text": text}).encode() for text in INNOCENT]
+    assert all(one is other for one, other in zip(mask_lines(lines), lines, strict=True))
+
+
+def test_a_name_tells_a_secret_and_structure_is_no_secret() -> None:
+    plain = b'"type":"user","role":"assistant","signature":"EqQBCkYIBxgCKkAx9zZ0a1"'
+    line = b'{%b,"input":{"password":"hunter2","apiKey":"x9Kd83hfKq02"}}' % plain
+    [kept] = mask_lines([line])
+    assert json.loads(kept) == {
+        "type": "user",
+        "role": "assistant",
+        "signature": "EqQBCkYIBxgCKkAx9zZ0a1",
+        "input": {"password": "*" * 7, "apiKey": "[redacted]**"},
+    }
+    # A password that is also a word of the format: what it names there stays readable.
+    [kept] = mask_lines([b'{"role":"agent47x","text":"password=agent47x, says agent47x"}'])
+    assert json.loads(kept) == {"role": "agent47x", "text": "password=********, says ********"}
+
+
+def test_what_one_line_betrays_is_masked_in_those_beside_it() -> None:
+    lines = [b"DB_PASSWORD=%b" % NAMED.encode(), b'{"text":"log: %b was refused"}' % NAMED.encode()]
+    assert not any(NAMED.encode() in line for line in mask_lines(lines))
+
+
+def test_the_lines_of_a_key_stay_lines() -> None:
+    key = b"-----BEGIN RSA PRIVATE KEY-----\n" + b"MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL\n" * 3
+    text = b"see\n" + key + b"-----END RSA PRIVATE KEY-----\nthat was it\n"
+    kept = mask_text(text)
+    assert len(kept) == len(text) and kept.count(b"\n") == text.count(b"\n") and b"MIIE" not in kept
+    assert kept.startswith(b"see\n[redacted]") and kept.endswith(b"\nthat was it\n")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from([SAYS, f"é{SAYS}\U0001f600", f'"{FORM}"\\n', "a**"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | st.just("token"), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(JSON, st.booleans())
+def test_any_json_keeps_its_shape_its_length_and_no_secret(value: Any, ascii_only: bool) -> None:
+    line = json.dumps({"it": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    [kept] = mask_lines([line])
+    assert len(kept) == len(line) and (kept == line or hides(kept, line)) and FORM.encode() not in kept
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return  # lone surrogates, written as bytes: no JSON, but a text
+    assert _shape(json.loads(kept)) == _shape(json.loads(line))
+    assert _shape(mask_data(value)) == _shape(value)
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shape(one) for key, one in value.items()}
+    return [_shape(one) for one in value] if isinstance(value, list) else type(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.binary(max_size=30))
+def test_any_bytes_keep_their_length(before: bytes, after: bytes) -> None:
+    line = before + b" token=" + FORM.encode() + b" " + after
+    [kept] = mask_lines([line])
+    assert len(kept) == len(line) and FORM.encode() not in kept and mask_text(line).count(b"\n") == line.count(b"\n")
+
+
+# -- every way in
+
+
+def _inject(home: Path) -> int:
+    """The words at the beginning of a text of every transcript below."""
+    count = 0
+    for path in sorted(home.rglob("*")):
+        if path.is_file() and path.suffix in (".json", ".jsonl"):
+            data = path.read_bytes()
+            new = re.sub(rb'("(?:text|content|display|message)": ?")', lambda m: m[1] + SAYS.encode() + b" ", data, count=2)
+            count += new != data
+            path.write_bytes(new)
+    return count
+
+
+@pytest.mark.parametrize("agent", [one for one in AGENTS if one not in ("hermes", "goose", "opencode")])
+def test_no_secret_of_a_transcript_reaches_the_keep_and_nothing_else_is_lost(agent: str, tmp_path: Path, root: str) -> None:
+    """M12"""
+    home, plain = tmp_path / "home", str(tmp_path / "plain")
+    generator(agent).write(home)
+    assert _inject(home), "the samples have no such text any more"
+    with Keep.open(root) as keep, Keep.open(plain) as other:
+        for one in (keep, other):
+            assert [done.problem for done in one.ingest(agents=[agent], home=home) if done.problem] == []
+        assert leaks(plain, FORM, NAMED) and not leaks(root, FORM, NAMED)
+        shown, theirs = ([one.show(session.id) for session in one.sessions()] for one in (keep, other))
+        assert [len(one["messages"]) for one in shown] == [len(one["messages"]) for one in theirs]
+        assert "[redacted]" in json.dumps(shown) and FORM not in json.dumps(shown)
+        assert not [done for done in keep.ingest(agents=[agent], home=home) if done.new_events]
+        assert faults(keep, home) == faults(other, home)
+        assert faults(keep, home, deep=True) == faults(other, home, deep=True)
+
+
+def test_rows_of_a_database_are_masked_and_not_journaled_again(tmp_path: Path, root: str) -> None:
+    home = tmp_path / "home"
+    generator("hermes").write(home)
+    [file] = home.rglob("state.db")
+    with apsw.Connection(str(file)) as db:
+        db.execute("UPDATE messages SET content = content || ? WHERE role = 'user'", (SAYS,))
+    with Keep.open(root) as keep:
+        assert [one.problem for one in keep.ingest(agents=["hermes"], home=home) if one.problem] == []
+        assert not leaks(root, FORM, NAMED)
+        shown = json.dumps([keep.show(session.id) for session in keep.sessions()])
+        assert "[redacted]" in shown
+        with apsw.Connection(str(file)) as db:
+            db.execute("UPDATE sessions SET title = 'another ' || id")
+        again = list(keep.ingest(agents=["hermes"], home=home))
+        assert sum(one.new_bytes for one in again) < file.stat().st_size / 8, "rows that did not change were journaled again"
+        back = [keep.restore(one.id, "hermes", home=tmp_path / "back") for one in keep.sessions() if one.agent == "hermes"]
+        assert any(not one["exact"] and any("masked" in note for note in one["notes"]) for one in back)
+
+
+def test_what_a_hook_hears_is_masked(tmp_path: Path, root: str) -> None:
+    calling = Calling(tmp_path)
+    assert calling.keep == root
+    payload = {"session_id": "a", "cwd": "/home/dev/work", "prompt": SAYS}
+    calling.call(said=json.dumps(payload).encode())
+    with Keep.open(root) as keep:
+        keep.drain()
+        assert not leaks(root, FORM, NAMED)
+        assert "[redacted]" in keep.show("claude:a")["messages"][0]["text"]
+
+
+def test_what_the_tap_hears_is_masked(root: str) -> None:
+    with Tapped(root, environment={"TAP_MASKS": "1"}) as tapped:
+        session = tapped.greet()
+        tapped.prompt(session, SAYS)
+        tapped.stdin.close()
+        tapped.process.wait(timeout=60)
+    assert not leaks(root, FORM, NAMED)
+    with Keep.open(root) as keep:
+        assert any("[redacted]" in m["text"] for one in keep.sessions() for m in keep.show(one.id)["messages"])
+
+
+def test_what_ones_own_program_says_is_masked(root: str) -> None:
+    with Keep.open(root) as keep:
+        session = keep.session("chat", agent="python", title=f"about {FORM}")
+        with session.submit(SAYS) as turn:
+            turn.add("assistant", f"{FORM} is there", tool={"name": "env", "input": {"password": "hunter2"}})
+        session.record(SAYS, ("assistant", "done"))
+        session.end(reason=f"{FORM} was revoked")
+        assert not leaks(root, FORM, NAMED, "hunter2")
+        assert keep.show("python:chat")["messages"][0]["text"].startswith("use [redacted]*")
+
+
+# -- what rests on the bytes
+
+
+def lines_with(*texts: str) -> bytes:
+    return b"".join(record(n, text) for n, text in enumerate(texts, 1))
+
+
+def test_a_line_that_is_being_written_waits_until_it_is_whole(tmp_path: Path, root: str) -> None:
+    whole = lines_with("hello", "hi", SAYS)
+    cut = whole.index(FORM.encode()) + 12
+    home, file = home_with(tmp_path, whole[:cut])
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        assert not leaks(root, FORM[:8]) and len(keep.show(SESSION)["messages"]) == 2
+        [again] = ingest(keep, home)
+        assert (again.state, again.new_events) == ("unchanged", 0) and faults(keep, home) == []
+        file.write_bytes(whole.removesuffix(b"\n"))  # a record needs no line feed to be whole
+        [again] = ingest(keep, home)
+        assert again.new_events == 1 and not leaks(root, FORM, NAMED)
+        with file.open("ab") as grows:
+            grows.write(b"\n" + record(4, f"and {FORM}"))
+        ingest(keep, home)
+        assert not leaks(root, FORM, NAMED) and len(keep.show(SESSION)["messages"]) == 4
+        assert faults(keep, home) == [] and faults(keep, home, deep=True) == []
+
+
+def test_a_file_that_begins_with_half_a_line_makes_no_session_yet(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, record(1, SAYS)[:-9])
+    with Keep.open(root) as keep:
+        [one] = ingest(keep, home)
+        assert one.state == "waiting" and list(keep.sessions()) == []
+        file.write_bytes(record(1, SAYS))
+        ingest(keep, home)
+        assert len(keep.show(SESSION)["messages"]) == 1 and not leaks(root, FORM, NAMED)
+
+
+def test_a_rewritten_transcript_says_nothing_twice(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four", f"password={NAMED}", "six"))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        # Without the line that betrays it the rest would be masked otherwise.
+        data = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join([data[0], data[2], data[3], data[4], data[5], record(7, "seven")]))
+        ingest(keep, home)
+        assert not leaks(root, FORM, NAMED)
+        [name] = rejoin.sources(HOST, f"{root}/{folder_of(SESSION)}")
+        kept = rejoin.lines(HOST, f"{root}/{folder_of(SESSION)}", name)
+        assert [len(line) for line in kept] == [len(line) for line in file.read_bytes().splitlines(keepends=True)]
+        assert [m["text"] for m in keep.show(SESSION)["messages"]].count("four") == 1
+        assert faults(keep, home) == ["source_shrank"]  # the second line is gone, and nothing else is told to be
+
+
+def test_a_restored_transcript_is_as_long_as_it_was_and_says_that_it_is_not_the_same(tmp_path: Path, root: str, cli: Any) -> None:
+    """M12: then restore is not exact and says so."""
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
+    before = file.read_bytes()
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        file.unlink()
+        done = keep.restore(SESSION, "claude", home=home)
+        assert done["exact"] is False and [one["exact"] for one in done["files"]] == [False]
+        assert "masked" in done["notes"][0] and done["files"][0]["masked"] is True
+        after = file.read_bytes()
+        assert len(after) == len(before) and after != before
+        assert [hides(kept, line) or kept == line for kept, line in zip(after.split(b"\n"), before.split(b"\n"), strict=True)]
+    ran: Ran = cli("--keep", root, "restore", SESSION, "--to", "claude", "--home", tmp_path / "there")
+    assert ran.code == 0 and "masked" in ran.out + ran.err
+
+
+def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
+    before = file.read_bytes()
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        with pytest.raises(Exception, match="something else"):
+            keep.restore(SESSION, "claude", home=home)
+    assert file.read_bytes() == before
+
+
+def test_a_line_with_a_secret_that_is_gone_is_told_as_gone(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        data = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(data[:2]))
+        found = keep.audit(home=home)["faults"]
+        assert [one["class"] for one in found] == ["source_shrank"] and "2 of 4" in found[0]["what"]
+
+
+def test_nothing_masked_is_filled_into_a_blanked_transcript(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
+    before = file.read_bytes()
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        file.write_bytes(before[:40] + b"\0" * (len(before) - 40))
+        [fault] = keep.audit(home=home)["faults"]
+        assert (fault["class"], fault["repairable"]) == ("source_blanked", False) and "masked" in fault["next"]
+        keep.repair(apply=True, home=home)
+    assert file.read_bytes()[40:] == b"\0" * (len(before) - 40)
+
+
+def test_what_the_journal_lost_is_taken_again_and_masked(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        with file.open("ab") as grows:
+            grows.write(record(5, SAYS) + record(6, "six"))
+        ingest(keep, home)
+    [part] = Path(root, folder_of(SESSION)).glob("*.jsonl")
+    data = part.read_bytes()
+    hit = data.index(b'"four"') if b'"four"' in data else data.index(b"four")
+    part.write_bytes(data[:hit] + b"\x01" + data[hit + 1 :])
+    with Keep.open(root) as keep:
+        assert "journal_damage" in faults(keep, home)
+        done = keep.repair(apply=True, home=home)
+        assert done["audit"]["faults"] == [], done
+        assert not leaks(root, FORM, NAMED)
+        said = [m["text"][:4] for m in keep.show(SESSION)["messages"]]
+        assert sorted(said) == ["four", "one", "six", "two", "use ", "use "]
+        assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False
+
+
+def test_a_snapshot_of_a_keep_that_masks_joins_one_that_does_not_without_a_line_twice(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS, "four"))
+    plain = str(tmp_path / "plain")
+    with Keep.open(root) as keep, Keep.open(plain) as other:
+        ingest(keep, home)
+        with file.open("ab") as grows:
+            grows.write(record(5, "five"))
+        ingest(other, home)
+        for one, name in ((keep, "masked"), (other, "plain")):
+            one.export(tmp_path / f"{name}.snap")
+        other.import_(tmp_path / "masked.snap")
+        assert [m["text"] for m in other.show(SESSION)["messages"]] == ["one", "two", SAYS, "four", "five"]
+        keep.import_(tmp_path / "plain.snap")
+        assert [m["text"][:4] for m in keep.show(SESSION)["messages"]] == ["one", "two", "use ", "four", "five"]
+        assert not leaks(root, FORM, NAMED)
+        assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False
+
+
+def test_switched_on_later_it_masks_what_comes_later(tmp_path: Path) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
+    root = str(tmp_path / "keep")
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+    Path(root, "keep.toml").write_text("[capture]\nredact_raw = true\n")
+    other = "ghp_" + "z9Y8x7W6" * 5
+    with file.open("ab") as grows:
+        grows.write(record(4, f"use {other}") + record(5, "five"))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        assert not leaks(root, other) and leaks(root, FORM)
+        assert faults(keep, home) == [] and keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False
+        data = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(data[2:]))
+        ingest(keep, home)
+        assert not leaks(root, other)
+        assert [m["text"] for m in keep.show(SESSION)["messages"]].count(SAYS) == 1
+    Path(root, "keep.toml").unlink()
+    with Keep.open(root) as keep:
+        assert faults(keep, home) == ["source_shrank"]
+
+
+def test_the_original_is_there_after_a_delete_and_an_ingest(tmp_path: Path, root: str) -> None:
+    """How to mask what was captured before it was asked for."""
+    home, _ = home_with(tmp_path, lines_with("one", "two", SAYS))
+    Path(root, "keep.toml").unlink()
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        assert leaks(root, FORM)
+    Path(root, "keep.toml").write_text("[capture]\nredact_raw = true\n")
+    with Keep.open(root) as keep:
+        keep.delete(SESSION)
+        keep.undelete(SESSION)
+        ingest(keep, home)
+        assert not leaks(root, FORM, NAMED) and len(keep.show(SESSION)["messages"]) == 3
+
+
+def test_a_word_without_masks_is_the_one_it_always_was() -> None:
+    word = Word(1, 20, 0, 7, 20, "aa", "bb", 99, "")
+    assert str(word) == "1 20 0 7 20 aa bb 99 " and Word.parse(str(word)) == word
+    masked = word._replace(masked_crc=5)
+    assert Word.parse(str(masked)) == masked and (word.kept_crc, masked.kept_crc) == (99, 5)
+    assert Word.parse(f"{masked} 6") is None
+
+
+def test_a_text_beside_a_transcript_is_masked_over_its_lines(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two"))
+    beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
+    beside.parent.mkdir(parents=True)
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL\n" * 6
+    beside.write_text(f"see\n{key}")
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        with beside.open("a") as grows:
+            grows.write("MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL\n-----END RSA PRIVATE KEY-----\nend")
+        ingest(keep, home)
+        assert not leaks(root, "MIIEpAIBAAKCAQEA") and faults(keep, home) == []
+        shutil.rmtree(file.with_suffix(""))
+        keep.restore(SESSION, "claude", home=tmp_path / "back")
+        [back] = (tmp_path / "back").rglob("toolu_1.txt")
+        assert back.read_text().startswith("see\n[redacted]") and back.read_text().endswith("end")
+
+
+def test_a_payload_that_is_no_text_is_masked_too(root: str) -> None:
+    event = Event("1", Kind.HOOK_FIRED, "2026-11-01T10:00:00Z", pack({"calls": []}, [b"\xff token=" + FORM.encode(), b"{}"]))
+    masked = mask_event(event).body
+    assert isinstance(masked, Verbatim)
+    first, second = unpack(masked.raw)
+    assert first.startswith(b"\xff token=[redacted]*") and second == b"{}" and FORM.encode() not in first
+
+
+def test_an_event_of_another_keep_is_masked_where_it_lies() -> None:
+    """A snapshot that is merged hands its events over as they are."""
+    raw = json.dumps({"turn": "t", "prompt": SAYS}).encode()
+    masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", Verbatim(raw))).body
+    assert isinstance(masked, Verbatim) and len(masked.raw) == len(raw)
+    assert json.loads(masked.raw)["turn"] == "t" and json.loads(masked.raw)["prompt"].startswith("use [redacted]*")
