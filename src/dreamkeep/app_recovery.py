@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
 _LARGEST_PAGE = 32 << 20
+_NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` tells what to do"
 
 
 class Recovering(Part):
@@ -278,6 +279,7 @@ class Recovering(Part):
         """The whole keep as one file. `view`: with a page for people of each session."""
         from dreamkeep.recovery import snapshot
         from dreamkeep.recovery.audit import known_to_index_alone
+        from dreamkeep.recovery.snapshot_file import Bad
 
         path = os.path.abspath(os.fspath(file))
         if not self.exists():
@@ -285,21 +287,18 @@ class Recovering(Part):
 
         def out(store: Store | None) -> snapshot.Exported | NotDurable:
             try:
-                return snapshot.export(self._host, self.root, path, self._pages(store) if store else None, progress)
+                return snapshot.export(self._host, self.root, path, self._pages(store) if store else None, progress, unread)
             except NotDurable as problem:
                 return problem  # of the file, not of the index: there is no sense in asking without one
 
         # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
         lost = known_to_index_alone(self._host, self.root)
+        unread = [Bad(one.where.removeprefix(f"{self.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
         ask = self._glance if lost else self._ask
         done = ask(out) if view else out(None)
         if isinstance(done, NotDurable):
             raise done
-        problems = [one._asdict() for one in done.problems]
-        for one in lost:
-            what = f"{one.what}. It is not in this snapshot; `dreamkeep audit` tells what to do"
-            problems.append({"where": one.where.removeprefix(f"{self.root}/"), "what": what})
-        return {"file": path, **done.counts._asdict(), "problems": problems}
+        return {"file": path, **done.counts._asdict(), "problems": [one._asdict() for one in done.problems]}
 
     def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
         """For a journal's folder: where a snapshot has its session's page, and that page."""
@@ -335,14 +334,14 @@ class Recovering(Part):
     def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """What a snapshot has and this keep has not; everything, where there is no keep yet."""
         from dreamkeep.capture.regain import regain
+        from dreamkeep.journal.places import KEEP
         from dreamkeep.recovery.snapshot_import import Importing, Index
 
         def again(session: str, name: str, other: str) -> str:
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        done = Importing(self._host, self.root, path, self._journals, again, Index(self._indexed, self._forget_journal)).run(
-            progress
-        )
+        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP))
+        done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

@@ -13,7 +13,7 @@ from typing import Any
 
 from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
-from dreamkeep.event import Event, Kind
+from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
@@ -78,6 +78,12 @@ def _forget_call(host: Host, folder: str, name: str, session: str) -> None:
     torn = finished != name and any(mark in data for mark in marks_of(session, ()))
     if torn or named_session(entry.agent, data) == session:
         host.remove(f"{folder}/{name}")
+
+
+def call_of(host: Host, path: str, name: str) -> str:
+    """The session that a hook's call names; "" for none. `name`: as it is called in the spool."""
+    entry = spool.entry(spool.finished_name(name.rpartition("/")[2]))
+    return named_session(entry.agent, read_file(host, path)) or "" if entry else ""
 
 
 def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
@@ -245,6 +251,20 @@ class Learned:
         """`but`: who says these words, too, may have them from there."""
         beginnings = (words[:_TELLING_WORDS] for words in self._words if words)
         return any(one in text and one not in but for one in beginnings)
+
+
+def left_of(event: Event, learned: Learned, session: str, taps: Collection[str]) -> Event | None:
+    """What an event of a keep's own journal is without this session; None for nothing. `learned` has seen all that are told."""
+    verbatim = isinstance(event.body, Verbatim)
+    body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+    if event.kind == Kind.TAP_FRAMES:
+        return None if _of_tap(body, session, taps) else event
+    if event.kind == Kind.HOOK_FIRED:
+        packed = event.body.raw if isinstance(event.body, Verbatim) else json.dumps(body).encode()
+        left = _without(packed, {"body": body}, session) if verbatim and "calls" in body else None
+    else:
+        left = learned.left(event._replace(body=body))
+    return event if left is None else event._replace(body=Verbatim(left)) if left else None
 
 
 def _but(body: Mapping[str, Any], *names: str) -> dict[str, Any]:

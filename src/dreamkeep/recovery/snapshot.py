@@ -35,8 +35,9 @@ ABOUT = "dreamkeep-snapshot.json"
 MANIFEST = "manifest.json"
 TOML = "keep.toml"
 VIEW = "view"
+PAGES = "pages"
 #: Folders whose files go in as they are.
-FOLDERS = ("aside", SPOOL, "pages")
+FOLDERS = ("aside", SPOOL, PAGES)
 _BLOCK = 1 << 20
 #: What our own two entries may be at most: they are read whole.
 _LARGEST = 256 << 20
@@ -80,8 +81,11 @@ class Exported(NamedTuple):
     problems: Sequence[Bad]
 
 
-def export(host: Host, root: str, path: str, view: Views | None, progress: Progress | None = None) -> Exported:
-    """`view`: what people shall read of the session in this journal folder; none for a snapshot without pages."""
+def export(
+    host: Host, root: str, path: str, view: Views | None, progress: Progress | None = None, lost: Sequence[Bad] = ()
+) -> Exported:
+    """`view`: what people shall read of the session in this journal folder; none for a snapshot without pages. `lost`: what is
+    known to be missing from the keep itself."""
     _check_place(host, root, path)
     temp = f"{path}.{host.random(8).hex()}.tmp"
     try:
@@ -90,7 +94,7 @@ def export(host: Host, root: str, path: str, view: Views | None, progress: Progr
         raise _no_place(problem, path) from problem
     try:
         try:
-            work = _Export(host, root, view, Packer(lambda data: write_all(host, handle, data)), progress)
+            work = _Export(host, root, view, Packer(lambda data: write_all(host, handle, data)), progress, lost)
             counts = work.run()
             host.sync(handle)
         finally:
@@ -168,14 +172,16 @@ class _End(NamedTuple):
 
 
 class _Export:
-    def __init__(self, host: Host, root: str, view: Views | None, packer: Packer, progress: Progress | None) -> None:
+    def __init__(
+        self, host: Host, root: str, view: Views | None, packer: Packer, progress: Progress | None, lost: Sequence[Bad]
+    ) -> None:
         self._host = host
         self._root = root
         self._view = view
         self._packer = packer
         self._progress = progress
         self._listed: list[Header] = []
-        self.problems: list[Bad] = []
+        self.problems: list[Bad] = list(lost)
 
     def run(self) -> Counts:
         journals = [KEEP, *session_folders(self._host, self._root)]

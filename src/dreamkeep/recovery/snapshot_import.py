@@ -10,23 +10,27 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 from dreamkeep.capture import forget
+from dreamkeep.capture.spool import SPOOL
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, NotDurable, Refused, from_os
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Host, make_folders, write_new
+from dreamkeep.host import Host, make_folders, read_file, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Position, Reading, events
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.memory import page
 from dreamkeep.recovery.delete import forget_outside
-from dreamkeep.recovery.snapshot import FOLDERS, TOML, VIEW, Opened, Progress
+from dreamkeep.recovery.snapshot import FOLDERS, PAGES, TOML, VIEW, Opened, Progress, keep_id
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
+from dreamkeep.recovery.snapshot_keep import Places, Theirs, places, tombs
 from dreamkeep.recovery.snapshot_mended import proven
-from dreamkeep.recovery.snapshot_merge import Ours, batches, lacking, wanted
+from dreamkeep.recovery.snapshot_merge import Lacking, Ours, batches, is_older, lacking, wanted
 from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
 
 #: Seven digits are 40 TB of one session: a higher number is none of ours.
@@ -52,6 +56,8 @@ class Index(NamedTuple):
     known: Callable[[str], Position | None]
     #: It shall read this journal anew.
     forget: Callable[[str], None]
+    #: Something was erased in the keep's own journal, or pages came from elsewhere: no view may show what is not there.
+    renew: Callable[[], None]
 
 
 class Imported(NamedTuple):
@@ -79,12 +85,21 @@ class Importing:
         self._regain = regain
         self._index = index
         self._staging = f"{root}/{new_staging(host)}"
+        #: Their keep's own journal waits there until their sessions are here: it speaks of places in these.
+        self._waiting = f"{root}/{new_staging(host)}"
+        self._waits = False
+        #: Sessions whose journal here is another than theirs.
+        self._moved: dict[str, Places] = {}
+        self._tombs = Tombstones(host, root)
+        #: Whether this is the keep that the snapshot was made of, or none yet.
+        self._is_same = True
+        self._is_live = False
+        self._has_pages = False
         self._skipped: list[tuple[str, str]] = []
         self._bad: list[Bad] = []
         self._counts = {"added": 0, "merged": 0, "unchanged": 0, "events": 0, "files": 0}
         #: Sessions that were refused because they are deleted here, and the taps through which they were seen there.
         self._refused: dict[str, set[str]] = {}
-        self._dead_names: frozenset[str] | None = None
 
     def run(self, progress: Progress | None = None) -> Imported:
         opened = Opened(self._host, self._path)
@@ -96,11 +111,11 @@ class Importing:
                         held.enter_context(alone(self._host, self._root, wait_s=_WAIT_S))
                         sweep(self._host, self._root)
                         held.callback(sweep, self._host, self._root)
+                        self._look_at(str(opened.about.get("keep", "")))
                     self._take(journal, found)
                     if progress:
                         progress(opened.passed, at.size if at else 0)
-                for session, taps in sorted(self._refused.items()):
-                    forget_outside(self._host, self._root, self._journals(), session, taps)
+                self._finish()
         except OSError as problem:
             raise from_os(problem, "importing", str(problem.filename or self._root)) from problem
         finally:
@@ -108,16 +123,38 @@ class Importing:
         bad = (*opened.bad, *opened.noted, *self._bad)
         return Imported(**self._counts, skipped=tuple(self._skipped), bad=bad, digest=opened.digest)
 
+    def _look_at(self, theirs: str) -> None:
+        ours = keep_id(self._host, self._root)
+        self._is_live = bool(parts.numbers(self._host, f"{self._root}/{KEEP}"))
+        self._is_same = not self._is_live or bool(ours and ours == theirs)
+
+    def _finish(self) -> None:
+        if self._waits:
+            self._guarded(KEEP, partial(self._merge_keep, self._waiting), self._waiting)
+        for session, taps in sorted(self._refused.items()):
+            forget_outside(self._host, self._root, self._journals(), session, taps)
+        if self._refused or (self._has_pages and self._is_live):
+            try:
+                self._index.renew()
+            except NotDurable:
+                raise
+            except DreamkeepError as problem:
+                self._bad.append(Bad("pages", str(problem)))
+
     def _take(self, journal: str, found: Iterable[tuple[Header, Iterator[bytes]]]) -> None:
         """One journal's parts, or one other entry. What is wrong with it is its own trouble; a disk that fails is not."""
         if not journal:
             for header, blocks in found:
                 self._file(header, blocks)
-            return
-        staged = self._stage(found)
+        elif journal == KEEP and self._is_live:
+            self._waits = bool(self._stage(found, self._waiting))
+        elif staged := self._stage(found, self._staging):
+            act = partial(self._adopt_keep, staged) if journal == KEEP else partial(self._session, journal, staged)
+            self._guarded(journal, act, self._staging)
+
+    def _guarded(self, journal: str, act: Callable[[], None], staging: str) -> None:
         try:
-            if staged:
-                self._keep_journal(staged) if journal == KEEP else self._session(journal, staged)
+            act()
         except Deleted as problem:
             self._refused[problem.where] = forget.connections(self._host, self._staging)
             self._skipped.append((problem.where, "it was deleted here; `dreamkeep undelete` lifts that"))
@@ -130,22 +167,22 @@ class Importing:
         except STRANGE as problem:
             self._bad.append(Bad(journal, f"a frame in it is none that dreamkeep writes ({type(problem).__name__}: {problem})"))
         finally:
-            clear(self._host, self._staging)
+            clear(self._host, staging)
 
     # -- staging
 
-    def _stage(self, found: Iterable[tuple[Header, Iterator[bytes]]]) -> list[tuple[int, str]]:
+    def _stage(self, found: Iterable[tuple[Header, Iterator[bytes]]], folder: str) -> list[tuple[int, str]]:
         """Synced files of the parts that are whole."""
         staged = []
         for header, blocks in found:
             number = int(header.name.rpartition("/")[2].removesuffix(".jsonl"))
-            path = f"{self._staging}/{parts.name(number)}"
+            path = f"{folder}/{parts.name(number)}"
             if self._write(path, blocks):
                 staged.append((number, path))
         return sorted(staged)
 
     def _write(self, path: str, blocks: Iterator[bytes]) -> bool:
-        make_folders(self._host, self._staging)
+        make_folders(self._host, path.rpartition("/")[0])
         try:
             write_new(self._host, path, blocks)
         except Damaged:
@@ -159,12 +196,12 @@ class Importing:
         if not session:
             self._bad.append(Bad(journal, "it does not say whose it is, or lies where another one belongs"))
             return
-        tombs = Tombstones(self._host, self._root)
 
         def may_begin() -> None:
-            if tombs.has(session):
+            if self._tombs.has(session):
                 raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
 
+        may_begin()  # also before a folder is made for it
         self._journals()  # what stands above a journal must be there and durable
         if adopt(self._host, f"{self._root}/{journal}", staged, may_begin):
             self._counts["added"] += 1
@@ -184,6 +221,7 @@ class Importing:
         return ""
 
     def _merge(self, session: str, folder: str) -> int:
+        self._moved[session] = Places(0, {})  # unless it is told otherwise
         for _ in range(_TRIES):
             ours = Ours(self._host, folder)
             more = (event for found in lacking(ours, self._host, self._staging) if (event := wanted(found, ours)))
@@ -193,14 +231,17 @@ class Importing:
                 before = len(self._skipped)
                 done += self._regain_all(session, sources) if sources else 0
                 if (done or ours.apart) and len(self._skipped) == before:
-                    self._see_to_losses(session)
+                    self._see_to_losses(session, self._staging)
+                del self._moved[session]
+                if ours.apart:
+                    self._moved[session] = places(self._host, folder, self._staging, ours.same)
                 return done
         raise Busy("others keep writing to it", where=session, next="Import again.")
 
-    def _see_to_losses(self, session: str) -> None:
+    def _see_to_losses(self, session: str, staging: str) -> None:
         """All that they have is here now: what was lost here, and is proven to be among that, is lost no more."""
         name = folder_of(session) if session else KEEP
-        found = proven(self._host, f"{self._root}/{name}", self._staging, self._index.known(name))
+        found = proven(self._host, f"{self._root}/{name}", staging, self._index.known(name))
         if found.mended:
             self._journals().say(session, Kind.JOURNAL_MENDED, {"faults": found.mended, "how": "imported"})
         if found.indexed:
@@ -230,20 +271,35 @@ class Importing:
                 self._skipped.append((session, why))
         return sum(1 for _ in Reading(self._host, f"{self._root}/{folder_of(session)}", heads=True)) != before
 
-    def _keep_journal(self, staged: Sequence[tuple[int, str]]) -> None:
-        """The keep's own: the first there is, else what is lacking. Nothing here is deleted for a tombstone of theirs."""
+    def _adopt_keep(self, staged: Sequence[tuple[int, str]]) -> None:
+        """The first keep's own journal that there is here."""
+        tombs(self._host, self._staging, _is_session)  # reads all of it: one with strange frames is not taken over
+        if not adopt(self._host, f"{self._root}/{KEEP}", staged, lambda: None):
+            self._merge_keep(self._staging)  # somebody made one just now
+
+    def _merge_keep(self, staging: str) -> None:
+        """What theirs has and ours lacks. Nothing here is deleted for a tombstone of theirs."""
         folder = f"{self._root}/{KEEP}"
-        dead = dead_in(self._host, self._staging)  # reads all of it: a keep's own journal with strange frames is not taken over
-        if not parts.numbers(self._host, folder) and adopt(self._host, folder, staged, lambda: None):
-            return
+        there, here = tombs(self._host, staging, _is_session), tombs(self._host, folder, _is_session)
         self._journals()
         ours = Ours(self._host, folder)
-        found = (one.event._replace(carry=None) for one in lacking(ours, self._host, self._staging) if one.event.kind not in _OWN)
-        done = self._append_all("", found, ours)
+        dead = {one: self._refused.get(one, ()) for one in here.dead}
+        theirs = Theirs(self._host, staging, dead, self._moved)
+        more = (event for one in lacking(ours, self._host, staging) if (event := self._told(one, theirs, ours)))
+        done = self._append_all("", more, ours)
         before = len(self._skipped)
-        self._bury(dead - dead_in(self._host, folder))
+        self._bury(one for one, at in there.dead.items() if one not in here.dead and here.lifted.get(one, "") < at)
         if done is not None and (done or ours.apart) and len(self._skipped) == before:
-            self._see_to_losses("")
+            self._see_to_losses("", staging)
+
+    def _told(self, found: Lacking, theirs: Theirs, ours: Ours) -> Event | None:
+        """An event of their keep's own journal as it is to be appended here."""
+        if found.event.kind in _OWN or (found.event.kind == Kind.FAULT_ACCEPTED and not self._is_same):
+            return None
+        event = theirs.told(found.event)
+        if event is None or (found.erased and event is not found.event):
+            return None  # of what was erased here, what may be told is here
+        return None if not found.follows and is_older(event, ours) else event._replace(carry=None)
 
     def _bury(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):
@@ -263,9 +319,12 @@ class Importing:
             return
         if self._is_of_dead(name):
             return  # told of with its journal, and it may be that there is none
+        if name == TOML and not self._is_same and self._host.stat(f"{self._root}/{TOML}") is None:
+            self._skipped.append((name, "settings of another keep; here the defaults hold, until somebody writes others"))
+            return
         staged = f"{self._staging}/file"
         try:
-            if self._write(staged, blocks):
+            if self._write(staged, blocks) and (name.partition("/")[0] != PAGES or self._is_page_to_place(staged, name)):
                 self._place(staged, name)
         except OSError as problem:
             if problem.errno not in _NO_NAME:
@@ -274,19 +333,35 @@ class Importing:
         finally:
             clear(self._host, self._staging)
 
+    def _is_page_to_place(self, staged: str, name: str) -> bool:
+        """As it is, if it is ours and nothing was deleted since. Of another keep's what people wrote around its notes: they are
+        in journals, and the next page shows them, but none that was deleted here."""
+        if not self._is_live or (self._is_same and not self._tombs.all()):
+            return True
+        text = read_file(self._host, staged).decode("utf-8", "surrogateescape")
+        found = page.parse(text)
+        if found.problem or (self._is_same and found.region is not None):
+            why = found.problem or "something was deleted here since, and it may speak of that"
+            self._skipped.append((name, f"a page that is not here any more: {why}"))
+            return False
+        if found.region is None:
+            return True
+        self._host.remove(staged)
+        write_new(self._host, staged, [page.put(text, page.EMPTY).encode("utf-8", "surrogateescape")])
+        return bool(f"{found.before}{found.after}".strip())
+
     def _is_of_dead(self, name: str) -> bool:
         """What was set aside of a session that is deleted here, by its name."""
         folder, _, file = name.rpartition("/")
         if folder.partition("/")[0] != "aside":
             return False
-        if self._dead_names is None:
-            dead = dead_in(self._host, f"{self._root}/{KEEP}")
-            self._dead_names = frozenset(folder_of(one).rpartition("/")[2] for one in dead)
-        return file.partition(".")[0] in self._dead_names
+        return file.partition(".")[0] in {folder_of(one).rpartition("/")[2] for one in self._tombs.all()}
 
     def _place(self, staged: str, name: str) -> None:
         """Create-or-fail; what is there already and differs stays."""
         path = f"{self._root}/{name}"
+        if name.startswith(f"{SPOOL}/") and forget.call_of(self._host, staged, name) in self._tombs.all():
+            return  # a hook's call
         if self._host.stat(path) is None and _LEDGER.fullmatch(name):
             # A repair sweeps and restores the paths that stand in it: they are another machine's, or anybody's.
             self._skipped.append((name, "a repair that was made elsewhere can't be undone here; the bytes it kept are here"))
@@ -296,6 +371,7 @@ class Importing:
             self._host.link(staged, path)
             self._host.sync_folder(path.rpartition("/")[0])
             self._counts["files"] += 1
+            self._has_pages = self._has_pages or name.startswith(f"{PAGES}/")
         except FileExistsError:
             if not _equal(self._host, staged, path):
                 self._skipped.append((name, "another file of that name is here"))
@@ -327,17 +403,6 @@ def _is_safe(name: str) -> bool:
 
 
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
-
-
-def dead_in(host: Host, folder: str) -> set[str]:
-    """The sessions that this journal of a keep says are deleted."""
-    dead: set[str] = set()
-    for _, event in events(Reading(host, folder)):
-        if event.kind == Kind.SESSION_DELETED:
-            dead.add(str(event.body.get("session")))
-        elif event.kind == Kind.SESSION_UNDELETED:
-            dead.discard(str(event.body.get("session")))
-    return {one for one in dead if _is_session(one)}
 
 
 def _is_session(text: str) -> bool:

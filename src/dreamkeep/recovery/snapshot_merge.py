@@ -7,9 +7,10 @@ state than our state. Where a session runs is said once, so theirs only fills in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.capture.content import Word
 from dreamkeep.event import Carry, Event, Kind, Verbatim
@@ -26,6 +27,21 @@ _NOW = {
     Kind.SESSION_RESUMED: "state",
     Kind.SESSION_TITLED: "title",
 }
+#: The same of the keep's own records: notes, insights, tasks. (What a run did is what it did; a user's word on it may be newer.)
+_OF_RECORDS = {
+    Kind.NOTE_EDITED: "text",
+    Kind.NOTE_PINNED: "pin",
+    Kind.NOTE_UNPINNED: "pin",
+    Kind.NOTE_SUPERSEDED: "life",
+    Kind.NOTE_CLOSED: "life",
+    Kind.NOTE_EXPIRED: "life",
+    Kind.NOTE_RETRACTED: "life",
+    Kind.INSIGHT_CONFIRMED: "judged",
+    Kind.INSIGHT_REJECTED: "judged",
+    Kind.INSIGHT_EXPIRED: "judged",
+    Kind.TASK_RENAMED: "title",
+    Kind.TASK_CLOSED: "state",
+}
 #: Words of which the last one counts.
 _LAST = ("state", "title")
 #: A source's frames build on each other: they are not taken one by one, but as the source whole.
@@ -33,10 +49,12 @@ _SOURCE = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_READ, Kind.SOURCE_CHANGED, 
 
 
 class Lacking(NamedTuple):
-    """One event of theirs that we lack. `follows`: ours is the beginning of theirs up to here."""
+    """One event of theirs that we lack. `follows`: ours is the beginning of theirs up to here. `erased`: we had it, and what was
+    in it was deleted."""
 
     event: Event
     follows: bool
+    erased: bool = False
 
 
 class Ours:
@@ -50,8 +68,12 @@ class Ours:
         self.apart = False
         #: What was carried where we stopped reading: cursors and last words.
         self.carry: Carried = {}
-        #: When we last said how the session is now ("state", "title"), among frames that they do not have at the same place.
+        #: When we last said how something is now ("state", "title", …), among frames that they do not have at the same place.
         self.newest: dict[str, str] = {}
+        #: Up to this seq both are the same.
+        self.same = 0
+        #: Ids of frames in which something was erased, and that were not told again since.
+        self.erased: set[str] = set()
         #: Sources of which they have frames that we lack; and what they carry.
         self.sources: set[str] = set()
         self.theirs: Carried = {}
@@ -62,7 +84,8 @@ class Ours:
             self._remember(self._mine)
             self._mine = self._next()
         if not self.apart and self._mine:
-            if self._mine["seq"] == frame["seq"] and self._mine["crc"] == frame["crc"]:
+            if self._mine["seq"] == frame["seq"] and self._mine["crc"] == frame["crc"] and not _lost(self._mine, frame):
+                self.same = frame["seq"]
                 self._mine = self._next()
                 return True
             self.apart = True
@@ -82,8 +105,12 @@ class Ours:
         return frame
 
     def _remember(self, frame: Frame) -> None:
+        if _is_erased(frame):
+            self.erased.add(frame["id"])
+            return
         self._ids.add(frame["id"])
-        if about := _NOW.get(frame["kind"]):
+        self.erased.discard(frame["id"])
+        for about in about_now(frame["kind"], frame.get("body") or {}):
             self.newest[about] = max(self.newest.get(about, ""), frame["at"])
 
 
@@ -101,8 +128,36 @@ def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
 
     for frame, chunked in whole(watched(), None):
         if frame["id"] in incomplete:
-            yield Lacking(_event(frame, chunked), not ours.apart)
+            yield Lacking(_event(frame, chunked), not ours.apart, frame["id"] in ours.erased)
         incomplete.clear()
+
+
+def _is_erased(frame: Frame) -> bool:
+    """At its own length and checksum (journal/erase.py), so that these do not tell it."""
+    return isinstance(frame.get("body"), dict) and "erased" in frame["body"]
+
+
+def _lost(mine: Frame, theirs: Frame) -> bool:
+    return _is_erased(mine) and not _is_erased(theirs)
+
+
+def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """Of what an event is the last word, until the next one."""
+    if kind in _NOW:
+        yield _NOW[kind]
+    elif kind in _OF_RECORDS:
+        yield f"{_OF_RECORDS[kind]} {body.get('id')}"
+        if kind == Kind.INSIGHT_CONFIRMED and body.get("note"):
+            yield f"life {body['note']}"
+    elif kind == Kind.PROJECT_RENAMED:
+        names = sorted((str(body.get("was")), str(body.get("now"))))
+        yield from (f"project {body.get('was')}", f"project {names}")
+
+
+def is_older(event: Event, ours: Ours) -> bool:
+    """Whether we have said something newer of what it is about."""
+    body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+    return any(event.at <= ours.newest.get(about, "") for about in about_now(event.kind, body))
 
 
 def wanted(found: Lacking, ours: Ours) -> Event | None:
@@ -152,8 +207,6 @@ def _content(carried: Carried, source: str) -> object:
 
 
 def _source(event: Event) -> str:
-    import json
-
     body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
     return str(body.get("source", ""))
 
@@ -163,8 +216,6 @@ def _event(frame: Frame, chunked: bytes | None) -> Event:
     if "arm" in frame and chunked is None:
         return event_of(frame)
     if "arm" in frame and chunked is not None:
-        import json
-
         return event_of({**frame, "body": json.loads(chunked)})
     raw = body_of(frame["raw"], frame) if chunked is None else chunked
     return event_of({**frame, "body": Verbatim(raw)})
