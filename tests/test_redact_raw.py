@@ -24,8 +24,12 @@ from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.memory.masking import hides, mask_data, mask_lines, mask_text
+from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_text
+from dreamkeep.recovery.exact import union
 from dreamkeep.session.raw import pack, unpack
+from tests.agents.hermes import Hermes
+from tests.agents.hermes_webui import said as web_said
+from tests.agents.webui_home import Web
 from tests.secrets import INNOCENT, Planted, planted
 from tests.test_hook import Calling
 from tests.test_ingest import SID, home_with, ingest, record
@@ -79,37 +83,91 @@ def test_a_record_with_a_secret_stays_a_record_of_its_length(one: Planted) -> No
     """M12"""
     for ascii_only in (True, False):
         line = json.dumps({"type": "user", "text": f"First.\n{one.text}\nThen it worked."}, ensure_ascii=ascii_only).encode()
-        [kept] = mask_lines([line])
+        kept = mask_line(line)
         said = json.loads(kept)
         assert not [secret for secret in one.secrets if secret in said["text"]], said["text"]
         assert said["text"].startswith("First.\n") and said["text"].endswith("\nThen it worked.")
         assert len(kept) == len(line) and hides(kept, line)
-        assert mask_lines([kept]) == [kept]
+        assert mask_line(kept) == kept
 
 
 def test_what_is_no_secret_is_not_touched() -> None:
     lines = [json.dumps({"type": "user", "text": text}).encode() for text in INNOCENT]
-    assert all(one is other for one, other in zip(mask_lines(lines), lines, strict=True))
+    assert all(mask_line(line) is line for line in lines)
 
 
 def test_a_name_tells_a_secret_and_structure_is_no_secret() -> None:
     plain = b'"type":"user","role":"assistant","signature":"EqQBCkYIBxgCKkAx9zZ0a1"'
     line = b'{%b,"input":{"password":"hunter2","apiKey":"x9Kd83hfKq02"}}' % plain
-    [kept] = mask_lines([line])
+    kept = mask_line(line)
     assert json.loads(kept) == {
         "type": "user",
         "role": "assistant",
         "signature": "EqQBCkYIBxgCKkAx9zZ0a1",
-        "input": {"password": "*" * 7, "apiKey": "[redacted]**"},
+        "input": {"password": "⁂****", "apiKey": "[redacted]**"},
     }
     # A password that is also a word of the format: what it names there stays readable.
-    [kept] = mask_lines([b'{"role":"agent47x","text":"password=agent47x, says agent47x"}'])
-    assert json.loads(kept) == {"role": "agent47x", "text": "password=********, says ********"}
+    kept = mask_line(b'{"role":"agent47x","text":"password=agent47x, says agent47x"}')
+    assert json.loads(kept) == {"role": "agent47x", "text": "password=⁂*****, says ⁂*****"}
 
 
-def test_what_one_line_betrays_is_masked_in_those_beside_it() -> None:
-    lines = [b"DB_PASSWORD=%b" % NAMED.encode(), b'{"text":"log: %b was refused"}' % NAMED.encode()]
-    assert not any(NAMED.encode() in line for line in mask_lines(lines))
+def test_what_one_text_betrays_is_masked_in_those_beside_it() -> None:
+    line = json.dumps({"env": f"DB_PASSWORD={NAMED}", "text": f"log: {NAMED} was refused"}).encode()
+    assert NAMED.encode() not in mask_line(line)
+
+
+def test_a_word_that_is_also_a_password_stays_a_word_elsewhere() -> None:
+    line = b'{"input":{"user":"postgres","password":"postgres"},"text":"we use postgres 16 in /var/lib/postgresql"}'
+    kept = json.loads(mask_line(line))
+    assert kept["text"] == "we use postgres 16 in /var/lib/postgresql" and kept["input"]["password"] == "⁂*****"
+    line = b'{"timestamp":"2026-11-01T10:00:00.123456Z","input":{"password":"123456"}}'
+    assert json.loads(mask_line(line))["timestamp"] == "2026-11-01T10:00:00.123456Z"
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
+def test_json_in_a_text_stays_json_and_has_no_secret(one: Planted) -> None:
+    """As arguments of a call, as a column of a database."""
+    inner = json.dumps({"cmd": f"First.\n{one.text}\nThen."})
+    line = json.dumps({"row": {"data": json.dumps({"arguments": inner, "n": 1})}}).encode()
+    kept = mask_line(line)
+    said = json.loads(json.loads(json.loads(kept)["row"]["data"])["arguments"])["cmd"]
+    assert not [secret for secret in one.secrets if secret in said], said
+    assert said.startswith("First.\n") and said.endswith("\nThen.") and len(kept) == len(line) and hides(kept, line)
+
+
+def test_a_key_as_a_list_of_lines_is_masked() -> None:
+    body = "MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL"
+    source = ["import os\n", "-----BEGIN RSA PRIVATE KEY-----\n", *[f"{body}\n"] * 3, "-----END RSA PRIVATE KEY-----\n", "done\n"]
+    for line in (json.dumps({"source": source}), json.dumps({"file": json.dumps({"cells": [{"source": source}]})})):
+        kept = mask_line(line.encode())
+        assert b"MIIE" not in kept and b"import os" in kept and b"done" in kept
+        json.loads(kept)
+
+
+def test_an_option_of_a_command_tells_what_follows_it() -> None:
+    line = b'{"argv":["mysql","--password","Hunter2abcX","--user","root77abc"]}'
+    assert json.loads(mask_line(line))["argv"] == ["mysql", "--password", "[redacted]*", "--user", "root77abc"]
+
+
+def test_a_name_with_the_form_of_a_secret_is_masked() -> None:
+    line = json.dumps({"answers": {f"Shall I use {FORM}?": "yes"}}).encode()
+    kept = mask_line(line)
+    assert FORM.encode() not in kept and len(kept) == len(line) and "yes" in json.loads(kept)["answers"].values()
+    assert FORM not in json.dumps(mask_data({f"use {FORM}": {"a": 1}}))
+
+
+def test_what_is_no_mask_hides_nothing() -> None:
+    """Stars are everybody's."""
+    assert not hides(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
+    kept = mask_line(b'{"t":"* done","key":"%b"}' % FORM.encode())
+    assert not hides(kept, b'{"t":"- done","key":"%b"}' % FORM.encode())
+
+
+def test_finding_among_many_lines_of_one_length_is_no_search_through_all() -> None:
+    lines = [json.dumps({"n": f"{n:06}", "t": f"key {FORM}"}).encode() for n in range(20_000)]
+    hidden = Hidden([mask_line(line) for line in lines[:50]] + [lines[0].replace(b"000000", b"%06d" % n) for n in range(50)])
+    assert len(hidden._known) == 1 and len(next(iter(hidden._known.values()))) == 1
+    assert hidden.find(lines[7]) == mask_line(lines[7]) and hidden.find(lines[70]) is None
 
 
 def test_the_lines_of_a_key_stay_lines() -> None:
@@ -131,7 +189,7 @@ JSON = st.recursive(
 @given(JSON, st.booleans())
 def test_any_json_keeps_its_shape_its_length_and_no_secret(value: Any, ascii_only: bool) -> None:
     line = json.dumps({"it": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    [kept] = mask_lines([line])
+    kept = mask_line(line)
     assert len(kept) == len(line) and (kept == line or hides(kept, line)) and FORM.encode() not in kept
     try:
         line.decode()
@@ -151,7 +209,7 @@ def _shape(value: Any) -> Any:
 @given(st.binary(max_size=300), st.binary(max_size=30))
 def test_any_bytes_keep_their_length(before: bytes, after: bytes) -> None:
     line = before + b" token=" + FORM.encode() + b" " + after
-    [kept] = mask_lines([line])
+    kept = mask_line(line)
     assert len(kept) == len(line) and FORM.encode() not in kept and mask_text(line).count(b"\n") == line.count(b"\n")
 
 
@@ -458,3 +516,117 @@ def test_an_event_of_another_keep_is_masked_where_it_lies() -> None:
     masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", Verbatim(raw))).body
     assert isinstance(masked, Verbatim) and len(masked.raw) == len(raw)
     assert json.loads(masked.raw)["turn"] == "t" and json.loads(masked.raw)["prompt"].startswith("use [redacted]*")
+
+
+def test_words_that_changed_around_stars_are_journaled(tmp_path: Path, root: str) -> None:
+    """No secret is anywhere, and stars are no masks."""
+    home, file = home_with(tmp_path, lines_with("what is 2*3?", "* done"))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        file.write_bytes(lines_with("what is 2+3?", "- done"))
+        ingest(keep, home)
+        assert [m["text"] for m in keep.show(SESSION)["messages"]][-2:] == ["what is 2+3?", "- done"]
+        assert faults(keep, home) == ["source_changed"] and keep.restore(SESSION, "claude", home=tmp_path / "b")["exact"]
+
+
+def test_a_message_without_an_id_is_one_message_also_after_it_is_switched_off_or_on(tmp_path: Path) -> None:
+    for on in (True, False):
+        place = tmp_path / str(on)
+        home, settings_file = place / "home", place / "keep" / "keep.toml"
+        settings_file.parent.mkdir(parents=True, mode=0o700)
+        web = Web(home, database=False)
+        said = [web_said("user", SAYS, 1778573700.0), web_said("assistant", "done", 1778573703.0)]
+        for switched in (on, not on):
+            settings_file.write_text(f"[capture]\nredact_raw = {str(switched).lower()}\n")
+            web.save("abc", said)
+            with Keep.open(place / "keep") as keep:
+                list(keep.ingest(home=home))
+                assert len(keep.show("hermes-webui:abc")["messages"]) == len(said)
+                assert faults(keep, home) == []
+            said.append(web_said("user", "more", 1778573800.0))
+
+
+def test_switched_on_in_the_middle_of_a_line_its_rest_waits(tmp_path: Path) -> None:
+    whole = lines_with("hello", "hi", f"use {FORM} now")
+    home, file = home_with(tmp_path, whole[: whole.index(FORM.encode())])
+    root = str(tmp_path / "keep")
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+    Path(root, "keep.toml").write_text("[capture]\nredact_raw = true\n")
+    file.write_bytes(whole[: whole.index(FORM.encode()) + 20])
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        assert not leaks(root, FORM[:12])
+        file.write_bytes(whole)
+        ingest(keep, home)
+        assert not leaks(root, FORM[:12]) and "[redacted]" in keep.show(SESSION)["messages"][2]["text"]
+        assert faults(keep, home) == []
+
+
+def test_a_document_that_is_being_written_waits(tmp_path: Path, root: str) -> None:
+    home = tmp_path / "home"
+    generator("hermes-webui").write(home)
+    file = next(
+        path for path in sorted(home.rglob("*.json")) if not path.name.startswith("_") and b'"content": "' in path.read_bytes()
+    )
+    data = re.sub(rb'("content": ")', lambda m: m[1] + SAYS.encode(), file.read_bytes(), count=1)
+    file.write_bytes(data[: data.index(FORM.encode()) + 20])
+    with Keep.open(root) as keep:
+        states = {one.path: one.state for one in keep.ingest(home=home)}
+        assert states[str(file)] == "waiting" and not leaks(root, FORM[:12])
+        file.write_bytes(data)
+        list(keep.ingest(home=home))
+        assert not leaks(root, FORM[:12]) and leaks(root, "[redacted]")
+        os.utime(file, (1, 1))  # nobody writes it any more: then what is there counts
+        file.write_bytes(data[:-9])
+        os.utime(file, (1, 1))
+        assert {one.path: one.state for one in keep.ingest(home=home)}[str(file)] == "shrank"
+
+
+def test_a_restored_and_captured_again_transcript_is_still_not_what_the_agent_wrote(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two", SAYS))
+    with Keep.open(root) as keep:
+        ingest(keep, home)
+        file.unlink()
+        keep.restore(SESSION, "claude", home=home)
+        ingest(keep, home)
+        assert keep.restore(SESSION, "claude", home=tmp_path / "back")["exact"] is False and faults(keep, home) == []
+
+
+def test_rows_that_came_masked_with_a_snapshot_are_told_to_be_so(tmp_path: Path, root: str) -> None:
+    home = tmp_path / "home"
+    (home / ".hermes").mkdir(parents=True)
+    db = Hermes(home / ".hermes" / "state.db")
+    native = "20261101_100000_abcdef"
+    db.session(native)
+    db.ask(native, "hello")
+    with Keep.open(tmp_path / "plain") as plain:
+        list(plain.ingest(home=home, agents=["hermes"]))
+    db.ask(native, SAYS)
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=home, agents=["hermes"]))
+        keep.export(tmp_path / "s")
+    with Keep.open(tmp_path / "plain") as plain:
+        plain.import_(tmp_path / "s")
+        back = plain.restore(f"hermes:{native}", "hermes", home=tmp_path / "back")
+        assert back["exact"] is False and any("masked" in note for note in back["notes"])
+
+
+def test_a_masked_line_is_not_added_to_a_file_that_has_the_original() -> None:
+    line = json.dumps({"id": "1", "thread_name": f"deploy with {FORM}"}).encode()
+    assert union(line + b"\n", [mask_line(line) + b"\n"]) is None
+    assert union(b"other\n", [line]) == b"other\n" + line + b"\n"
+
+
+def test_a_payload_whose_base64_looks_like_a_key_stays_what_it_was() -> None:
+    payload = b"-----BEGIN CERTIFICATE----- \xff and words"
+    event = Event("1", Kind.HOOK_FIRED, "2026-11-01T10:00:00Z", pack({"calls": []}, [payload]))
+    masked = mask_event(event).body
+    assert isinstance(masked, Verbatim) and unpack(masked.raw) == [payload]
+
+
+def test_what_every_part_repeats_is_masked() -> None:
+    carry: dict[str, int | str] = {"cwd": f"/x?token={FORM}", "opened": 1, "src:main-0123456789": "1 2 0 3 4 aa bb 5 "}
+    masked = mask_event(Event("1", Kind.SESSION_OPENED, "2026-11-01T10:00:00Z", {"cwd": f"/x?token={FORM}"}, carry))
+    assert masked.carry and FORM not in str(masked) and masked.carry["opened"] == 1
+    assert masked.carry["src:main-0123456789"] == carry["src:main-0123456789"]

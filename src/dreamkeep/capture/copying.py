@@ -33,6 +33,8 @@ class Ingesting(Protocol):
     @property
     def masks(self) -> bool: ...
 
+    def is_young(self, content: Content) -> bool: ...
+
     def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event: ...
 
     def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None: ...
@@ -82,6 +84,8 @@ class Copying:
         self.new_bytes = 0
         self.new_events = 0
         self.well = Well()
+        #: What is read has something masked, whatever the file says.
+        self._is_masked = content.masked
         #: Of `new_bytes`, those that are journaled; and how far that is in the source.
         self.kept_bytes = 0
         self._kept_at = word.offset
@@ -106,7 +110,7 @@ class Copying:
             return found
         from dreamkeep.capture.masked import whole
 
-        return whole(found, offset, self.content.size)
+        return whole(self.content, found, offset)
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
         """A new generation: lines that we have are named, the others are journaled."""
@@ -116,8 +120,8 @@ class Copying:
         if old and not old[-1].endswith(b"\n"):
             old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
-        again = self._again(old)
         word = self.word
+        again = self._again(old, word)
         body = self._change(what, word.generation + 1, self.content.size)
         self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
         self.well = Well(odd=None, took_away=True)
@@ -126,12 +130,13 @@ class Copying:
             self._delta(cut, old, places, again)
             step(self.word.offset)
 
-    def _again(self, old: Sequence[bytes]) -> Again | None:
-        if not self._ingest.masks:
+    def _again(self, old: Sequence[bytes], before: Word) -> Again | None:
+        """Also where nothing is masked any more: what was is still the same line."""
+        if not self._ingest.masks and before.masked_crc is None:
             return None
         from dreamkeep.capture.masked import Again
 
-        return Again(old)
+        return Again(old, masks=self._ingest.masks)
 
     def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int], again: Again | None) -> None:
         if cut.joins or not old:
@@ -141,6 +146,7 @@ class Copying:
         last = len(cut.lines) - 1
         full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
         kept = again.kept(full) if again else full
+        self._is_masked = self._is_masked or (again is not None and again.masked)
         ops, new = operations(kept, old, places)
         fresh = [line.removesuffix(b"\n") for line in new]
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
@@ -172,8 +178,11 @@ class Copying:
             state = "rewritten" if len(data) >= word.offset else "shrank"
         else:
             old = []
-        if again := self._again(old):
+        if again := self._again(old, word):
+            if self._ingest.is_young(content) and not is_record(data):
+                return "waiting"  # it is being written, and half a secret looks like none
             pieces = again.pieces(data, pieces)
+            self._is_masked = self._is_masked or again.masked
         found = document.delta([document.mark(piece) for piece in old], pieces)
         # What lies beside a transcript is of any form, and no loss when it changes.
         self.well = (
@@ -183,8 +192,8 @@ class Copying:
         )
         ops, new = document.packed(found)
         generation = word.generation + 1 if word.offset else word.generation
-        kept = crc32(b"".join(pieces)) if self._ingest.masks or content.masked else crc
-        masked_crc = kept if kept != crc or content.masked else None
+        kept = crc32(b"".join(pieces)) if again else crc
+        masked_crc = kept if kept != crc or self._is_masked else None
         done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "", masked_crc)
         body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
         # One event, however long (the journal chunks it): a version is there whole or not at all.
@@ -230,7 +239,7 @@ class Copying:
             body["more"] = 1
             as_text.add(len(cut.lines) - 1)
         crc, masked_crc = crc32(own, word.crc), word.masked_crc
-        if masked_crc is not None or self.content.masked or own != kept:
+        if masked_crc is not None or self._is_masked or own != kept:
             masked_crc = crc32(kept, word.kept_crc)
         packed: Verbatim = pack(body, cut.lines, as_text)
         self._count_odd(cut, packed.texts)

@@ -296,7 +296,7 @@ class Ingest:
         run = Copying(self, source, session, name, content, word, text, opening)
         try:
             state = self._read(run, done.state, copied, step)
-            if self.masks and text is None and not run.word.offset:
+            if state == "waiting" or (self.masks and text is None and not run.word.offset):
                 return done._replace(state="waiting")  # nothing but a line that is still being written
             run.flush()
         except Paused as why:
@@ -308,6 +308,8 @@ class Ingest:
         source, content, word = run.source, run.content, run.word
         if source.form == DOCUMENT:
             state = run.document(state)
+            if state == "waiting":
+                return state
         elif word.offset and not goes_on(content, word):
             state = what_happened(content, word)
             run.rewritten(state, step)
@@ -405,6 +407,10 @@ class Ingest:
     @property
     def masks(self) -> bool:
         return self._journals.mask is not None
+
+    def is_young(self, content: Content) -> bool:
+        """Whether somebody may be writing it just now."""
+        return self._host.now() - content.mtime_ns < _UNDECIDED_NS
 
     @property
     def root(self) -> str:

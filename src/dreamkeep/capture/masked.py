@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.capture.content import BLOCK, Content, Cut
 from dreamkeep.event import Event, Kind, Verbatim
-from dreamkeep.memory.masking import Hidden, mask_data, mask_lines, mask_text
+from dreamkeep.memory.masking import Hidden, is_masked, mask_data, mask_line, mask_text
+from dreamkeep.session.raw import changed
 from dreamkeep.session.records import LONGEST_LINE, is_record
 
 #: What people and agents say, as they hand it over. (Lines and rows of sources are masked where they are read.)
@@ -28,38 +29,29 @@ _BEFORE, _AFTER = 40_000, 4096
 def mask_event(event: Event) -> Event:
     if event.kind not in _SAID and event.kind not in _HEARD:
         return event
+    carry = event.carry and {key: _carried(key, value) for key, value in event.carry.items()}
     if isinstance(event.body, Verbatim):
-        return event._replace(body=Verbatim(_in_base64(mask_lines([event.body.raw])[0]), event.body.texts))
-    carry = event.carry
-    if carry and "title" in carry:
-        carry = {**carry, "title": mask_data(carry["title"])}
+        raw = event.body.raw
+        kept = changed(raw, mask_line) if event.kind in _HEARD else mask_line(raw)
+        return event._replace(body=Verbatim(kept, event.body.texts), carry=carry)
     return event._replace(body=mask_data(event.body), carry=carry)
 
 
-def _in_base64(raw: bytes) -> bytes:
-    """A line that is no UTF-8 stands as base64 in a list (session/raw.py)."""
-    if b'["' not in raw:
-        return raw
-    import json
-    from base64 import b64decode, b64encode
-
-    for one in json.loads(raw).get("lines", ()):
-        if isinstance(one, list):
-            held = b64decode(one[0])
-            raw = raw.replace(b64encode(held), b64encode(mask_lines([held])[0]))
-    return raw
+def _carried(key: str, value: int | str) -> int | str:
+    """What the head of each part repeats: a title, a folder, a project. How far a source was read is no text."""
+    return str(mask_data(value)) if isinstance(value, str) and not key.startswith("src:") else value
 
 
 # -- a source's lines
 
 
-def whole(found: Iterable[Cut], at: int, end: int) -> Iterator[Cut]:
-    """Without a last line that is still being written. `at`: where they begin; `end`: where the file does."""
+def whole(content: Content, found: Iterable[Cut], at: int) -> Iterator[Cut]:
+    """Without a last line that is still being written. `at`: where they begin."""
     for cut in found:
-        at += cut.size
-        last = cut.lines[-1] if cut.more and at == end else b""
-        begun = last and not (cut.joins and len(cut.lines) == 1) and len(last) <= LONGEST_LINE and not is_record(last)
-        if not begun:
+        start, at = at, at + cut.size
+        last = cut.lines[-1] if cut.more and at == content.size else b""
+        before = _line_before(content, start) if cut.joins and len(cut.lines) == 1 else b""
+        if not last or before is None or len(before + last) > LONGEST_LINE or is_record(before + last):
             yield cut
         elif cut.lines[:-1]:
             yield Cut(cut.lines[:-1], cut.joins, False, cut.size - len(last))
@@ -67,45 +59,51 @@ def whole(found: Iterable[Cut], at: int, end: int) -> Iterator[Cut]:
 
 def kept_lines(content: Content, at: int, cut: Cut, *, text: bool) -> list[bytes]:
     """The lines of a cut that begins at `at`, as they are journaled. `text`: of a file that holds no records."""
+    after = content.read(_AFTER, at + cut.size) if cut.more else b""
     if text:
         held = b"\n".join(cut.lines)
         before = content.read(min(_BEFORE, at), at - min(_BEFORE, at))
-        return mask_text(before + held)[len(before) :].split(b"\n")
+        return mask_text(before + held + after)[len(before) : len(before) + len(held)].split(b"\n")
     lines = list(cut.lines)
-    before = _line_before(content, at) if cut.joins else b""
-    after = content.read(_AFTER, at + cut.size) if cut.more else b""
+    before = (_line_before(content, at) or b"") if cut.joins else b""
     lines[0] = before + lines[0]
     lines[-1] += after
-    masked = mask_lines(lines)
+    masked = [mask_line(line) for line in lines]
     masked[-1] = masked[-1][: len(masked[-1]) - len(after)]
     masked[0] = masked[0][len(before) :]
     return masked
 
 
-def _line_before(content: Content, at: int) -> bytes:
-    """The beginning of the line that goes on at `at`."""
+def _line_before(content: Content, at: int) -> bytes | None:
+    """The beginning of the line that goes on at `at`; None where it is far away."""
     start = max(0, at - BLOCK)
-    return content.read(at - start, start).rpartition(b"\n")[2]
+    _, found, begun = content.read(at - start, start).rpartition(b"\n")
+    return begun if found or not start else None
 
 
 class Again:
-    """A file's new version: lines that we have keep the form in which we have them, the others are masked."""
+    """A file's new version: lines that we have keep the form in which we have them; the others are masked, if `masks`."""
 
-    def __init__(self, old: Sequence[bytes]) -> None:
+    def __init__(self, old: Sequence[bytes], *, masks: bool) -> None:
         self._old = frozenset(old)
         self._hidden = Hidden(old)
+        self._masks = masks
+        #: Whether something is masked that was masked before, also if the file itself has it so by now.
+        self.masked = False
 
     def kept(self, lines: Sequence[bytes]) -> list[bytes]:
-        known = [line if line in self._old else self._hidden.find(line) for line in lines]
-        new = iter(mask_lines([line for line, own in zip(lines, known, strict=True) if own is None]))
-        return [own if own is not None else next(new) for own in known]
+        return [self._known(line) or (mask_line(line) if self._masks else line) for line in lines]
 
     def pieces(self, data: bytes, pieces: Sequence[bytes]) -> list[bytes]:
         """The same of a document (`data`) and its pieces, which are no JSON by themselves."""
-        masked = mask_lines([data])[0]
+        masked = mask_line(data) if self._masks else data
         found, at = [], 0
         for piece in pieces:
-            own = piece if piece in self._old else self._hidden.find(piece)
-            found.append(masked[at : at + len(piece)] if own is None else own)
+            found.append(self._known(piece) or masked[at : at + len(piece)])
             at += len(piece)
         return found
+
+    def _known(self, line: bytes) -> bytes | None:
+        own = line if line in self._old else self._hidden.find(line)
+        self.masked = self.masked or (own is not None and is_masked(own))
+        return own

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.content import FRAME, Bytes
 from dreamkeep.capture.ingest import Ingest, Overtaken
+from dreamkeep.capture.ingest_rows import versions
 from dreamkeep.capture.sources import LINES, LINES_ZST, ROWS, TEXT, Source
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
@@ -71,15 +73,11 @@ def _is_masked(host: Host, folder: str, name: str) -> bool:
 
 def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
     """A line in which only one of the two had something masked is one line: as it is here."""
-    from dreamkeep.memory.masking import Hidden, hides
+    from dreamkeep.memory.masking import Hidden
 
-    here, lengths = Hidden(list(ours)), {len(line) for line in theirs if b"*" in line}
-    plain = [line for line in ours if len(line) in lengths]
-
-    def known(line: bytes) -> bytes | None:
-        return here.find(line) or next((own for own in plain if b"*" in line and hides(line, own)), None)
-
-    return [line if line in ours else known(line) or line for line in theirs]
+    here, there = Hidden(list(ours)), Hidden(theirs)
+    plain = {masked: own for own in ours if (masked := there.find(own)) is not None}
+    return [line if line in ours else here.find(line) or plain.get(line, line) for line in theirs]
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:
@@ -106,36 +104,50 @@ def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
     return [*ended, *more]
 
 
+class _Row(NamedTuple):
+    """`version`: the one that was in the database, also where something is `masked` in the line."""
+
+    key: str
+    line: bytes
+    version: str
+    masked: bool
+
+
 def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, theirs: str) -> str:
     here, there = _row_lines(host, ours, source.name), _row_lines(host, theirs, source.name)
     key = f"src:{source.name}"
     word = ingest.journals.writer(session).carried(key)
     before = [ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {key: "rows"})] if word is None else []
-    for lines in _batches([there[row] for row in there if row not in here]):
-        body = pack({"source": source.name, "role": source.role}, lines)
+    for some in _batches([there[row] for row in there if row not in here]):
+        masked = {one.key: one.version for one in some if one.masked}
+        about: dict[str, Any] = {"source": source.name, "role": source.role, **({"versions": masked} if masked else {})}
+        body = pack(about, [one.line for one in some])
         # Carries nothing: how far the database here was read stays as it is.
         ingest.append_if(session, [*before, ingest.event(Kind.SOURCE_ROWS, body)], {key: word})
         word, before = word or "rows", []
-    differ = sum(1 for row, line in there.items() if row in here and rows.key_of(line) != rows.key_of(here[row]))
+    differ = sum(1 for row, one in there.items() if row in here and one.version != here[row].version)
     return f"{source.name}: {differ} rows differ: what is here stays" if differ else ""
 
 
-def _row_lines(host: Host, folder: str, name: str) -> dict[str, bytes]:
+def _row_lines(host: Host, folder: str, name: str) -> dict[str, _Row]:
     """Each row's last line."""
-    found: dict[str, bytes] = {}
+    found: dict[str, _Row] = {}
     for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)):
         if b'"source":"%b"' % name.encode() in raw[:200]:
-            found.update((rows.key_of(line)[0], line) for line in unpack(raw))
+            known = versions(raw)
+            for line in unpack(raw):
+                key, version = rows.key_of(line)
+                found[key] = _Row(key, line, known.get(key, version), key in known)
     return found
 
 
-def _batches(lines: Sequence[bytes]) -> list[list[bytes]]:
-    found: list[list[bytes]] = []
+def _batches(found: Sequence[_Row]) -> list[list[_Row]]:
+    batches: list[list[_Row]] = []
     size = FRAME
-    for line in lines:
+    for one in found:
         if size >= FRAME:
-            found.append([])
+            batches.append([])
             size = 0
-        found[-1].append(line)
-        size += len(line)
-    return found
+        batches[-1].append(one)
+        size += len(one.line)
+    return batches

@@ -3,225 +3,242 @@
     {"type":"user","text":"the key is sk-live-4242424242"}
     {"type":"user","text":"the key is [redacted]********"}
 
-Every line is as long as it was, and JSON stays JSON: only inside of its strings something is masked. So places, sizes and line
-feeds hold, and whoever compares a line with what was kept of it (`hides`) need not know how it was masked.
+Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
+So places, sizes and line feeds hold, and whoever compares a line with what was kept of it (`hides`) need not know how it was
+masked.
 
-Lines that are masked together help each other: what one betrays is masked in all of them. Names, ids and words by which records
-are understood (`type`, `role`, …) are masked only if they have the form of a secret themselves.
+Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
+betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.memory.outward import named_secret
-from dreamkeep.memory.redact import MARK, everywhere, joined, secrets_in
+from dreamkeep.memory.redact import MARK, Span, everywhere, joined, open_blocks, secrets_in
 from dreamkeep.memory.secret_words import telling_for_sure
 
-_MARK = MARK.encode()
-#: A string of JSON, and whether it is a name.
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
+#: A string of JSON, and whether it is a name; what stands between two in a list.
+_STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
+_NEXT = re.compile(r"\s*+,\s*+")
 #: One sign of such a string: a pair of surrogates, an escape, or what stands for itself.
-_SIGN = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
-_ASCII = re.compile(rb"[^\\\x80-\xff]*+\Z")
-#: Blanks stay, also written as escapes: a key's lines stay lines.
-_DARK = re.compile(rb"(\\[nrt])|(?:\\[^nrt\s]|\\(?![nrt])|[^\s\\])+")
-_MASKED = re.compile(rb"\[redacted\]\**+|\*++")
+_SIGN = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
+#: Line feeds stay, also written as escapes: a key's lines stay lines.
+_LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
+#: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
+_SHORT, _LEAST = "\u2042".encode(), 3
+_MASKED = re.compile(rb"\[redacted\]\**+|\xe2\x81\x82\**+")
 #: What these hold is known again by it.
 _STRUCTURE = re.compile(
-    r"(?:.*(?:id|Id|ID|uuid|Uuid)|type|subtype|kind|role|status|state|method|jsonrpc|model|version|name|table|\$.*)\Z"
+    r"(?:.*(?:id|Id|ID|uuid|Uuid|At|_at)|type|subtype|kind|role|status|state|method|jsonrpc|model|version|name|table|\$.*"
+    r"|timestamp|time|ts|date|created|updated)\Z"
 )
+_DEEPEST = 4
 
 
 class _Site(NamedTuple):
-    """A text in one of the lines: where its bytes are, and its own name."""
+    """A text: where each of its signs begins in the line (None: one byte each, from `start` on), and its own name. Texts of one
+    `group` follow each other in a list."""
 
-    line: int
-    start: int
-    raw: bytes
     text: str
-    escaped: bool
+    start: int
+    places: Sequence[int] | None
     name: str = ""
+    group: int = -1
+    is_name: bool = False
+
+    def at(self, place: int) -> int:
+        return self.start + place if self.places is None else self.places[place]
 
 
-def mask_lines(lines: Sequence[bytes]) -> list[bytes]:
-    """Each a JSON text or any other; the same object where nothing was masked."""
-    sites: list[_Site] = []
-    for n, line in enumerate(lines):
-        sites += _strings(n, line) if _is_json(line) else [_Site(n, 0, line, _decoded(line), False)]
-    found: dict[int, list[tuple[int, bytes]]] = {}
-    for site, spans in _found(sites):
-        for start, end in _bytes(site, spans):
-            found.setdefault(site.line, []).append((site.start + start, dark(site.raw[start:end])))
-    return [_with(line, found[n]) if n in found else line for n, line in enumerate(lines)]
+def mask_line(line: bytes) -> bytes:
+    """A JSON text or any other; the same object where nothing was masked."""
+    text = _decoded(line)
+    whole = _Site(text, 0, None if len(text) == len(line) else _byte_places(text))
+    return _masked(line, _found(list(_sites(whole, 0))))
 
 
 def mask_text(text: bytes) -> bytes:
     """As one text, whatever it looks like, and of however many lines."""
-    site = _Site(0, 0, text, _decoded(text), False)
-    found = [(start, dark(text[start:end])) for _, spans in _found([site]) for start, end in _bytes(site, spans)]
-    return _with(text, found) if found else text
+    decoded = _decoded(text)
+    whole = _Site(decoded, 0, None if len(decoded) == len(text) else _byte_places(decoded))
+    return _masked(text, _found([whole]))
 
 
 def mask_data(value: Any) -> Any:
-    """JSON data, each text of it as long as it was."""
-    sites = [_Site(0, 0, b"", text, False, name) for name, text in _texts("", value)]
-    spans = iter([spans for _, spans in _found(sites, every=True)])
-    return _changed(value, lambda text: _darkened(text, next(spans)))
+    """JSON data, each text and name of it."""
+    if isinstance(value, str):
+        return _decoded(mask_line(value.encode("utf-8", "surrogatepass")), "surrogatepass")
+    import json
+
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    try:
+        line = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError):
+        return value  # no JSON data: whoever takes it says so
+    kept = mask_line(line)
+    return value if kept is line else json.loads(_decoded(kept, "surrogatepass"))
 
 
 def hides(kept: bytes, line: bytes) -> bool:
     """Whether `kept` is `line`, but for what is masked in it."""
     if len(kept) != len(line):
         return False
-    at = 0
-    for run in _MASKED.finditer(kept):
-        if kept[at : run.start()] != line[at : run.start()]:
-            return False
-        at = run.end()
-    return at > 0 and kept[at:] == line[at:]
+    runs = _runs(kept)
+    return bool(runs) and _without(kept, runs) == _without(line, runs)
 
 
 class Hidden:
     """Lines that were kept, to find the one that is another with something masked in it."""
 
     def __init__(self, lines: Sequence[bytes]) -> None:
-        self._by_length: dict[int, list[bytes]] = {}
-        for line in dict.fromkeys(line for line in lines if _MASKED.search(line)):
-            self._by_length.setdefault(len(line), []).append(line)
+        #: length → where something is masked → the rest → the line.
+        self._known: dict[int, dict[tuple[Span, ...], dict[bytes, bytes]]] = {}
+        for line in dict.fromkeys(lines):
+            if runs := _runs(line):
+                self._known.setdefault(len(line), {}).setdefault(runs, {}).setdefault(_without(line, runs), line)
 
     def find(self, line: bytes) -> bytes | None:
-        return next((kept for kept in self._by_length.get(len(line), ()) if hides(kept, line)), None)
+        known = self._known.get(len(line), {})
+        return next((kept for runs, held in known.items() if (kept := held.get(_without(line, runs))) is not None), None)
 
 
-def dark(raw: bytes) -> bytes:
-    """As long, with its blanks, and nothing else of it."""
-    marked = False
+def is_masked(line: bytes) -> bool:
+    return _MASKED.search(line) is not None
 
-    def run(match: re.Match[bytes]) -> bytes:
-        nonlocal marked
-        if match[1]:
-            return match[0]
-        size = len(match[0])
-        if marked or size < len(_MARK):
-            return b"*" * size
-        marked = True
-        return _MARK + b"*" * (size - len(_MARK))
 
-    return _DARK.sub(run, raw)
+def _runs(line: bytes) -> tuple[Span, ...]:
+    return tuple(run.span() for run in _MASKED.finditer(line))
+
+
+def _without(line: bytes, runs: Sequence[Span]) -> bytes:
+    pieces, at = [], 0
+    for start, end in runs:
+        pieces.append(line[at:start])
+        at = end
+    return b"\0".join([*pieces, line[at:]])
 
 
 # -- where they are
 
 
-def _found(sites: Sequence[_Site], every: bool = False) -> Iterator[tuple[_Site, list[tuple[int, int]]]]:
-    """The sites that hold something (`every`: all), each with its stretches, in order and apart from each other."""
+def _found(sites: Sequence[_Site]) -> list[Span]:
+    """Stretches of the line."""
     texts = [site.text for site in sites]
     spans = [secrets_in(text) for text in texts]
-    told = {site.text for site in sites if site.name and telling_for_sure(site.name) and named_secret(site.name, site.text)}
-    pattern = everywhere(texts, spans, told)
+    _in_lists(sites, spans)
+    told = [bool(site.name and telling_for_sure(site.name) and named_secret(site.name, site.text)) for site in sites]
+    for n, is_told in enumerate(told):
+        if is_told:
+            spans[n] = [(0, len(texts[n]))]  # its name tells what it is
+    pattern = everywhere(texts, spans, ())
+    found: list[Span] = []
     for site, own in zip(sites, spans, strict=True):
-        if site.text in told and telling_for_sure(site.name):
-            own = [(0, len(site.text))]  # a short one is not masked everywhere, but it is here, where its name tells what it is
-        elif pattern is not None and not _STRUCTURE.match(site.name):
+        if pattern is not None and not site.is_name and not _STRUCTURE.match(site.name):
             own = own + [match.span() for match in pattern.finditer(site.text)]
-        if own or every:
-            yield site, list(joined(own)) if own else []
+        found += [(site.at(start), site.at(end)) for start, end in joined(own)] if own else ()
+    return found
 
 
-def _is_json(line: bytes) -> bool:
+def _in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
+    """A key whose lines are the texts of a list."""
+    groups: dict[int, list[int]] = {}
+    for n, site in enumerate(sites):
+        if site.group >= 0:
+            groups.setdefault(site.group, []).append(n)
+    for own in groups.values():
+        open_blocks([sites[n].text for n in own], [spans[n] for n in own])
+
+
+def _sites(site: _Site, depth: int) -> Iterator[_Site]:
+    """The texts in a text: itself, or, if it is JSON, its strings."""
+    if depth >= _DEEPEST or not _is_json(site.text):
+        yield site
+        return
+    name, group, last, option = "", 0, 0, ""
+    for match in _STRING.finditer(site.text):
+        between = site.text[last : match.start()]
+        last = match.end()
+        if match[2]:
+            name = _read(match[1])
+            yield _inner(site, match, "", -1, is_name=True)
+            continue
+        if "{" in between or "}" in between:
+            name = ""  # of something else
+        if not _NEXT.fullmatch(between):
+            group, option = site.at(match.start()), ""
+        inner = _inner(site, match, option or name, group)
+        # `["mysql", "--password", "…"]`: as a command's words.
+        option = inner.text.lstrip("-") if inner.text.startswith("-") else ""
+        yield from _sites(inner, depth + 1)
+
+
+def _inner(site: _Site, match: re.Match[str], name: str, group: int, *, is_name: bool = False) -> _Site:
+    raw, start = match[1], match.start(1)
+    if "\\" not in raw:
+        if site.places is None:
+            return _Site(raw, site.start + start, None, name, group, is_name)
+        return _Site(raw, 0, site.places[start : start + len(raw) + 1], name, group, is_name)
+    places = [site.at(start), *(site.at(start + sign.end()) for sign in _SIGN.finditer(raw))]
+    return _Site(_read(raw), 0, places, name, group, is_name)
+
+
+def _is_json(text: str) -> bool:
     import json
 
-    if line.lstrip()[:1] not in (b"{", b"["):
+    if text.lstrip()[:1] not in ("{", "["):
         return False
     try:
-        json.loads(line)
+        json.loads(text)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _strings(n: int, line: bytes) -> Iterator[_Site]:
-    name = ""
-    for match in _STRING.finditer(line):
-        raw = match[1]
-        text, escaped = (raw.decode("ascii"), False) if _ASCII.match(raw) else _read(raw)
-        if match[2]:
-            name = text
-        else:
-            yield _Site(n, match.start(1), raw, text, escaped, name)
-
-
-def _read(raw: bytes) -> tuple[str, bool]:
+def _read(raw: str) -> str:
     import json
 
-    if b"\\" not in raw:
-        return _decoded(raw), False
-    return str(json.loads(b'"%b"' % raw, strict=False)), True
+    return str(json.loads(f'"{raw}"', strict=False)) if "\\" in raw else raw
 
 
-def _decoded(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
+def _decoded(raw: bytes, errors: str = "surrogateescape") -> str:
+    return raw.decode("utf-8", errors)
 
 
-# -- and in bytes
+def _byte_places(text: str) -> list[int]:
+    places, at = [0], 0
+    for sign in text:
+        code = ord(sign)
+        # A lone byte that was no UTF-8 stands as a surrogate, and is one.
+        at += 1 if code < 0x80 or 0xDC80 <= code <= 0xDCFF else 2 if code < 0x800 else 3 if code < 0x10000 else 4
+        places.append(at)
+    return places
 
 
-def _bytes(site: _Site, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Stretches of a text as those of the bytes that it was read from."""
-    if len(site.raw) == len(site.text):
-        yield from spans
-        return
-    if not site.escaped:
-        for start, end in spans:
-            before = len(site.text[:start].encode("utf-8", "surrogateescape"))
-            yield before, before + len(site.text[start:end].encode("utf-8", "surrogateescape"))
-        return
-    places = [0]
-    for sign in _SIGN.finditer(site.raw):
-        if sign[0][0] & 0xC0 == 0x80:
-            places[-1] = sign.end()  # a later byte of the same character
-        else:
-            places.append(sign.end())
-    yield from ((places[start], places[end]) for start, end in spans)
+# -- and masked
 
 
-def _with(line: bytes, masked: list[tuple[int, bytes]]) -> bytes:
+def _masked(line: bytes, found: list[Span]) -> bytes:
+    if not found:
+        return line
     changed = bytearray(line)
-    for at, instead in masked:
-        changed[at : at + len(instead)] = instead
+    for start, end in joined(found):
+        changed[start:end] = dark(line[start:end])
     return bytes(changed)
 
 
-# -- data
+def dark(raw: bytes) -> bytes:
+    """As long, with its line feeds, and nothing else of it."""
+    return _LINE.sub(_dark, raw)
 
 
-def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every text with its name, in order."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _texts(str(key), one)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _texts(name, one)
-
-
-def _changed(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: _changed(one, change) for key, one in value.items()}
-    return [_changed(one, change) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def _darkened(text: str, spans: list[tuple[int, int]]) -> str:
-    pieces, at = [], 0
-    for start, end in spans:
-        signs = "".join(sign if sign in "\n\r\t " else "x" for sign in text[start:end])
-        pieces += [text[at:start], dark(signs.encode()).decode()]
-        at = end
-    return "".join(pieces) + text[at:]
+def _dark(match: re.Match[bytes]) -> bytes:
+    size = len(match[0])
+    if match[1] or size < _LEAST:
+        return match[0]
+    mark = MARK.encode() if size >= len(MARK) else _SHORT
+    return mark + b"*" * (size - len(mark))

@@ -46,7 +46,7 @@ def redact(text: str, known: Iterable[str] = ()) -> tuple[str, int]:
 def redact_all(texts: Sequence[str], known: Iterable[str] = ()) -> tuple[list[str], int]:
     """`texts` in the order in which they were said."""
     spans = [secrets_in(text) for text in texts]
-    _open_blocks(texts, spans)
+    open_blocks(texts, spans)
     _across(texts, spans)
     pattern = everywhere(texts, spans, known)
     masked, count = [], 0
@@ -235,7 +235,7 @@ def _lines_start(text: str, end: int) -> int:
 # -- over the border of two texts
 
 
-def _open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
+def open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
     """A key that one text begins and does not end goes on in the next ones, as far as their lines look like it."""
     open = False
     for text, own in zip(texts, spans, strict=True):

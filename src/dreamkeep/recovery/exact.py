@@ -21,6 +21,7 @@ from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
+from dreamkeep.memory.masking import Hidden
 from dreamkeep.recovery.put import Pieces
 from dreamkeep.recovery.where import Home, place
 from dreamkeep.session.summary import Summary
@@ -248,12 +249,16 @@ def _rows(host: Host, folder: str, name: str) -> tuple[dict[str, tuple[Mapping[s
 
 def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:
     """A file of many sessions' lines with ours in it; None when they are. (`form` is then SHARED.)"""
+    own = [line.rstrip(b"\n") for line in ours]
     known = set(there.split(b"\n"))
-    new = [line for line in ours if line.rstrip(b"\n") not in known]
+    hidden = Hidden(own)
+    # One of which only the secrets are masked here is there.
+    known.update(kept for line in list(known) if (kept := hidden.find(line)) is not None)
+    new = [line for line in own if line not in known]
     if not new:
         return None
     gap = b"\n" if there and not there.endswith(b"\n") else b""
-    return there + gap + b"".join(line if line.endswith(b"\n") else line + b"\n" for line in new)
+    return there + gap + b"".join(line + b"\n" for line in new)
 
 
 __all__ = ["SHARED", "Database", "File", "Found", "find", "lost", "sources", "union"]
