@@ -225,6 +225,36 @@ class Dreams(Part):
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
 
+    def _publish_before(self, session: str) -> None:
+        """What was written by hand, before that session is deleted: afterwards nobody knows any more what of a page was ours."""
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.memory.page import in_keep
+
+        left = [one for one in self._publish("") if one["problem"] and in_keep(self.root, one["path"])]
+
+        def take(memory: Memory) -> None:
+            for one in left:
+                self._publishing(memory).take_reworded(one["project"], one["path"], session)
+
+        if left:
+            with alone(self._host, self.root):
+                self._remembering(take)
+
+    def _publish_without(self) -> list[tuple[str, str]]:
+        """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
+        of it; of files elsewhere, which are their users', it is told."""
+        from dreamkeep.dream.publish import still_holding
+        from dreamkeep.memory.page import in_keep
+
+        why = {one["path"]: one["problem"] for one in self._publish("") if one["problem"]}
+        holding = self._remembering(lambda memory: still_holding(self._host, self.root, memory))
+        for path in (one for one in holding if not in_keep(self.root, one)):
+            self.warn(
+                f"The file {path} is not in the keep, and has lines of the deleted session. "
+                "Once it can be written, and its fence is whole, the next dream takes them out."
+            )
+        return [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
+
     def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
         publishing = self._publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}

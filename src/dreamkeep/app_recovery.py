@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import DreamkeepError, NotDurable, NotFound, cannot_read, from_os
+from dreamkeep.errors import DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class Recovering(Part):
 
         def _use(self) -> dict[str, Any] | None: ...
 
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
+        def _publish_before(self, session: str) -> None: ...
+
+        def _publish_without(self) -> list[tuple[str, str]]: ...
 
         def _pages_differ(self) -> bool: ...
 
@@ -187,7 +189,7 @@ class Recovering(Part):
         id = self._ask(lambda store: the_session(store, session, for_good=True, half=list(known)))
         found = (self._ask(lambda store: store.session(id)) or known[id]) if id in known else self.summary(id)
         if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
-            self._publish("")  # what was written there by hand: afterwards nobody knows any more what of a page was ours
+            self._publish_before(found.id)
         try:
             cache = Cache(self._host, self.root)
             cache.forget_session(found.id)
@@ -267,9 +269,14 @@ class Recovering(Part):
 
         self._with_index(forget)
         self._with_index(lambda store: store.shred())
-        if self._host.stat(f"{self.root}/pages") is not None:
-            self._publish("")  # without what was learned in that session alone
+        held = self._publish_without() if self._host.stat(f"{self.root}/pages") is not None else []
         self._forget_packs()
+        for path, why in held:
+            raise Failed(
+                f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
+                where=path,
+                next="Make the page and its folder writable, or mend its fence; then the same `dreamkeep delete` finishes it.",
+            )
 
     # -- the whole keep as one file
 

@@ -104,6 +104,27 @@ def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[
     return sha256(data).hexdigest() != published.get("digest") or published.get("of") != of() or not published.get("written")
 
 
+def still_holding(host: Host, root: str, memory: Memory) -> list[str]:
+    """Files that may have lines of a session that was deleted: what was published there is erased, and nothing was written over
+    it since. What somebody took the region out of, and our lines, is the user's."""
+    erased = [page.located(root, str(one["path"])) for one in memory.pages.values() if "erased" in one]
+    return sorted({path for path in erased if path and _may_hold(host, path, memory)})
+
+
+def _may_hold(host: Host, path: str, memory: Memory) -> bool:
+    try:
+        data = read_file(host, path) if host.stat(path) is not None else b""
+    except OSError:
+        return True  # nobody can tell
+    text = data.decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    return not _is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
+
+
+def _names_gone(text: str, memory: Memory) -> bool:
+    return any(one not in memory.notes for one in page.refs(text))
+
+
 class Previewed(NamedTuple):
     """`diff`: line by line. `edits`: hand edits that would be taken in first; what follows from them is not told here."""
 
@@ -192,6 +213,9 @@ class Publishing:
             return Published(project, path)  # it is another project's page by now
         if found.region is not None and not asked and self._is_foreign(owner, found.region):
             return Published(project, path, problem="another keep writes into it, too; `dreamkeep page --write` takes it over")
+        erased = owner is not None and "erased" in owner and in_keep(self._root, path)
+        if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
+            return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
         edits = self._take_edits(owner, path, found.region)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
@@ -291,14 +315,41 @@ class Publishing:
 
     def _take_edits(self, last: Mapping[str, Any] | None, path: str, region: str | None) -> int:
         """`last`: what the file's owner published there last."""
-        if last is None or region is None or "erased" in last or self._is_foreign(last, region):
-            return 0  # what was ours in it, nobody knows any more
-        if self._is_old_copy(last, path, region):
+        if last is None or region is None or self._is_foreign(last, region):
             return 0
-        found = [_redacted(edit) for edit in page.meant(hand_edits(last, region), self._memory.notes)]
+        if "erased" in last:
+            found = self._unknown(map(_redacted, page.unmarked(region)))
+        elif self._is_old_copy(last, path, region):
+            return 0
+        else:
+            found = [_redacted(edit) for edit in page.meant(hand_edits(last, region), self._memory.notes)]
         if found:
             self._take(found, str(last["project"]), self._when(last, path))
         return len(found)
+
+    def _unknown(self, added: Iterable[Edit]) -> list[Edit]:
+        """What was ours in that file nobody knows any more, but our lines all name a note. What was taken in before, and could
+        not be written, is not said again."""
+        found = list(added)
+        if not found:
+            return []
+        said = {page.flat(one.text) for table in (self._memory.notes, self._memory.insights) for one in table.values()}
+        return [edit for edit in found if page.flat(edit.text) not in said]
+
+    def take_reworded(self, project: str, path: str, session: str) -> None:
+        """Under the lock; of a page that is left alone, before that session is deleted: after it nobody knows any more what was
+        published beside its lines, and so what a hand changed there."""
+        last, before = self._memory.pages.get(self._key(project, path)), self._read(path)
+        if last is None or "erased" in last or before is None or not self._shows(last, session):
+            return
+        text = before.decode("utf-8", "surrogateescape")
+        found = [_redacted(edit) for edit in page.meant(page.reworded(str(last.get("region", "")), text), self._memory.notes)]
+        if found:
+            self._take(found, project, self._when(last, path))
+
+    def _shows(self, last: Mapping[str, Any], session: str) -> bool:
+        shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
+        return any(quote.session == session for one in shown for quote in one.evidence)
 
     def _take(self, found: Sequence[Edit], project: str, at: str) -> None:
         """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before

@@ -452,7 +452,10 @@ class Memory:
 
     def _written(self, event: Event, body: Mapping[str, Any]) -> None:
         key = f"{body['project']}\0{body['path']}"
-        self._put(PAGES, key, {**self.pages[key], "written": True})
+        was = self.pages[key]
+        # What an erased one left in the file is overwritten by one that came after it (`_page`), not by the erased one itself.
+        left = was if was.get("erased") is not True else {name: value for name, value in was.items() if name != "erased"}
+        self._put(PAGES, key, {**left, "written": True})
 
     def _page(self, event: Event, body: Mapping[str, Any]) -> None:
         texts = (body["project"], body["path"], body.get("region", ""))
@@ -469,6 +472,8 @@ class Memory:
         # What was not written may never have been in the file.
         before = was.get("region", "") if was.get("written") else was.get("before") or was.get("region", "")
         about = {name: value for name, value in body.items() if name != "instead"}
+        # Until this one is written, the file may have what was erased with a session.
+        about = {"erased": True, **about} if "erased" in was else about
         self._put(PAGES, key, {**about, "at": event.at, "before": before, "regions": list(dict.fromkeys(regions))[-_REGIONS:]})
         for one in others:
             self._drop(PAGES, one)

@@ -373,8 +373,8 @@ def was_ours(last: Mapping[str, Any], region: str) -> bool:
 def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool:
     """It has notes that we never had (`known`: ours): another keep, of a colleague perhaps, has written it. Then what is missing
     in it was not deleted, and what is new is nobody's word to us."""
-    if not last.get("region") or was_ours(last, region):
-        return False
+    if not last.get("region") or "erased" in last or was_ours(last, region):
+        return False  # of an erased one, notes that nobody has are those that went with a session
     ours = refs(str(last["region"])) | refs(str(last.get("before", "")))
     return any(one not in known for one in refs(region) - ours)
 
@@ -401,6 +401,21 @@ def edits(published: str | Mapping[str, str], current: str) -> list[Edit]:
         found += _versions(ref, old, versions[ref]) if ref in versions else []
     missing = {ref: old for ref, old in was.items() if ref not in versions}
     return found + _unmarked(missing, loose, set(was.values()))
+
+
+def reworded(published: str, text: str) -> list[Edit]:
+    """Of a file whose region can't be told: lines that still name their note, once, with other words than were published."""
+    was = _published(published)
+    lines = [line for line in _lines(text) if line.ref in was]
+    named = [line.ref for line in lines]
+    single = [line for line in lines if named.count(line.ref) == 1 and not line.disputed and line.text]
+    found = [(str(line.ref), line.text) for line in single]
+    return [Edit(CHANGED, ref, unflat(was[ref]), unflat(text)) for ref, text in found if text != was[ref]]
+
+
+def unmarked(region: str) -> list[Edit]:
+    """Of a region of which nobody knows any more what was published there: lines that name no note."""
+    return [Edit(ADDED, None, "", unflat(line.text)) for line in dict.fromkeys(_lines(region)) if line.text and not line.ref]
 
 
 def refs(region: str) -> set[str]:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dreamkeep.capture import forget
-from dreamkeep.errors import Busy
+from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, alone, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
@@ -67,13 +67,19 @@ class Deleting:
 
     def _finish_each(self, folder: str) -> None:
         dead = Tombstones(self._host, self._root)
+        problems: list[Exception] = []
         for name in self._host.names(folder):
             # Of damaged bytes nothing is made: they name no session that was deleted, and by themselves they mean nothing.
             session = "" if name.endswith(".tmp") else read_file(self._host, f"{folder}/{name}").decode(errors="replace")
-            if session and dead.has(session):
-                self._finish(session)
-            else:
-                self._host.remove(f"{folder}/{name}")
+            try:
+                if session and dead.has(session):
+                    self._finish(session)
+                else:
+                    self._host.remove(f"{folder}/{name}")
+            except (DreamkeepError, OSError) as problem:
+                problems.append(problem)  # one that waits for a page to be mended must not keep another from being finished
+        if problems:
+            raise problems[0]
 
     def _alone(self, wait_s: float) -> AbstractContextManager[None]:
         return alone(self._host, f"{self._root}/{LOCK}", wait_s=wait_s)
