@@ -188,6 +188,22 @@ def test_a_file_elsewhere_that_can_not_be_written_is_told_and_the_next_dream_see
     assert TUNE not in file.read_text() and LINT in file.read_text()
 
 
+@pytest.mark.parametrize("verb", ["hygiene", "compress", "dream"])
+def test_whoever_writes_no_word_to_a_journal_finishes_an_interrupted_deletion_first(tmp_path: Path, verb: str) -> None:
+    """R5: compressing writes to the keep, too."""
+    root = tmp_path / "k"
+    dreamt(root)
+    for n in count(1):
+        with pytest.raises(PowerCut):
+            Keep.open(root, host=Dying(n)).delete(SID)
+        if unfinished(root):
+            break
+    assert holding(root, WORD)
+    with Keep.open(root) as keep:
+        getattr(keep, verb)()
+    assert holding(root, WORD) == [] and unfinished(root) == []
+
+
 @pytest.mark.slow
 def test_a_deletion_that_dies_at_any_step_leaves_no_word_on_the_page_after_the_next_writer(tmp_path: Path) -> None:
     """R5 K2: also between saying what the page will be and writing it."""

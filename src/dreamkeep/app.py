@@ -271,6 +271,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         from dreamkeep.index.build import journals
         from dreamkeep.journal import parts
 
+        self._finish_first()
         done = 0
         before = self._host.now() - int(self.config["retention.compress_days"] * 86_400e9)
         for name in [*journals(self._host, self.root), "journal/keep"]:

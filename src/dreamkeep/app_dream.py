@@ -31,6 +31,8 @@ class Dreams(Part):
 
         def _forget(self, name: str) -> None: ...
 
+        def _finish_first(self) -> None: ...
+
         @staticmethod
         def _embedder() -> Embedder | None: ...
 
@@ -85,6 +87,7 @@ class Dreams(Part):
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
             told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
+        self._finish_first()
         # What was edited by hand comes before what is concluded now.
         first = self._publish("") if self._pages_differ() else []
 
@@ -417,6 +420,7 @@ class Dreams(Part):
 
         if not self.exists():
             return {"closed": [], "failed": [], "reconverged": 0, "compressed": 0}
+        self._finish_first()
         now = rfc3339(self._host.now())
         hours = self.config["hygiene.stale_hours"]
 

@@ -231,6 +231,14 @@ class Recovering(Part):
 
         return Deleting(self._host, self.root, self._journals(), self._forget)
 
+    def _finish_first(self) -> None:
+        """For who may write without a word to a journal: a deletion that was interrupted comes before that, too."""
+        from dreamkeep.recovery.delete import INTENTS
+
+        folder = f"{self.root}/{INTENTS}"
+        if self._host.stat(folder) is not None and self._host.names(folder):
+            self._journals()
+
     def _finish_deletions(self) -> None:
         try:
             self._deleting().finish_all()
