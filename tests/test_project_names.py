@@ -27,6 +27,12 @@ def folder(tmp_path: Path, name: str) -> str:
     return str(place)
 
 
+def plain_folder(tmp_path: Path, name: str) -> str:
+    """One of no repository."""
+    (tmp_path / name).mkdir()
+    return str(tmp_path / name)
+
+
 def look(keep: Keep) -> tuple[object, ...]:
     sessions = [(one.id, one.project) for one in keep.sessions()]
     notes = [(one["id"], one["project"]) for one in keep.notes(state=None)]
@@ -121,6 +127,36 @@ def test_an_index_that_followed_a_renaming_which_is_gone_reads_the_sessions_agai
     part.write_bytes(part.read_bytes().replace(b'"project.renamed"', b'"project.removed"'))
     with Keep.open(root) as keep:
         assert [one.project for one in keep.sessions()] == ["example.org/you/old"]
+
+
+@pytest.mark.parametrize(
+    "bad", ["a\nb../../x", "a\rb", "a\tb", "a\x1b[2Jb", "a\x00b", "a\x85b", "a\u2028b", "a\u202eb", "a\udcffb"]
+)
+def test_a_name_with_a_sign_that_nobody_sees_is_refused_and_nothing_is_renamed(tmp_path: Path, root: str, bad: str) -> None:
+    """X1: one with a line feed would be two lines wherever it is shown, and an escape is the terminal's."""
+    with Keep.open(root) as keep:
+        for name in ("first", "second"):
+            keep.session(name, cwd=folder(tmp_path, name)).record("x")
+        first = "example.org/you/first"
+        with pytest.raises(BadUsage, match="can't be seen") as told:
+            keep.project_rename(first, bad)
+        assert told.value.exit_code == 2 and bad not in str(told.value)
+        with pytest.raises(NotFound):
+            keep.project_merge(first, bad)
+        assert keep.project_rename(first, " Vögel und 鳥 ")["project"] == "Vögel und 鳥"
+        assert {one.project for one in keep.sessions()} == {"Vögel und 鳥", "example.org/you/second"}
+
+
+def test_no_project_is_merged_into_one_whose_name_can_not_be_shown(tmp_path: Path, root: str) -> None:
+    """X1: such a name may come from a folder; it can be given up, and not taken."""
+    with Keep.open(root) as keep:
+        for name in ("first", "odd\nname"):
+            keep.session(name.replace("\n", ""), cwd=plain_folder(tmp_path, name)).record("x")
+        first, odd = [one.project for one in sorted(keep.sessions(), key=lambda one: one.id)]
+        assert "\n" in odd
+        with pytest.raises(BadUsage, match="can't be seen"):
+            keep.project_merge(first, odd)
+        assert keep.project_merge(odd, first)["sessions"] == 2
 
 
 def test_what_can_not_be_renamed_is_refused_with_a_word(tmp_path: Path, root: str, cli: Callable[..., Ran]) -> None:

@@ -44,14 +44,14 @@ class Naming(Part):
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
         """Everything of a project, what is there and what comes, is shown under that name from now on."""
-        was, now = self._known(project), name.strip()
+        was, now = self._known(project), _shown(name.strip())
         if was != now and self._is_known(now):
             raise BadUsage(f"there is a project {now!r}", where="project rename", next="To make one of the two: `project merge`.")
         return self._rename(was, now)
 
     def project_merge(self, project: str, into: str) -> dict[str, Any]:
         """Two projects are one: what is there, and what comes, of either."""
-        return self._rename(self._known(project), self._known(into))
+        return self._rename(self._known(project), _shown(self._known(into)))
 
     def _rename(self, was: str, now: str) -> dict[str, Any]:
         from dreamkeep.event import Kind
@@ -93,3 +93,14 @@ class Naming(Part):
 
     def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
         return self._ask(lambda store: store.sessions(project=project, limit=limit))
+
+
+def _shown(name: str) -> str:
+    """Nothing that makes two lines of one, or is the terminal's to obey."""
+    if not name.isprintable():
+        raise BadUsage(
+            f"{name!r} is no name for a project: a line feed, a control or another sign that can't be seen is in it",
+            where="project",
+            next="Give a name of one line and of signs that can be seen, for instance example.org/you/tool.",
+        )
+    return name
