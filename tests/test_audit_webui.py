@@ -284,6 +284,13 @@ def _undone(web: Web) -> None:
     web.save(SID, kept, intentional_shrink_generation="f" * 32, truncation_watermark=kept[-1]["timestamp"])
 
 
+def _undone_elsewhere(web: Web) -> None:
+    """By an agent that marks only the rows: the file that is saved then says nothing of it."""
+    assert web.hermes
+    web.hermes.db.execute("UPDATE messages SET active=0 WHERE session_id=? AND timestamp>=?", (SID, TEN[-2]["timestamp"]))
+    web.save(SID, TEN[:-2])
+
+
 def _undone_and_gone_on(web: Web) -> None:
     kept = TEN[:-2]
     more = [sample.said("user", "something else", T0 + 9000), sample.said("assistant", "yes", T0 + 9001)]
@@ -368,6 +375,7 @@ MEANT = [
         _cleared,
         _cleared_and_gone_on,
         _undone,
+        _undone_elsewhere,
         _undone_and_gone_on,
         _compressed,
         _deleted,
@@ -431,6 +439,16 @@ def test_a_prompt_of_a_session_that_was_cleared_is_told_and_left_alone(web: Web,
     _pending(web)
     [found] = audit(root, web)
     assert (found.cls, found.repairable) == ("webui_turn_pending", False)
+
+
+def test_a_prompt_that_its_row_says_was_taken_back_is_told_and_left_alone(web: Web, root: str) -> None:
+    """K3: also where no file tells of the undo, because there is none."""
+    web.row("rewound", [sample.said("user", "never answered", T0 + 3600)])
+    web.turn("rewound", "t1", "submitted", content="never answered")
+    assert [(one.cls, one.repairable) for one in audit(root, web)] == [("webui_no_sidecar", True), ("webui_turn_pending", True)]
+    assert web.hermes
+    web.hermes.db.execute("UPDATE messages SET active=0 WHERE session_id='rewound'")
+    assert [(one.cls, one.repairable) for one in audit(root, web)] == [("webui_empty_row", False), ("webui_turn_pending", False)]
 
 
 def test_one_poison_of_every_kind_among_a_hundred_good_sessions(tmp_path: Path, root: str) -> None:

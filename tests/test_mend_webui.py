@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import apsw
 import pytest
@@ -117,6 +118,51 @@ def test_an_orphan_gets_what_the_database_has_that_is_newer_and_not_what_was_tak
         web.hermes._insert(SID, {"role": role, "content": words, "timestamp": at}, at)
     repair(root, web)
     assert contents(web.messages(SID)) == [*contents(TEN[:-2]), ("user", "another way"), ("assistant", "so be it")]
+
+
+def _take_back(web: Web, since: float, sid: str = SID) -> None:
+    """As an undo does it in the database."""
+    assert web.hermes
+    web.hermes.db.execute("UPDATE messages SET active=0 WHERE session_id=? AND timestamp>=?", (sid, since))
+
+
+@pytest.mark.parametrize(("kept_by", "turns"), [("a backup", 1), ("our journal", 1), ("both", 1), ("a backup", 4), ("both", 4)])
+def test_what_was_taken_back_stays_so_however_often_it_is_repaired(web: Web, root: str, kept_by: str, turns: int) -> None:
+    """K3 T4: twice is once; and when the database is gone, the file itself still tells that it was meant."""
+    if kept_by != "a backup":
+        read_again(root, web, SID)
+    _take_back(web, T0 + (4 - turns) * 60)
+    web.file(SID).rename(web.backup(SID) if kept_by != "our journal" else web.home / "away")
+    left = TEN[:-2] if turns == 1 else []
+    web.close()
+    done = repair(root, web)
+    assert (len(done["applied"]), done["audit"]["faults"]) == (1, [])
+    made = json.loads(web.file(SID).read_bytes())
+    assert contents(made["messages"]) == contents(made["context_messages"]) == contents(left)
+    assert made["message_count"] == len(left)
+    assert made["truncation_watermark"] == made["truncation_boundary"] == (left[-1]["timestamp"] if left else 0.0)
+    assert UUID(hex=made["intentional_shrink_generation"]).version == 4, "the WebUI believes no other"
+    after = folder(web)
+    assert repair(root, web)["plan"] == [] and folder(web) == after
+    web.database.unlink()
+    assert "webui_richer_backup" not in (found := audit(root, web)) and "source_shrank" not in found
+
+
+def test_of_words_said_twice_only_those_come_back_that_were_not_taken_back(web: Web, root: str) -> None:
+    """K3: "continue" was kept once and taken back once; in a retry, taken back and sent again."""
+    on = [said("user", "continue", T0 + 300), said("assistant", "more", T0 + 301)]
+    again = [said("user", "continue", T0 + 400), said("assistant", "yet more", T0 + 401)]
+    for sid in ("kept", "retried"):
+        web.save(sid, [*TEN, *on] if sid == "retried" else [*TEN, *on, *again])
+        _take_back(web, T0 + 300 if sid == "retried" else T0 + 400, sid)
+        web.file(sid).rename(web.backup(sid))
+    assert web.hermes
+    for one in again:
+        web.hermes._insert("retried", one, one["timestamp"])
+    assert repair(root, web)["audit"]["faults"] == []
+    assert contents(web.messages("kept")) == contents([*TEN, *on])
+    assert contents(web.messages("retried")) == contents([*TEN, *again])
+    assert repair(root, web)["plan"] == []
 
 
 def test_contents_that_were_blanked_come_back_in_their_places(web: Web, root: str) -> None:

@@ -34,7 +34,7 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.recovery import webui
 from dreamkeep.recovery.faults import Fault, counted, fault
-from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places
+from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
 
 #: So long a turn may be on its way without its session file knowing.
@@ -203,7 +203,7 @@ class _Audit:
             held = folder.document(folder.backup(sid))
             if held is None:
                 yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is no session that can be read")
-            elif more := webui.lost(live, held):
+            elif more := webui.lost(live, held) and webui.lost(live, held, told=self._told(folder, sid)):
                 richer = True
                 many = counted(len(more), "message", "messages")
                 what = f"it has {many} that the session file has not, and nothing says that this was meant"
@@ -218,14 +218,21 @@ class _Audit:
         if self._cache.get(folder.live(sid)) is None:
             return
         lost: dict[str, webui.Message] = {}
+        rows: webui.Told | None = None
         for data in folder.versions(sid):
             before = webui.document(data)
-            if before is not None:
-                lost |= {webui.mark([one]): one for one in webui.lost(live, before, edited=True) if not webui.is_marked(one)}
+            if before is not None and webui.lost(live, before, edited=True):
+                rows = rows or self._told(folder, sid)
+                gone = webui.lost(live, before, edited=True, told=rows)
+                lost |= {webui.mark([one]): one for one in gone if not webui.is_marked(one)}
         if lost:
-            gone = counted(len(lost), "message that was captured is", "messages that were captured are")
-            what = f"{gone} gone or empty, and nothing says that this was meant"
+            many = counted(len(lost), "message that was captured is", "messages that were captured are")
+            what = f"{many} gone or empty, and nothing says that this was meant"
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=webui.mark(list(lost.values())))
+
+    def _told(self, folder: Folder, sid: str) -> webui.Told:
+        """Asked only where something is missing: what was taken back is not."""
+        return told(folder, sid, self._databases)
 
     # -- turns
 
@@ -238,7 +245,7 @@ class _Audit:
             if turn.at + _YOUNG_S > now:
                 continue
             unsafe = self._why_not(folder, sid) if sid not in folder.lives else ""
-            if live and webui.may_be_meant(live, turn):
+            if webui.may_be_meant(live or {}, turn, self._told(folder, sid)):
                 unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
             what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"
             where = folder.journals[sid][0]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from dreamkeep.recovery import webui
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.recovery.webui_folder import INDEX, Folder, restored
+from dreamkeep.recovery.webui_folder import INDEX, Folder, restored, told
 from dreamkeep.recovery.webui_rows import databases
 
 _DELETED = "it was deleted in the WebUI, or nobody can tell whether it was"
@@ -25,6 +25,10 @@ def _folder(looking: Looking, fault: Fault) -> Folder:
 
 def _is_deleted(folder: Folder, sid: str) -> bool:
     return folder.deleted is None or sid in folder.deleted
+
+
+def _told(looking: Looking, folder: Folder, sid: str) -> webui.Told:
+    return told(folder, sid, databases(looking.host, looking.home, looking.environment))
 
 
 def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
@@ -58,7 +62,7 @@ def restore_backup(mending: Mending, fault: Fault) -> Done:
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
         return left("it can't be read any more: run the audit again")
-    whole = webui.merged(live, [held])
+    whole = webui.merged(live, [held], _told(mending, folder, sid))
     if whole != live:
         done = mending.ledger.replace(path, webui.written(whole), seen=seen, session=fault.session)
         if not done.mended:
@@ -81,12 +85,12 @@ def recover_turn(mending: Mending, fault: Fault) -> Done:
     turn = next((one for one in webui.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
         return MENDED  # it has ended, or its prompt has come
+    if webui.may_be_meant(live, turn, _told(mending, folder, sid)):
+        return left("messages were cleared or taken back in this session, perhaps this one, too")
     if seen is None:
         if folder.host.stat(folder.backup(sid)) is not None:
             return left("its session file is gone and a backup is there: mend that first")
         done = mending.ledger.publish(path, webui.written(webui.begun_by(turn, sid)), session=fault.session)
-    elif webui.may_be_meant(live, turn):
-        return left("messages were cleared or taken back in this session, perhaps this one, too")
     else:
         done = mending.ledger.replace(path, webui.written(webui.with_prompt(live, turn)), seen=seen, session=fault.session)
     return _listed(mending, folder, sid, again=True) if done.mended else done

@@ -9,8 +9,9 @@ Assumed, from the WebUI's published sources (nesquena/hermes-webui): `.bak` is t
 slot; an intent changes a mark in the file that is saved, and never in the one before it: `clear_generation` (clear),
 `intentional_shrink_generation` (undo, retry, truncate, squash; `truncation_watermark` is the time of the last message kept),
 `compression_anchor_*` (compress). So a backup with another mark is from before the intent, and what the intent took away from
-it stays away; with the same mark, whatever it has more was lost. The index also lists sessions that only the running WebUI
-knows, with no message yet. Messages have no ids: one is its role, its content and its tool ids, as often as it is there.
+it stays away; with the same mark, whatever it has more was lost. A mark counts for the WebUI only if it is a UUID4 in hex. What
+the rows of `state.db` say was taken back was so, with or without a mark. The index also lists sessions that only the running
+WebUI knows, with no message yet. Messages have no ids: one is its role, its content and its tool ids, as often as it is there.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from dreamkeep.session.formats.common import digest, items, table, text
 from dreamkeep.session.records import loads
 
 Document = dict[str, Any]
 Message = dict[str, Any]
+
+
+class Told(NamedTuple):
+    """What a database tells of a session's messages: those that the user took back, and all others that it has or had."""
+
+    rewound: Sequence[Message] = ()
+    others: Sequence[Message] = ()
+
+
+UNTOLD = Told()
 
 #: A clock's grain in seconds: some times are whole seconds.
 _GRAIN_S = 2.0
@@ -150,9 +163,10 @@ def _together(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and abs(one - other) <= _GRAIN_S
 
 
-def lost(live: Mapping[str, Any], other: Mapping[str, Any], *, edited: bool = False) -> list[Message]:
+def lost(live: Mapping[str, Any], other: Mapping[str, Any], *, edited: bool = False, told: Told = UNTOLD) -> list[Message]:
     """What `other`, an earlier document of the session, has and `live` lacks, and nobody meant to take away."""
     gone = missing(messages_of(live), messages_of(other), edited=edited)
+    gone = _cut(gone, _taken_back([*messages_of(live), *gone], told))
     if not gone or _cleared(live, other) or _compressed(live, other):
         return []
     generation = live.get("intentional_shrink_generation")
@@ -214,11 +228,11 @@ def _blanked(one: Message, whole: Message) -> bool:
     return _blank(one) and one.get("role") == whole.get("role") and _together(time_of(one), time_of(whole))
 
 
-def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> Document:
+def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: Told = UNTOLD) -> Document:
     """The base with what each of the others has that was lost."""
     result = dict(base)
     for other in others:
-        more = lost(result, other)
+        more = lost(result, other, told=told)
         if more:
             result = with_messages(result, union(messages_of(result), more, messages_of(other)))
     return result
@@ -233,20 +247,48 @@ def later(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[Message]:
     return [one for one in messages_of(other) if (at := time_of(one)) is not None and at > end]
 
 
-def without(base: Mapping[str, Any], rewound: Sequence[Message], live: Mapping[str, Any]) -> Document:
-    """`base` without what was taken back since: rows that the database says are, and has no other of that are not."""
-    back = Counter(map(_key, rewound))
-    back.subtract(Counter(map(_key, messages_of(live))))
-    if not any(count > 0 for count in back.values()):
-        return dict(base)
-    kept = []
-    for message in reversed(messages_of(base)):
+def _taken_back(messages: Sequence[Message], told: Told) -> Counter[str]:
+    """How many of equal messages the user took back: at most those for which the database has no other row."""
+    spare = Counter(map(_key, messages))
+    spare.subtract(Counter(map(_key, told.others)))
+    back = Counter(map(_key, told.rewound))
+    return Counter({key: min(count, spare[key]) for key, count in back.items() if spare[key] > 0})
+
+
+def _cut(messages: Sequence[Message], back: Counter[str]) -> list[Message]:
+    """Without so many of each: the last of equal ones, for a user takes back from the end."""
+    left, kept = Counter(back), []
+    for message in reversed(messages):
         key = _key(message)
-        if back[key] > 0:
-            back[key] -= 1  # the last of equal ones: a user takes back from the end
+        if left[key] > 0:
+            left[key] -= 1
         else:
             kept.append(message)
-    return with_messages(base, kept[::-1])
+    return kept[::-1]
+
+
+def without(base: Mapping[str, Any], told: Told) -> Document:
+    """`base` without what was taken back since, and with the mark of that, as the WebUI would have saved it."""
+    messages = messages_of(base)
+    kept = _cut(messages, _taken_back(messages, told))
+    if len(kept) == len(messages):
+        return dict(base)
+    changed = dict(base)
+    if isinstance(base.get("context_messages"), list):  # or the model would still be given it
+        given = [one for one in base["context_messages"] if isinstance(one, dict)]
+        changed["context_messages"] = _cut(given, _taken_back(given, told))
+    marks = _undone(base, messages, kept)
+    # Before the messages: the WebUI reads what is said of a session only up to there.
+    return with_messages({**{name: one for name, one in marks.items() if name not in base}, **changed, **marks}, kept)
+
+
+def _undone(base: Mapping[str, Any], messages: Sequence[Message], kept: Sequence[Message]) -> Document:
+    """The mark of an undo that kept what stands before the first message that is gone. The same for the same undo."""
+    first = next((n for n, (one, other) in enumerate(zip(messages, kept, strict=False)) if one is not other), len(kept))
+    until = (time_of(messages[first - 1]) if first else None) or 0.0
+    name = digest(text(base.get("intentional_shrink_generation")), *map(_key, messages), "", *map(_key, kept))
+    generation = UUID(bytes=sha256(name.encode()).digest()[:16], version=4).hex
+    return {"truncation_watermark": until, "truncation_boundary": until, "intentional_shrink_generation": generation}
 
 
 def updated_at(found: Mapping[str, Any]) -> float:
@@ -373,10 +415,16 @@ def _waits_for(live: Mapping[str, Any], turn: Turn) -> bool:
     return text(live.get("pending_user_message")).strip() == turn.content or bool(stream and stream == turn.stream)
 
 
-def may_be_meant(live: Mapping[str, Any], turn: Turn) -> bool:
+def may_be_meant(live: Mapping[str, Any], turn: Turn, told: Told = UNTOLD) -> bool:
     """Whether the prompt may be missing because it was cleared or taken back; when that was, nothing tells."""
+    if _has_prompt(told.rewound, turn) and not _has_prompt(told.others, turn):
+        return True
     marked = live.get("clear_generation") or live.get("intentional_shrink_generation")
     return bool(marked) and updated_at(live) >= turn.at
+
+
+def _has_prompt(messages: Sequence[Message], turn: Turn) -> bool:
+    return any(one.get("role") == "user" and _is_prompt(one, turn) for one in messages)
 
 
 def with_prompt(live: Mapping[str, Any], turn: Turn) -> Document:

@@ -146,13 +146,25 @@ def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _kept(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.Held]:
+    for kept in _held(folder, sid, databases):
+        if kept.document["messages"] or kept.document["worktree_path"]:
+            yield kept
+
+
+def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.Held]:
     for path in databases:
         try:
             kept = webui_rows.held(folder.host, path, sid)
         except (OSError, DreamkeepError):
             continue  # another fault tells that
-        if kept and (kept.document["messages"] or kept.document["worktree_path"]):
+        if kept:
             yield kept
+
+
+def told(folder: Folder, sid: str, databases: Sequence[str]) -> webui.Told:
+    """What all rows of a session tell, also of one in which everything was taken back."""
+    found = [one.told for one in _held(folder, sid, databases)]
+    return webui.Told([row for one in found for row in one.rewound], [row for one in found for row in one.others])
 
 
 def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None:
@@ -165,9 +177,10 @@ def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None
         return None
     base = found[0]
     result = webui.merged(base.document, (one.document for one in found[1:] if one.whence != "database"))
-    for kept in _kept(folder, sid, databases) if base.whence != "database" else ():
-        result = webui.without(result, kept.rewound, kept.document)
-        more = webui.later(result, kept.document)
-        if more:
-            result = webui.with_messages(result, [*webui.messages_of(result), *more])
+    if base.whence != "database":
+        for kept in _kept(folder, sid, databases):
+            more = webui.later(result, kept.document)
+            if more:
+                result = webui.with_messages(result, [*webui.messages_of(result), *more])
+        result = webui.without(result, told(folder, sid, databases))
     return base.raw if base.raw is not None and result == base.document else webui.written(result)

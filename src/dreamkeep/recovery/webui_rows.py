@@ -57,10 +57,10 @@ def _rows(base: Base, path: str) -> dict[str, Row]:
 
 
 class Held(NamedTuple):
-    """A session of the database: as a document, and the messages that the user took back."""
+    """A session of the database: as a document, and which of its messages the user took back."""
 
     document: webui.Document
-    rewound: list[webui.Message]
+    told: webui.Told
 
 
 def held(host: Host, path: str, sid: str) -> Held | None:
@@ -77,7 +77,8 @@ def _held(base: Base, sid: str) -> Held | None:
         _exact(base, "messages", key) for (key,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY id", sid)
     ]
     live = [message(one) for one in found if _active(one)]
-    return Held(sidecar(row, live), [message(one) for one in found if not _active(one) and not one.get("compacted")])
+    rewound = [message(one) for one in found if _rewound(one)]
+    return Held(sidecar(row, live), webui.Told(rewound, [message(one) for one in found if not _rewound(one)]))
 
 
 def _exact(base: Base, table_: str, key: object) -> dict[str, Any]:
@@ -88,6 +89,10 @@ def _exact(base: Base, table_: str, key: object) -> dict[str, Any]:
 def _active(row: Mapping[str, Any]) -> bool:
     active = row.get("active", 1)
     return active is None or bool(active)
+
+
+def _rewound(row: Mapping[str, Any]) -> bool:
+    return not _active(row) and not row.get("compacted")
 
 
 def message(row: Mapping[str, Any]) -> webui.Message:
