@@ -312,6 +312,13 @@ def _deleted(web: Web) -> None:
     web.delete(SID)
 
 
+def _deleted_and_torn(web: Web) -> None:
+    """A late save of it that did not finish."""
+    whole = web.file(SID).read_bytes()
+    _deleted(web)
+    web.file(SID).write_bytes(whole[:200])
+
+
 def _partial_went_on(web: Web) -> None:
     half = [*TEN[:-1], sample.said("assistant", "answer 3 ab", TEN[-1]["timestamp"], _partial=True)]
     web.save("p", [*half, sample.said("assistant", "answer 3 ab", TEN[-1]["timestamp"], _partial=True)])
@@ -379,6 +386,7 @@ MEANT = [
         _undone_and_gone_on,
         _compressed,
         _deleted,
+        _deleted_and_torn,
         _partial_went_on,
         _finished,
         _waited_for,
@@ -412,12 +420,14 @@ def test_a_real_loss_after_an_intent_is_a_fault(web: Web, root: str) -> None:
     assert "6 messages" in found.what, "ten less the two that are there and the two that were taken back"
 
 
-def test_with_unreadable_tombstones_nothing_that_is_gone_is_called_repairable(web: Web, root: str) -> None:
+def test_with_unreadable_tombstones_nothing_that_is_gone_or_torn_is_called_repairable(web: Web, root: str) -> None:
     """B7: not known is not empty."""
     _orphan(web)
+    web.file("fine").write_bytes(web.file("fine").read_bytes()[:200])
     _no_file(web)
     _pending_alone(web)
     assert {one.cls for one in audit(root, web) if one.repairable} == {
+        "webui_corrupt",
         "webui_orphan_backup",
         "webui_no_sidecar",
         "webui_turn_pending",

@@ -361,7 +361,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("act", [_orphan, _no_file, _pending_alone], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [_orphan, _torn, _no_file, _pending_alone], ids=lambda act: act.__name__)
 def test_what_was_deleted_since_the_audit_is_not_brought_back(web: Web, root: str, act: Callable[[Web], None]) -> None:
     """K2: honoured by every path."""
     act(web)
@@ -372,6 +372,22 @@ def test_what_was_deleted_since_the_audit_is_not_brought_back(web: Web, root: st
     done = mend_webui.ACTIONS[CLASSES[fault.cls].repair](mending(root, web, lambda: None), fault)
     assert (done.mended, folder(web)) == (False, before)
     assert "deleted" in done.why
+
+
+def test_a_deleted_session_of_which_a_torn_file_lies_there_is_not_rebuilt_of_any_copy(web: Web, root: str) -> None:
+    """K2: neither of our journal nor of a backup; and it is not listed again."""
+    read_again(root, web, SID)
+    whole = web.file(SID).read_bytes()
+    web.backup(SID).write_bytes(whole)
+    web.delete(SID)
+    web.file(SID).write_bytes(whole[:200])
+    web.close()
+    before = folder(web)
+    done = repair(root, web)
+    assert (done["plan"], done["audit"]["faults"], folder(web)) == ([], [], before)
+    # Made again by the user, it is a session as any other.
+    web.file(SID).write_bytes(whole)
+    assert audit(root, web) == ["webui_index_missing"]
 
 
 ODD_IDS = ["../../../evil", "/tmp/evil", "..", "a/b", "_index", "a.b", "with\nfeed", "x" * 300]

@@ -9,6 +9,7 @@ meant (clear, undo, truncate, compress, delete: `webui.py`) is no fault.
     file           backup           row in state.db        fault
     unreadable     any good copy (backup, our journal, row)    webui_corrupt
     unreadable     no copy                                 store_unreadable
+    unreadable     listed as deleted                       none: whatever copies there are, it is not missed
     gone           readable         any                    webui_orphan_backup
     gone           none             with messages          webui_no_sidecar; with a worktree also when it has none
     gone           none             empty                  webui_empty_row
@@ -134,9 +135,9 @@ class _Audit:
             needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
             if needed or not self._known_well(folder, sid):
                 live = folder.document(folder.live(sid))
-                if live is None:
+                if live is None and sid not in (folder.deleted or ()):
                     yield from self._corrupt(folder, sid)
-                else:
+                elif live is not None:
                     yield from self._whole(folder, sid, live, row)
         elif not folder.deleted or sid not in folder.deleted:
             yield from self._gone(folder, sid, row)
@@ -156,7 +157,10 @@ class _Audit:
         where = folder.live(sid)
         if found:
             whence = ", ".join(dict.fromkeys(one.whence for one in found))
-            yield self._fault("webui_corrupt", folder, sid, where, f"it is no session that can be read; a copy is in: {whence}")
+            what = f"it is no session that can be read; a copy is in: {whence}"
+            yield self._fault(
+                "webui_corrupt", folder, sid, where, what, unsafe="" if folder.deleted is not None else _UNKNOWN_DELETED
+            )
         else:
             what = "it is no session that can be read, and there is no copy"
             yield self._fault("store_unreadable", folder, sid, where, what)
@@ -266,6 +270,8 @@ class _Audit:
             return
         listed = {webui.names(one) for one in entries}
         for sid in sorted(set(folder.lives) - listed - bad - folder.pruned):
+            if sid in (folder.deleted or ()) and folder.document(folder.live(sid)) is None:
+                continue  # what is left of a deleted one; a file that can be read is a session, and was made since
             what = f"session {sid} has a file, and is not listed"
             yield fault("webui_index_missing", path, what, session=folder.session(sid), key=sid, **{**about, "sid": sid})
         for n, one in enumerate(entries):

@@ -40,7 +40,7 @@ def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
     seen = mending.host.stat(path)
     if seen is not None and folder.document(path) is not None:
         return _listed(mending, folder, sid)  # by the WebUI, or by us before a crash
-    if seen is None and _is_deleted(folder, sid):
+    if _is_deleted(folder, sid):
         return left(_DELETED)
     data = restored(folder, sid, databases(mending.host, mending.home, mending.environment))
     if data is None:
