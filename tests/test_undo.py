@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -213,6 +214,69 @@ def test_an_unfinished_append_that_was_set_aside_stands_at_the_end_again_byte_fo
         undo_id = noted(host, lambda journals: say(journals, "mended"))
         assert texts(host) == ["one", "mended"]
         assert refused(undo.undo(host, ROOT, undo_id)) == {} and tree(host, ROOT) == before
+
+
+TAILS = (b'{"id":"torn', b'{"id":"', b"\0" * 700, b'{"id":"\xff\n\n')
+
+
+def _went_on(tail: bytes, where: str, who: str) -> tuple[FragileHost, str, dict[str, bytes | None]]:
+    """The disk was too full to set an unfinished append aside: it stayed, and the repair went on `where`."""
+    host = FragileHost()
+    recorded(host, "one")
+    first, second = (f"{ROOT}/{folder_of(SESSION)}/{parts.name(part)}" for part in (1, 2))
+    host._need(first).data += tail
+    before = tree(host, ROOT)
+    there = len(host._need(first).data)
+    undo_id = noted(host, lambda journals: say(journals, "mended"))
+    if who == "others":
+        recorded(host, "theirs")
+    written = bytes(host._need(first).data[there - len(tail) :])
+    host._need(first).data[there - len(tail) :] = tail
+    if where == "behind it":
+        host._need(first).data += written
+    else:
+        replace_file(host, second, written)
+    return host, undo_id, before
+
+
+@pytest.mark.parametrize("where", ["behind it", "in a new part"])
+@pytest.mark.parametrize("tail", TAILS, ids=["torn", "begun", "blank", "lines"])
+def test_an_unfinished_append_that_a_full_disk_left_in_its_place_hinders_no_undo(tail: bytes, where: str) -> None:
+    """W9: it is in the ledger, so it is nothing that the repair does not know."""
+    host, undo_id, before = _went_on(tail, where, "the repair alone")
+    assert refused(undo.undo(host, ROOT, undo_id)) == {}
+    assert tree(host, ROOT) == before
+    host, undo_id, _ = _went_on(tail, where, "others")
+    now = tree(host, ROOT)
+    assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["the journal was appended to since the repair"]
+    assert tree(host, ROOT) == now
+
+
+@pytest.mark.parametrize("how", ["fail", "tear"])
+def test_a_repair_that_met_a_full_disk_at_any_step_of_an_append_can_be_undone(how: str) -> None:
+    for part_size in (1 << 20, 300):
+        for at in count(1):
+            host = FragileHost()
+            recorded(host, "one", "two", part_size=part_size)
+            last = parts.numbers(host, f"{ROOT}/{folder_of(SESSION)}")[-1]
+            host._need(f"{ROOT}/{folder_of(SESSION)}/{parts.name(last)}").data += TAILS[0]
+            before = tree(host, ROOT)
+            with at_work(host, ROOT, part_size) as (notes, journals):
+                begun = len(host.trace)
+                host.plan(at, how, errno.ENOSPC)
+                for text in ("mended", "mended too"):
+                    try:
+                        say(journals, text)
+                    except (DreamkeepError, OSError):
+                        pass  # a reason in `skipped`, and the others go on
+                done = host.calls < at
+                host.plan(0, "cut")
+            if not done and host.trace[begun + at - 1][0] == "sync":
+                continue  # then the new part repeats what was in doubt, and may be the only one that has it
+            assert refused(undo.undo(host, ROOT, notes.id)) == {}, (part_size, at)
+            assert tree(host, ROOT) == before, (part_size, at)
+            if done:
+                break
 
 
 def test_a_journal_that_others_appended_to_since_keeps_every_frame() -> None:

@@ -63,6 +63,8 @@ class Ledger:
         self.id = undo_id
         self.folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
         self._handle = -1
+        #: Where the last whole note ends.
+        self._end = 0
         self._count = 0
         self._copied: dict[str, int] = {}
         #: What was made anew for the whole keep, once in a repair.
@@ -256,10 +258,15 @@ class Ledger:
                 make_folders(self._host, self.folder)
                 self._handle = self._host.create(f"{self.folder}/{NOTES}")
                 self._host.sync_folder(self.folder)
+            if self._host.end(self._handle) > self._end:
+                # Of a note that a full disk took only in part: what it spoke of was not begun, and nothing may stand behind it.
+                self._host.cut(self._handle, self._end)
             self._count += 1
             about = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **what}
-            write_all(self._host, self._handle, json.dumps(about, ensure_ascii=True).encode() + b"\n")
+            line = json.dumps(about, ensure_ascii=True).encode() + b"\n"
+            write_all(self._host, self._handle, line)
             self._host.sync(self._handle)
+            self._end += len(line)
         except OSError as problem:
             raise from_os(problem, "noting what a repair will change", self.folder) from problem
         return self._count

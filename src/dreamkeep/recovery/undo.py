@@ -197,7 +197,7 @@ class _Undo:
             if before is None:
                 self._remove(folder, newer, handle)
                 return
-            tail = None if before.get("cold") else self._checked_end(folder, before, newer)
+            tail = None if before.get("cold") else self._checked_end(folder, before)
             self._remove_parts(folder, newer)
             if not before.get("cold"):
                 self._cut_back(folder, before, tail)
@@ -213,7 +213,7 @@ class _Undo:
         finally:
             self._host.close(handle)
 
-    def _checked_end(self, folder: str, before: Note, newer: list[int]) -> bytes:
+    def _checked_end(self, folder: str, before: Note) -> bytes:
         """What stood after the last good frame (perhaps nothing); and that the part can be brought back to that."""
         path = f"{folder}/{parts.name(before['part'])}"
         if self._host.stat(path) is None:
@@ -221,9 +221,20 @@ class _Undo:
         if crc_of(self._host, path, before["size"]) != before["crc"]:
             raise Refusal("what was there before the repair is not there any more")
         tail = self._kept(before["tail"]) if "tail" in before else b""
-        if newer or not tail.startswith(self._after(path, before["size"], len(tail) + 1)):
-            self._only_ours(folder, before["part"], before["size"])
+        at = before["size"]
+        there = self._after(path, at, len(tail) + 1)
+        if tail.startswith(there):
+            return tail  # all that is there is the end that was noted: also where the repair had to go on in a new part
+        if there.startswith(tail) and not self._is_frame(folder, before["part"], at):
+            at += len(tail)  # the disk was full, so that it was not cut, and the repair went on behind it
+        self._only_ours(folder, before["part"], at)
         return tail
+
+    def _is_frame(self, folder: str, number: int, offset: int) -> bool:
+        if parts.is_cold(self._host, folder, number):
+            return False
+        with parts.stream(self._host, folder, number, offset) as source:
+            return parse(source.readline(parts.LONGEST_LINE).removesuffix(b"\n")) is not None
 
     def _after(self, path: str, offset: int, size: int) -> bytes:
         handle = self._host.open_read(path)
