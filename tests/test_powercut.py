@@ -180,6 +180,29 @@ def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
     assert mended > 20
 
 
+@pytest.mark.parametrize("size", [1500, 300], ids=["in its part", "in the next"])
+def test_nothing_is_appended_behind_a_tail_that_could_not_be_set_aside(size: int) -> None:
+    """The disk is full when a journal is opened, and not any more when the same process appends again."""
+    for at in count(1):
+        host = FragileHost()
+        writer(host).append([event(host, 1)])
+        host._need(f"{FOLDER}/{parts.name(1)}").data += b'{"id":"torn'
+        w = writer(host, size)
+        host.plan(at, "fail", errno.ENOSPC)
+        acked = ["e1"]
+        for n in (2, 3, 4):
+            try:
+                w.append([event(host, n)])
+                acked.append(f"e{n}")
+            except NotDurable:
+                pass
+        reading = Reading(host, FOLDER)
+        assert [frame["id"] for frame in reading if frame["id"] in ("e1", "e2", "e3", "e4")] == acked, at
+        assert (reading.faults, reading.tail) == ([], None), at
+        if host.calls < at:
+            break
+
+
 def test_what_we_wrote_ourselves_and_cut_back_is_no_tail() -> None:
     """J2: after a short write the same handle goes on, and nothing has to be set aside."""
     for n in range(1, 5):  # an append is a write and a sync

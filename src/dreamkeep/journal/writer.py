@@ -265,7 +265,13 @@ class Writer:
                 return True
         if host.handle_stat(self._lock_handle).links == 0:
             return False
-        self._settle()
+        try:
+            self._settle()
+        except BaseException:
+            if self._part:
+                # Where it ends is not known, then. No lock file is that long, so the next append looks again.
+                self._part.number = -1
+            raise
         return True
 
     def _carry_of(self, key: str) -> int | str | None:
