@@ -586,6 +586,51 @@ def test_hook_calls_and_the_transcripts_they_name_are_journaled_by_a_repair(worl
     assert world.rejoined() == world.transcript.read_bytes() and "hooked" in world.messages()
 
 
+def _spool(world: World, session: str, event: str = "UserPromptSubmit", n: int = 2) -> Path:
+    call = Path(world.root, "spool", f"{time.time_ns() - OLD_S * 10**9:020d}-1-{n:016d}~claude~{event}.hook")
+    call.write_text(json.dumps({"session_id": session, "hook_event_name": event, "prompt": "hooked", "cwd": "/nowhere"}))
+    call.chmod(0o600)
+    return call
+
+
+def _all_calls(world: World) -> list[str]:
+    """Every hook call that stands in a journal, by its name in the spool."""
+    folders = [path.parent for path in Path(world.root, "journal").rglob("000001.jsonl")]
+    told = [event for folder in folders for _, event in events(Reading(HOST, str(folder))) if event.kind == Kind.HOOK_FIRED]
+    return sorted(call["spool"] for event in told for call in event.body["calls"])
+
+
+@pytest.mark.parametrize("more", ["nothing", "a torn end", "an open mode"])
+def test_a_hook_call_is_given_back_only_if_the_journal_it_went_to_was_taken_back(world: World, more: str) -> None:
+    """T4: else it would be journaled twice. A call that is only an end, of a session nobody saw, went to the keep's own."""
+    spooled(world)
+    ghost, other = _spool(world, "ghost", "SessionEnd", 2), _spool(world, "other", n=3)
+    [first] = set(Path(world.root, "spool").glob("*.hook")) - {ghost, other}
+    if more == "a torn end":  # so that its journal is noted before the calls are
+        with world.part().open("ab") as part:
+            part.write(b'{"id":"torn')
+    elif more == "an open mode":
+        other.chmod(0o644)
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and _all_calls(world) == sorted(path.name for path in (first, ghost, other))
+    world.grow(200, 2)
+    world.ingest()
+    with Keep.open(world.root) as keep:
+        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+    for _ in range(2):
+        reasons = [skipped["reason"] for skipped in world.repair(undo=done["undo_id"])["skipped"]]
+        for path in (first, ghost):
+            assert [f"{path}: this call stands in" in reason for reason in reasons].count(True) == 1
+        assert list(Path(world.root, "spool").glob("*.hook")) == [other]
+        assert other.stat().st_mode & 0o777 == (0o644 if more == "an open mode" else 0o600)
+        assert _all_calls(world) == sorted([first.name, ghost.name])
+    world.repair(apply=True)
+    assert _all_calls(world) == sorted(path.name for path in (first, ghost, other))
+    # And now that this one was journaled by another repair, undoing the first one again brings it back no more.
+    world.repair(undo=done["undo_id"])
+    assert list(Path(world.root, "spool").glob("*.hook")) == []
+
+
 def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
     spooled(world)
     Path(world.root, "OFF").touch(0o600)

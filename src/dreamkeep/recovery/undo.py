@@ -2,6 +2,7 @@
 
 Of a journal only the end can be taken back: under its lock, if nothing but frames of that repair follows what was there before.
 Everything is looked at as it is, not as notes say it should be, so an undo that dies half-way is simply run again.
+Hook calls come last: one that stands in a journal which had to be left alone would be journaled twice.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from dreamkeep.capture.spool import SPOOL
 from dreamkeep.errors import DreamkeepError, Failed, NotFound
+from dreamkeep.event import Kind
 from dreamkeep.host import FOLDER_MODE, Host, lock, make_folders, read_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import parse
-from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.reader import Reading, Tail, events
 from dreamkeep.journal.settle import set_aside
 from dreamkeep.recovery.ledger import ASIDE, NOTES, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes
 
@@ -58,12 +62,20 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     for note in found:
         if "file" in note and note["n"] not in void:
             files.setdefault(note["file"], []).append({**note, "after": later.get(note["n"], note["after"])})
-    for note in reversed(found):
-        where = note.get("file") or note.get("folder") or note.get("mode") or note.get("journal")
-        if where is None or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
+    for note in sorted(found, key=lambda note: (_where(note).startswith(f"{root}/{SPOOL}/"), -note["n"])):
+        where = _where(note)
+        if not where or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
-        steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
+        reason = _undone(back, note, files.get(where, []))
+        if reason and "journal" in note:
+            back.left_alone.append(where)
+        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", "")))
     return steps
+
+
+def _where(note: Note) -> str:
+    """What a note names; empty where it names nothing that was changed."""
+    return str(note.get("file") or note.get("folder") or note.get("mode") or note.get("journal") or "")
 
 
 def _notes(host: Host, root: str, undo_id: str) -> list[Note]:
@@ -101,6 +113,9 @@ class _Undo:
         self._mark = mark_of(undo_id)
         self._added = added
         self._folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
+        #: Journals that were not taken back, and, once one was asked for, the calls in them.
+        self.left_alone: list[str] = []
+        self._calls: dict[str, set[str]] = {}
 
     # -- files
 
@@ -121,6 +136,7 @@ class _Undo:
         if before is None:
             host.remove(path)
         else:
+            self._check_call(path, changes[0].get("session", ""))
             self._give_back(path, before, appeared=now is None)
         host.sync_folder(os.path.dirname(path))
 
@@ -140,6 +156,23 @@ class _Undo:
             raise Refusal("something appeared there meanwhile") from None
         finally:
             host.remove(temp)
+
+    def _check_call(self, path: str, session: str) -> None:
+        """A hook call waits in the spool or stands in a journal, never both. (Of some sessions the keep's own has it.)"""
+        if not path.startswith(f"{self._root}/{SPOOL}/"):
+            return
+        own = {folder_of(session), KEEP} if session else {KEEP}
+        for journal in own.intersection(self.left_alone):
+            if os.path.basename(path) in self._calls_in(journal):
+                raise Refusal(f"this call stands in {journal}, which was not taken back")
+
+    def _calls_in(self, journal: str) -> set[str]:
+        if journal not in self._calls:
+            found = (
+                event.body for _, event in events(Reading(self._host, f"{self._root}/{journal}")) if event.kind == Kind.HOOK_FIRED
+            )
+            self._calls[journal] = {str(call.get("spool")) for body in found for call in body["calls"]}
+        return self._calls[journal]
 
     def _temp(self, path: str) -> str:
         return f"{path}.{self._mark}0.tmp"
