@@ -33,7 +33,7 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import mend_keep, repair
 from dreamkeep.recovery.audit import Report, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
-from dreamkeep.recovery.ledger import Ledger
+from dreamkeep.recovery.ledger import Ledger, folders
 from dreamkeep.recovery.mending import Done, Looking
 from dreamkeep.recovery.undo import undo as take_back
 
@@ -1169,6 +1169,26 @@ def _undone_at(world: World, before: str, at: int, undo_id: str) -> bool:
         os.rename(before, root)
         os.rename(before + ".model", before)
     return ended
+
+
+@pytest.mark.parametrize("drained", [False, True], ids=["at once", "after another drain"])
+def test_a_hook_call_is_journaled_once_after_a_drain_that_died_at_any_step_was_undone(tmp_path: Path, drained: bool) -> None:
+    """T1: neither lost with the journal's end, nor given back beside a batch that still has it."""
+    for at in count(1):
+        world = World(str(tmp_path / f"keep{at}"), tmp_path / f"home{at}")
+        spooled(world)
+        [call] = Path(world.root, "spool").glob("*.hook")
+        ended = _dying(world, at, apply=True)
+        if drained:
+            with Keep.open(world.root) as keep:
+                keep.drain()
+        for undo_id in folders(HOST, world.root):
+            world.repair(undo=undo_id)
+        world.repair(apply=True)
+        assert _all_calls(world) == [call.name], at
+        if ended:
+            break
+    assert at > 20
 
 
 def test_every_host_operation_of_a_journals_repair_survives_a_power_cut() -> None:

@@ -2,7 +2,7 @@
 
 Of a journal only the end can be taken back: under its lock, if nothing but frames of that repair follows what was there before.
 Everything is looked at as it is, not as notes say it should be, so an undo that dies half-way is simply run again.
-Hook calls come last: one that stands in a journal which had to be left alone would be journaled twice.
+Hook calls come last: one that still stands in a journal, because that had to be left alone, would be journaled twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from dreamkeep.capture.spool import SPOOL
+from dreamkeep.capture import spool
 from dreamkeep.errors import DreamkeepError, Failed, NotFound
 from dreamkeep.event import Kind
 from dreamkeep.host import FOLDER_MODE, Host, lock, make_folders, read_file, write_all, write_new
@@ -62,14 +62,11 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     for note in found:
         if "file" in note and note["n"] not in void:
             files.setdefault(note["file"], []).append({**note, "after": later.get(note["n"], note["after"])})
-    for note in sorted(found, key=lambda note: (_where(note).startswith(f"{root}/{SPOOL}/"), -note["n"])):
+    for note in sorted(found, key=lambda note: (_where(note).startswith(f"{root}/{spool.SPOOL}/"), -note["n"])):
         where = _where(note)
         if not where or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
-        reason = _undone(back, note, files.get(where, []))
-        if reason and "journal" in note:
-            back.left_alone.append(where)
-        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", "")))
+        steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
     return steps
 
 
@@ -113,8 +110,7 @@ class _Undo:
         self._mark = mark_of(undo_id)
         self._added = added
         self._folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
-        #: Journals that were not taken back, and, once one was asked for, the calls in them.
-        self.left_alone: list[str] = []
+        #: By journal, the calls that stand in it.
         self._calls: dict[str, set[str]] = {}
 
     # -- files
@@ -130,7 +126,8 @@ class _Undo:
         if _same(now, before):
             return
         known = [state for note in changes for state in (note["before"], note["after"])]
-        if not any(state != "later" and _same(now, state) for state in known):
+        drained = now is None and self._is_call(path) and not self._is_on_its_way(path)
+        if not drained and not any(state != "later" and _same(now, state) for state in known):
             unknown = "the repair did not finish, so what it left there is not known"
             raise Refusal(unknown if "later" in known else "it was changed since the repair")
         if before is None:
@@ -159,12 +156,19 @@ class _Undo:
 
     def _check_call(self, path: str, session: str) -> None:
         """A hook call waits in the spool or stands in a journal, never both. (Of some sessions the keep's own has it.)"""
-        if not path.startswith(f"{self._root}/{SPOOL}/"):
+        if not self._is_call(path):
             return
-        own = {folder_of(session), KEEP} if session else {KEEP}
-        for journal in own.intersection(self.left_alone):
+        for journal in (folder_of(session), KEEP) if session else (KEEP,):
             if os.path.basename(path) in self._calls_in(journal):
-                raise Refusal(f"this call stands in {journal}, which was not taken back")
+                raise Refusal(f"this call stands in {journal}")
+
+    def _is_call(self, path: str) -> bool:
+        return path.startswith(f"{self._root}/{spool.SPOOL}/") and spool.entry(os.path.basename(path)) is not None
+
+    def _is_on_its_way(self, path: str) -> bool:
+        """Of a drain that died: the next one journals what is in a batch."""
+        batches = filter(spool.is_batch, spool.names(self._host, self._root))
+        return any(os.path.basename(path) in self._host.names(f"{self._root}/{spool.SPOOL}/{one}") for one in batches)
 
     def _calls_in(self, journal: str) -> set[str]:
         if journal not in self._calls:
