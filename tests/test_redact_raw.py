@@ -630,3 +630,15 @@ def test_what_every_part_repeats_is_masked() -> None:
     masked = mask_event(Event("1", Kind.SESSION_OPENED, "2026-11-01T10:00:00Z", {"cwd": f"/x?token={FORM}"}, carry))
     assert masked.carry and FORM not in str(masked) and masked.carry["opened"] == 1
     assert masked.carry["src:main-0123456789"] == carry["src:main-0123456789"]
+
+
+def test_a_lost_session_file_is_not_rebuilt_with_masks_where_its_database_has_the_words(tmp_path: Path, root: str) -> None:
+    web = Web(tmp_path / "home")
+    web.save("def", [web_said("user", SAYS, 1778573700.0), web_said("assistant", "done", 1778573703.0)])
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        assert faults(keep, tmp_path / "home", deep=True) == []
+        web.file("def").unlink()
+        keep.repair(apply=True, home=tmp_path / "home")
+        said = json.loads(web.file("def").read_bytes())["messages"]
+        assert said[0]["content"] == SAYS and not leaks(root, FORM)

@@ -33,7 +33,7 @@ from dreamkeep.capture.agents.hermes_webui import AGENT, names_a_file
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
-from dreamkeep.recovery import webui
+from dreamkeep.recovery import unmasked, webui
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
@@ -227,7 +227,7 @@ class _Audit:
             before = webui.document(data)
             if before is not None and webui.lost(live, before, edited=True):
                 rows = rows or self._told(folder, sid)
-                gone = webui.lost(live, before, edited=True, told=rows)
+                gone = unmasked.gone(webui.lost(live, before, edited=True, told=rows), webui.messages_of(live))
                 lost |= {webui.mark([one]): one for one in gone if not webui.is_marked(one)}
         if lost:
             many = counted(len(lost), "message that was captured is", "messages that were captured are")

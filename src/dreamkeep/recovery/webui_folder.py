@@ -99,16 +99,18 @@ class Folder:
 
     # -- our own copies
 
-    def versions(self, sid: str) -> Iterator[bytes]:
-        """Every version of the session file that was captured, the oldest first."""
+    def versions(self, sid: str, *, masked: bool = True) -> Iterator[bytes]:
+        """Every version of the session file that was captured, the oldest first. `masked`: also those in which secrets were."""
         folder = f"{self.root}/{folder_of(self.session(sid))}"
         if self.host.stat(folder) is None:
             return
         for name in rejoin.names_of(self.host, "main", self.live(sid)):
             found = False
-            for _, pieces in rejoin.generations(self.host, folder, name):
+            words = rejoin.words(self.host, folder, (name,))[name]
+            for number, pieces in rejoin.generations(self.host, folder, name):
                 found = True
-                yield b"".join(pieces)
+                if masked or number not in words or words[number].masked_crc is None:
+                    yield b"".join(pieces)
             if found:
                 return
 
@@ -139,7 +141,8 @@ def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
         except OSError:
             pass  # can't be read: another fault tells that, and it is no copy
     try:
-        for data in folder.versions(sid):
+        # What was masked is no copy: in the agent's file it would be what was said.
+        for data in folder.versions(sid, masked=False):
             yield "journal", data
     except STRANGE:
         pass  # a journal that can't be read: another fault tells that
