@@ -347,11 +347,18 @@ def imported(done: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["bad"])])
 
 
+def _how_exact(file: Mapping[str, Any]) -> str:
+    if file["exact"]:
+        return "byte for byte"
+    told = next((word for word in ("damaged", "masked") if file.get(word)), "")
+    return told or ("converted" if file.get("role") in (None, "main") else str(file["role"]))
+
+
 def restored(done: dict[str, Any]) -> str:
     would = "would be " if done["dry_run"] else ""
     lines = []
     for file in done["files"]:
-        how = "byte for byte" if file["exact"] else "converted" if file.get("role") in (None, "main") else file["role"]
+        how = _how_exact(file)
         how = "what is left in the journal" if file.get("damaged") else how
         lines.append(f"{would}{file['action']}  {line(file['path'])}  ({size(file['bytes'])}, {how})")
         if file.get("aside"):
