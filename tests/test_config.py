@@ -51,6 +51,22 @@ def test_environment_beats_file_and_flags_beat_both() -> None:
     assert load(None, {"DREAMKEEP_CAPTURE_EXCLUDE": os.pathsep.join(["/a", "/b"])})["capture.exclude"] == ("/a", "/b")
 
 
+#: Of a page: they lead out of its folder, or name no file.
+BAD_NAMES = (
+    "'../../../out.md'",
+    "'..'",
+    "'.'",
+    "''",
+    "'a/b.md'",
+    "'/x.md'",
+    "'a\\b'",
+    '"a\\nb"',
+    '"\\u0000"',
+    "7",
+    f"'{'x' * 201}'",
+)
+
+
 @pytest.mark.parametrize(
     ("toml", "named"),
     [
@@ -66,6 +82,7 @@ def test_environment_beats_file_and_flags_beat_both() -> None:
         ("[dreams]\nsession_count = 1", "dreams.session_count"),
         ("session_count = 1", "session_count"),
         ("[capture]\nexclude = 'x'\nscrape = 'maybe'", "capture.scrape"),
+        *((f"[page]\ntarget = {name}", "page.target") for name in BAD_NAMES),
         ("[retention]\nquota_mb = -1", "retention.quota_mb"),
         ("[retention]\nquota_mb = 'all'", "retention.quota_mb"),
         ("[retention]\nquota_mb = true", "retention.quota_mb"),

@@ -291,6 +291,18 @@ def test_a_page_that_cannot_be_made_stops_no_dream(tmp_path: Path) -> None:
             keep.page(project=project, write=file)
 
 
+def test_a_file_where_the_pages_belong_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s", FORCE)
+        (tmp_path / "k" / "pages").write_text("not a folder")
+        [told] = keep.dream(backend=Prompts())["pages"]
+        assert told["project"] == project and texts(keep) == {FORCE}
+        assert f"a file lies where the folder of the pages belongs ({tmp_path}/k/pages). Move it away" in told["problem"]
+        (tmp_path / "k" / "pages").rename(tmp_path / "elsewhere")
+        [told] = keep.dream(backend=Prompts())["pages"]
+        assert told["changed"] and not told["problem"]
+
+
 def test_killed_at_any_step_an_edit_and_what_follows_from_it_are_both_there_or_neither(tmp_path: Path) -> None:
     for n in count(1):
         root, file = tmp_path / f"k{n}", tmp_path / f"C{n}.md"

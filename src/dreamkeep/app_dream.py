@@ -271,13 +271,26 @@ class Dreams(Part):
                         self.warn(f"The page {path} is left alone: {told['problem']}")
                 except (DreamkeepError, OSError) as problem:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
-                    self.warn(f"The page {path} can't be written: {problem}")
-                    told = _unwritten(project, path, str(problem))
+                    why = self._blocked(path) or str(problem)
+                    self.warn(f"The page {path} can't be written: {why}")
+                    told = _unwritten(project, path, why)
                 edits += told["edits"]
                 done[project, path] = _with_earlier(done.get((project, path)), told)
             if not edits:
                 break
         return list(done.values())
+
+    def _blocked(self, path: str) -> str:
+        """Why no page in the keep can be written, where the reason is no single page's."""
+        from dreamkeep.memory.page import FOLDER, in_keep
+
+        folder = f"{self.root}/{FOLDER}"
+        at = self._host.stat(folder) if in_keep(self.root, path) else None
+        if at is None or not at.is_file:
+            return ""
+        return (
+            f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
+        )
 
     def _publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing

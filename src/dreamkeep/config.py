@@ -48,6 +48,14 @@ def _text(value: Any) -> str:
     return value
 
 
+def _file_name(value: Any) -> str:
+    """Of a file in a folder of ours: it leads nowhere else. Room is left for what it is called while it is written."""
+    name = _text(value)
+    if name in (".", "..") or any(sign in "/\\" or not sign.isprintable() for sign in name) or len(name.encode()) > 200:
+        raise ValueError("must be the plain name of a file, without a path, of 200 bytes at most")
+    return name
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part for part in value.split(os.pathsep) if part]
@@ -129,7 +137,7 @@ SETTINGS: Mapping[str, Setting] = {
     "page.max_lines": Setting(200, _number(int, 1, 1_000_000)),
     "page.max_bytes": Setting(25_600, _number(int, 256, 1 << 30)),
     "page.max_tokens": Setting(None, _number(int, 1, _MANY)),
-    "page.target": Setting("MEMORY.md", _text),
+    "page.target": Setting("MEMORY.md", _file_name),
     "capture.exclude": Setting((), _texts),
     "capture.scrape": Setting(True, _flag),
     "capture.redact_raw": Setting(False, _flag),
