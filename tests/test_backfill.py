@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dreamkeep.dream.backfill import Known, checked, turns_given
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven, TurnGiven
+from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import TYPES
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import Turn
@@ -127,9 +128,20 @@ _JUNK = st.one_of(
 )
 
 
+@pytest.mark.parametrize("answer", [None, 7, "words", b"bytes", {"insights": []}, Answer(None)])  # type: ignore[arg-type]
+def test_a_reply_that_lists_nothing_is_no_answer_and_not_an_empty_one(answer: object) -> None:
+    """M6"""
+    with pytest.raises(NoAnswer, match="no list of proposals, but"):
+        checked(answer, GIVEN, Known(), run="r", redact=str)
+
+
 @examples(st.lists(_JUNK, max_size=12) | _JUNK)
 def test_whatever_a_backend_answers_only_grounded_insights_come_out(answer: object) -> None:
-    found = checked(answer, GIVEN, Known(), run="r", redact=str)
+    try:
+        found = checked(answer, GIVEN, Known(), run="r", redact=str)
+    except NoAnswer:
+        assert not isinstance(answer, list)
+        return
     words = {said.seq: said.text + str(said.tool) for said in SAID}
     for one in found.insights:
         assert one.type in TYPES and one.evidence[0].quote in words[one.evidence[0].seq]

@@ -560,3 +560,42 @@ def _told(act: Callable[..., Any], asked: list[str], what: Callable[..., str]) -
         return act(*given)
 
     return telling
+
+
+@pytest.mark.parametrize("reply", [None, {"insights": []}, "nothing", Answer(None, Usage(calls=1))])  # type: ignore[arg-type]
+def test_a_chunk_whose_whole_reply_is_of_no_use_is_read_again(tmp_path: Path, reply: object) -> None:
+    """M6: of that chunk nobody knows what was in it; the others of its session are read."""
+
+    class Speechless(Prompts):
+        def backfill(self, given: Given) -> Answer:
+            found = super().backfill(given)
+            return reply if given.chunk == (2, 2) else found  # type: ignore[return-value]
+
+    filled(tmp_path / "k", sessions=1)
+    with Keep.open(tmp_path / "k") as keep:
+        made = dreaming(keep).run(parts(Speechless()))
+        assert (made["status"], made["failed"]) == ("failed", 1) and texts(keep) == ["rule 0.0"]
+        assert "chunk 2 of 2: NoAnswer: the backend gave no list of proposals, but" in made["sessions"][0]["reason"]
+        assert made["usage"]["calls"] == 1 + isinstance(reply, Answer)
+        [row] = keep.dream_status()["sessions"]
+        assert (row["eligibility"], row["attempts"]) == ("retry_after_failure", 1)
+        assert dreaming(keep).run(parts(Prompts()))["status"] == "completed" and texts(keep) == ["rule 0.0", "rule 0.1"]
+
+
+def test_a_backend_may_yield_its_proposals_and_one_that_breaks_off_is_asked_again(tmp_path: Path) -> None:
+    class Yielding(Prompts):
+        def __init__(self, breaks: bool) -> None:
+            super().__init__()
+            self.breaks = breaks
+
+        def backfill(self, given: Given) -> Any:
+            yield from super().backfill(given).proposals
+            if self.breaks:
+                raise RuntimeError("cut off")
+
+    filled(tmp_path / "k", sessions=1)
+    with Keep.open(tmp_path / "k") as keep:
+        made = dreaming(keep).run(parts(Yielding(breaks=True)))
+        assert made["failed"] == 1 and "cut off" in made["sessions"][0]["reason"] and texts(keep) == []
+        made = dreaming(keep).run(parts(Yielding(breaks=False)))
+        assert made["status"] == "completed" and texts(keep) == ["rule 0.0", "rule 0.1"]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven
+from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, normal
 from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
@@ -49,20 +50,30 @@ class Known:
         return insight.id in self._ids or (insight.type, normal(insight.text)) in self._texts
 
 
+def proposed(answer: object) -> list[object]:
+    """What a backend proposes, whatever it gave: an Answer, or proposals in a list, a generator, anything to go through. What
+    is something else is no answer: nobody knows what was in the stretch that it was given, so that is to be read again."""
+    proposals = answer.proposals if isinstance(answer, Answer) else answer
+    if not isinstance(proposals, Iterable) or isinstance(proposals, (str, bytes, Mapping)):
+        raise NoAnswer(
+            f"the backend gave no list of proposals, but {type(proposals).__name__}",
+            where="backfill",
+            next="An empty list says that there is nothing to propose.",
+        )
+    return list(proposals)
+
+
 def checked(
     answer: object, given: Given, known: Known, *, run: str, redact: Callable[[str], str], trusted: bool = False
 ) -> Checked:
-    """`answer` is whatever a backend gave: an Answer, or a sequence of proposals, or something else altogether.
+    """`answer`: what a backend gave (`proposed`).
 
     `trusted`: our own, which knows where an agent writes what its user answered into a tool's result.
     """
-    proposals = answer.proposals if isinstance(answer, Answer) else answer
     found: list[Insight] = []
     dropped: Counter[str] = Counter()
-    if not isinstance(proposals, Sequence) or isinstance(proposals, (str, bytes)):
-        return Checked(found, Counter({"no list of proposals": 1}))
     places = _places(given)
-    for proposal in proposals:
+    for proposal in proposed(answer):
         made = _insight(proposal, given, places, run, redact, trusted)
         if isinstance(made, str):
             dropped[made] += 1

@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dreamkeep.dream.backfill import Known, checked, turns_given
+from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
@@ -241,6 +241,10 @@ class Run:
             given = self._given(summary, piece, (n, len(pieces)), task)
             try:
                 answer = self._parts.backend.backfill(given)
+                if isinstance(answer, Answer):
+                    usage = usage.plus(answer.usage)
+                    dropped.update(answer.dropped)
+                proposals = proposed(answer)
             except OverBudget as problem:
                 usage = usage.plus(spent_before(problem))
                 self._spent = failure = self._told(str(problem))
@@ -249,11 +253,8 @@ class Run:
                 usage = usage.plus(spent_before(problem))
                 failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
-            if isinstance(answer, Answer):
-                usage = usage.plus(answer.usage)
-                dropped.update(answer.dropped)
             trusted = self._parts.trusted
-            made = checked(answer, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
+            made = checked(proposals, given, known, run=self._id, redact=self._parts.redact, trusted=trusted)
             insights += made.insights
             dropped += made.dropped
             heard.add(n)

@@ -6,7 +6,7 @@ where it says), and what does not hold is dropped and counted. Times come from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -91,7 +91,7 @@ class Answer(NamedTuple):
 
 
 class Backend(Protocol):
-    def backfill(self, given: Given) -> Answer | Sequence[Proposal]:
+    def backfill(self, given: Given) -> Answer | Iterable[Proposal]:
         """May raise: then this chunk is tried again later, and nothing else is lost. What it had spent by then, the error may
         tell: a `Usage` as its `usage`."""
 
