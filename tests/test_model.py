@@ -427,11 +427,24 @@ def most(asked_bytes: int) -> int:
 
 
 def test_calls_are_counted_each_try_for_itself(server: Server) -> None:
+    """And where none is left, who did not answer has not answered: both are said."""
     server.acts = ["500", "500"]
     budget = Budget(calls=2)
-    with pytest.raises(OverBudget, match="max_calls"):
+    with pytest.raises(NoAnswer, match=r"500.* not asked again: .*dream\.max_calls") as caught:
         backend(server, budget=budget).backfill(ONE)
-    assert len(server.received) == 2 and budget.spent.calls == 2
+    assert len(server.received) == 2 == budget.spent.calls and caught.value.usage == Usage(calls=2)
+    with pytest.raises(OverBudget, match="max_calls") as spent:
+        backend(server, budget=budget).backfill(ONE)
+    assert len(server.received) == 2 and not spent.value.never
+
+
+def test_a_stretch_for_which_a_whole_budget_is_not_enough_is_not_put_off_for_ever(server: Server) -> None:
+    """Its answer was cut off, and is asked for in halves, for which a run with all of it has no calls."""
+    server.acts = ["cut"]
+    whole = stretch(turn(1, "please use tabs"), turn(2, "and spaces"))
+    with pytest.raises(OverBudget, match="no run gets through this stretch") as caught:
+        backend(server, budget=Budget(calls=2)).backfill(whole)
+    assert caught.value.never and len(server.received) == 2
 
 
 def test_a_call_that_might_cost_too_much_is_not_made(server: Server) -> None:
@@ -865,7 +878,7 @@ def test_calls_before_the_budget_was_spent_are_in_the_report(
         server.acts = ["500"] * 9
         monkeypatch.setattr(RealHost, "sleep", lambda self, seconds: None)
         report = keep.dream(sessions=[session.id])
-        assert report["sessions"][0]["status"] == "pending" and report["usage"]["calls"] == len(server.received) == 2
+        assert report["sessions"][0]["status"] == "failed" and report["usage"]["calls"] == len(server.received) == 2
 
 
 def test_a_command_that_answers_nothing_of_use_is_in_the_report(script: Callable[[str], list[str]], tmp_path: Path) -> None:
@@ -898,3 +911,90 @@ def test_a_run_whose_budget_is_spent_stops_and_the_next_one_goes_on(server: Serv
             assert len(server.received) - before <= 2
         keep.dream()
         assert {row["id"]: row["status"] for row in keep.dream_status()["sessions"]} == dict.fromkeys(ids, "completed")
+
+
+def retrying_keep(server: Server, root: Path, more: str) -> Path:
+    made = dreaming_keep(server, root, more)
+    (made / "keep.toml").write_text((made / "keep.toml").read_text().replace("retries = 0", "retries = 3"))
+    return made
+
+
+def test_a_session_that_uses_up_the_budget_in_vain_has_failed_and_does_not_starve_the_others(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M1 D26: with fewer calls than tries the server's reason is kept, the attempt counts, and it is given up in the end."""
+    from dreamkeep import Keep
+
+    monkeypatch.setattr(RealHost, "sleep", lambda self, seconds: None)
+    server.insights = first_words
+    root = retrying_keep(server, tmp_path / "keep", "max_calls = 3\nmax_attempts = 2")
+    with Keep.open(str(root)) as keep:
+        for name in "ab":
+            session = keep.session(name)
+            session.record(f"please remember {name}", ("assistant", "yes"))
+            session.end()
+        for attempt in (1, 2):
+            server.acts = ["500"] * 3
+            made = keep.dream()
+            assert (made["status"], made["failed"], made["usage"]["calls"]) == ("failed", 1, 3)
+            failed, waits = made["sessions"]
+            assert failed["status"] == "failed" and "500" in failed["reason"] and "dream.max_calls" in failed["reason"]
+            assert waits["status"] == "pending" and "dream.max_calls" in waits["reason"]
+            rows = {row["id"]: row for row in keep.dream_status()["sessions"]}
+            assert rows["python:a"]["attempts"] == attempt and "500" in rows["python:a"]["failure_reason"]
+            assert rows["python:b"]["attempts"] == 0
+        made = keep.dream()
+        assert [(one["id"], one["status"]) for one in made["sessions"]] == [("python:b", "completed")]
+        assert [row["eligibility"] for row in keep.dream_status()["sessions"]] == ["poisoned", "already_consolidated"]
+        assert "500" in keep.dream()["why"]
+
+
+def test_a_chunk_that_failed_is_told_also_where_the_budget_ends_with_the_next(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dreamkeep import Keep
+
+    monkeypatch.setattr(RealHost, "sleep", lambda self, seconds: None)
+    with Keep.open(str(dreaming_keep(server, tmp_path / "keep", "max_calls = 1"))) as keep:
+        session = keep.session("a")
+        for n in range(6):
+            session.record(f"{n}: " + "please remember the tabs " * 60, ("assistant", "yes"))
+        session.end()
+        server.acts = ["500"]
+        [one] = keep.dream()["sessions"]
+        assert one["status"] == "failed" and "chunk 1 of" in one["reason"] and "500" in one["reason"]
+        assert "dream.max_calls" in one["reason"] and len(server.received) == 1
+
+
+@pytest.mark.parametrize(("more", "named"), [("max_tokens = 100", "dream.max_tokens"), ("max_usd = 0.0001", "dream.max_usd")])
+def test_a_budget_below_one_call_is_an_error_that_says_so_and_no_session_is_to_blame(
+    server: Server, tmp_path: Path, more: str, named: str
+) -> None:
+    from dreamkeep import Keep
+
+    root = dreaming_keep(server, tmp_path / "keep", more)
+    prices = (root / "keep.toml").read_text() + "price_in = 3.0\nprice_out = 15.0\n"
+    (root / "keep.toml").write_text(prices)
+    with Keep.open(str(root)) as keep:
+        one_asked(keep)
+        with pytest.raises(BadConfig, match=f"`{named}` does not allow even one call"):
+            keep.dream()
+        [row] = keep.dream_status()["sessions"]
+        assert (row["eligibility"], row["attempts"]) == ("eligible", 0) and not server.received
+
+
+def test_a_session_that_is_too_long_for_the_budget_fails_and_shorter_ones_are_read(server: Server, tmp_path: Path) -> None:
+    from dreamkeep import Keep
+
+    server.insights = first_words
+    root = dreaming_keep(server, tmp_path / "keep", "max_tokens = 20000")
+    with Keep.open(str(root)) as keep:
+        for name, words in (("a", "please remember the tabs " * 1000), ("b", "please remember the tabs")):
+            session = keep.session(name)
+            session.record(words, ("assistant", "yes"))
+            session.end()
+        (root / "keep.toml").write_text((root / "keep.toml").read_text().replace("chunk_tokens = 700", "chunk_tokens = 20000"))
+    with Keep.open(str(root)) as keep:
+        long, short = keep.dream()["sessions"]
+        assert long["status"] == "failed" and "not even one call fits" in long["reason"] and "dream.max_tokens" in long["reason"]
+        assert short["status"] == "completed" and len(server.received) == 1

@@ -99,6 +99,8 @@ class NoAnswer(Failed):
 class OverBudget(Failed):
     #: As NoAnswer's.
     usage: object = None
+    #: All that a run may spend is not enough for this: the next run would end the same way.
+    never: bool = False
 
 
 class Unsupported(Failed):

@@ -50,14 +50,16 @@ class Budget:
 
     def set_aside(self, most: Usage) -> None:
         """Before a call; raises when it may not be made."""
-        lack = self._lack(self.spent.plus(most))
+        lack = self.lack(self.spent.plus(most))
         if lack is not None:
-            alone = self._lack(most) is not None
-            raise OverBudget(
+            never = self.lack(most) is not None
+            problem = OverBudget(
                 f"one more call may cost more than {lack} allows",
                 where=f"{self.spent.calls} calls, {self.spent.tokens_in + self.spent.tokens_out} tokens spent",
-                next=f"Raise `{lack}`" + (": not even one call fits." if alone else ", or let the next run go on from here."),
+                next=f"Raise `{lack}`" + (": not even one call fits." if never else ", or let the next run go on from here."),
             )
+            problem.never = never
+            raise problem
         self.spent = self.spent.plus(most)
 
     def settle(self, most: Usage, real: Usage) -> None:
@@ -65,7 +67,8 @@ class Budget:
         back = Usage(-most.calls, -most.tokens_in, -most.tokens_out, -most.usd)
         self.spent = self.spent.plus(back).plus(real)
 
-    def _lack(self, total: Usage) -> str | None:
+    def lack(self, total: Usage) -> str | None:
+        """Which setting does not allow so much; None if all do."""
         if self._calls is not None and total.calls > self._calls:
             return "dream.max_calls"
         if self._tokens is not None and total.tokens_in + total.tokens_out > self._tokens:

@@ -245,12 +245,11 @@ class Run:
                     usage = usage.plus(answer.usage)
                     dropped.update(answer.dropped)
                 proposals = proposed(answer)
-            except OverBudget as problem:
-                usage = usage.plus(spent_before(problem))
-                self._spent = failure = self._told(str(problem))
-                break
             except Exception as problem:  # this chunk is tried again later; the others go on
                 usage = usage.plus(spent_before(problem))
+                if isinstance(problem, OverBudget) and not problem.never:
+                    self._spent = self._told(str(problem))
+                    break
                 failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
             trusted = self._parts.trusted
@@ -281,18 +280,20 @@ class Run:
         if why:
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
-        status = PENDING if self._spent else FAILED if failure else COMPLETED
+        # What failed has failed, also where the budget ended after it: else nobody would ever count that, nor tell why.
+        status = FAILED if failure else PENDING if self._spent else COMPLETED
+        why = " ".join(filter(None, (failure, self._spent)))
         artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
         read = self._event(
             Kind.DREAM_READ,
             session=one.session,
-            upto=upto if failure else one.finished,
+            upto=upto if why else one.finished,
             status=status,
-            reason=failure,
+            reason=why,
             artifacts=artifacts,
-            **({"also": also} if failure and also else {}),
+            **({"also": also} if why and also else {}),
         )
-        return Result(one.session, status, failure, [*opened, *added, *notes, read], usage, dropped)
+        return Result(one.session, status, why, [*opened, *added, *notes, read], usage, dropped)
 
     def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
         """The session's own task: what it is for, by its title or first prompt. None is opened where nobody asked for anything,

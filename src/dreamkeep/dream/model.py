@@ -4,6 +4,8 @@
     (no secret                 │ no room: OverBudget      │ 429, 5xx, time-out: wait, ask again (a call of its own in the budget)
      goes further)             ▼                          ▼ everything else: NoAnswer; this chunk is tried again by a later run
 
+No room to ask again is no excuse for who did not answer: that is NoAnswer, too, and says both.
+
 An answer that was cut off for its length is asked for again in two halves; a single turn keeps what was whole of it.
 """
 
@@ -66,6 +68,8 @@ class Model:
             found = self._found(clear)
         except (NoAnswer, OverBudget) as problem:
             problem.usage = self._spent_since(before)  # what was asked is paid for, whatever came of it
+            if isinstance(problem, OverBudget) and before == Usage() and not problem.never:
+                problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this stretch."
             raise
         return Answer(found.proposals, self._spent_since(before), found.dropped)
 
@@ -92,11 +96,19 @@ class Model:
 
     def _answer(self, question: Prompt) -> Got:
         tries = ways = 0
+        before: Trouble | None = None
         while True:
             body = self._asked.body(question)
-            got = self._ask(body)
+            try:
+                got = self._ask(body)
+            except OverBudget as problem:
+                if before is None:
+                    raise
+                later = f"It was not asked again: {problem.what}. A later run does."
+                raise NoAnswer(before.what, where=self._asked.where(), next=later) from None
             if isinstance(got, Got):
                 return got
+            before = got
             if got.otherwise and ways < _OTHER_WAYS:
                 ways += 1
                 continue
@@ -129,6 +141,19 @@ class Model:
         elif got.free:
             self._budget.settle(most, Usage(calls=1))
         return got
+
+    def check_budget(self) -> None:
+        """Where not even a question about nothing fits, no session is to blame: said before a run begins."""
+        nothing = self._asked.body(prompt(Given("", "", "", "", "", (), ()), self._host.random))
+        most = self._usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
+        lack = self._budget.lack(most)
+        if lack is not None:
+            money = f", {most.usd:.4f} USD" if most.usd else ""
+            raise BadConfig(
+                f"`{lack}` does not allow even one call",
+                where=f"the least may cost {most.tokens_in + most.tokens_out} tokens{money}",
+                next=f"Raise `{lack}`, or lower `dream.model.max_output`.",
+            )
 
     def _usage(self, tokens_in: int, tokens_out: int) -> Usage:
         return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))

@@ -65,7 +65,9 @@ def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, s
     from dreamkeep.dream.model import model
 
     budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"])
-    return model(named(backend, config), config, host, environment, budget, folder)
+    made = model(named(backend, config), config, host, environment, budget, folder)
+    made.check_budget()
+    return made
 
 
 def redacted(text: str) -> str:
