@@ -421,3 +421,32 @@ def test_a_preview_tells_of_hand_edits_also_where_no_session_waits(tmp_path: Pat
         told = keep.dream(preview=True, backend=Prompts())
         assert [one["edits"] for one in told["diff"]["pages"] if one["path"] == str(file)] == [1]
         assert texts(keep) == {PORT}
+
+
+@pytest.mark.parametrize("acts", [("rename",), ("close",), ("rename", "close")])
+def test_a_task_that_a_user_renamed_or_closed_outlives_the_run_that_opened_it(tmp_path: Path, acts: tuple[str, ...]) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        project, run = dreamed(keep, "s", FORCE)
+        [task] = keep.tasks()
+        for act in acts:
+            if act == "rename":
+                task = keep.task_rename(task["id"], "My own title")
+            else:
+                task = keep.task_close(task["id"], state="abandoned")
+        expected = {key: task[key] for key in ("id", "title", "project", "state", "sessions", "opened_at", "closed_at")}
+        keep.dream_undo(run)
+        for again in (False, True):
+            if again:
+                assert keep.dream(backend=Prompts(), sessions=["python:s"])["processed"] == 1
+            [left] = keep.tasks()
+            assert {key: left[key] for key in expected} == expected and left["project"] == project
+        keep.reindex(from_zero=True)
+        assert [one["title"] for one in keep.tasks()] == [expected["title"]]
+
+
+def test_a_task_that_nobody_touched_goes_with_its_run(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", FORCE)
+        keep._journals().say("", "task.closed", {"id": keep.tasks()[0]["id"], "state": "done"})  # as older versions said it
+        keep.dream_undo(run)
+        assert keep.tasks() == []

@@ -155,6 +155,25 @@ def test_the_title_that_a_user_gave_a_task_goes_with_the_last_of_its_sessions(tm
         assert list(Memory.load(memory(keep)).tasks) == ["t-4"]
 
 
+def test_what_a_user_closed_keeps_no_title_of_a_deleted_session_and_stays_closed(tmp_path: Path) -> None:
+    """R5 K7: who closes a task says what it was; that is the session's own title, unless the user gave it another."""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "joins"):
+            keep.session(name).record("a prompt")
+        for id in ("t-1", "t-2"):
+            say(keep, Kind.TASK_OPENED, id=id, title=f"tune xylophone {id}", project="p", session="python:goes")
+            say(keep, Kind.TASK_JOINED, id=id, session="python:joins")
+        keep.task_rename("t-2", "quokkas")
+        for id in ("t-1", "t-2"):
+            keep.task_close(id)
+        keep.delete("goes")
+        assert holding(tmp_path / "k", b"xylophone") == [] and holding(tmp_path / "k", b"quokkas") != []
+        left = {id: (one.title, one.state) for id, one in Memory.load(memory(keep)).tasks.items()}
+        assert left == {"t-1": ("t-1", "done"), "t-2": ("quokkas", "done")}
+        keep.delete("joins")
+        assert holding(tmp_path / "k", b"quokkas") == [] and not Memory.load(memory(keep)).tasks
+
+
 def test_of_what_others_say_too_a_deletion_takes_only_the_words(tmp_path: Path) -> None:
     """R5: notes live on by what others said; reasons, reports and pages keep nothing of it."""
     words = "Xylophones are tuned by ear"

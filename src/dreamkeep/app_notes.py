@@ -284,22 +284,22 @@ class Remembering(Part):
     def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
         from dreamkeep.memory.task import OPEN, STATES
 
-        id = self.task_show(task)["id"]
+        found = self.task_show(task)
         if state not in STATES or state == OPEN:
             ways = ", ".join(one for one in STATES if one != OPEN)
             raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
-        self._journals().say("", Kind.TASK_CLOSED, {"id": id, "state": state, "reason": "by the user"})
-        return self.task_show(id)
+        self._journals().say("", Kind.TASK_CLOSED, {**_task_itself(found), "state": state, "reason": "by the user"})
+        return self.task_show(found["id"])
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
         from dreamkeep.dream.parts import redacted
 
-        id = self.task_show(task)["id"]
+        found = self.task_show(task)
         words = redacted(" ".join(title.split()))
         if not words:
             raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
-        self._journals().say("", Kind.TASK_RENAMED, {"id": id, "title": words})
-        return self.task_show(id)
+        self._journals().say("", Kind.TASK_RENAMED, {**_task_itself(found), "title": words})
+        return self.task_show(found["id"])
 
     def task_show(self, task: str) -> dict[str, Any]:
         """One task with its insights."""
@@ -319,6 +319,11 @@ def _newest(memory: Memory) -> str | None:
 def _itself(found: Note) -> dict[str, Any]:
     """With what it is: if it falls with a run that is undone, what the user did to it stays."""
     return {"id": found.id, "kind": found.kind, "project": found.project, "text": found.text}
+
+
+def _task_itself(found: dict[str, Any]) -> dict[str, Any]:
+    """The same of a task."""
+    return {key: found[key] for key in ("id", "title", "project", "sessions", "opened_at")}
 
 
 def _check_state(found: Note, act: str) -> None:

@@ -140,6 +140,8 @@ class Learned:
         #: What each note ever rested on; of which sessions each task ever was ("": a user's own).
         self._rests: dict[str, set[str]] = {}
         self._tasks: dict[str, set[str]] = {}
+        #: Titles that a user gave each task.
+        self._titles: dict[str, set[str]] = {}
         self._dead = {session}
         #: Notes that rested on it up to an event, for they may have had its words.
         self._touched: set[str] = set()
@@ -166,6 +168,8 @@ class Learned:
             self._rests.setdefault(id, set()).update(map(str, body["insights"]))
         elif kind in (Kind.TASK_OPENED, Kind.TASK_JOINED):
             self._tasks.setdefault(id, set()).add(str(body.get("session") or ""))
+        elif kind == Kind.TASK_RENAMED:
+            self._titles.setdefault(id, set()).add(str(body["title"]))
         elif kind == Kind.SESSION_DELETED:
             self._dead.add(str(body["session"]))
         elif kind == Kind.SESSION_UNDELETED and body["session"] != self._session:
@@ -237,7 +241,11 @@ class Learned:
             return {}
         if kind == Kind.TASK_OPENED:
             return _but(body, "title") if body.get("session") == self._session else None
-        return {} if self._quotes(f"{body.get('title', '')} {body.get('reason', '')}") else None
+        title = str(body.get("title") or "")
+        theirs = bool(title) and title not in self._titles.get(id, ())
+        if self._quotes(f"{'' if theirs else title} {body.get('reason', '')}"):
+            return {}
+        return _but(body, "title") if theirs else None
 
     def _report(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """A run's report stays, without why this session failed."""

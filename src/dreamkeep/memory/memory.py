@@ -405,8 +405,18 @@ class Memory:
             made = Task(id, title, self.called(str(body.get("project") or "")), task.OPEN, sessions, event.at)
             self._put(TASKS, id, made)
 
+    def _held_task(self, body: Mapping[str, Any]) -> Task:
+        """As `_held`: a task whose run was undone is the user's own by the user's hand on it. (KeyError: an event of an older
+        version does not say what the task was.)"""
+        id = str(body["id"])
+        if id not in self.tasks:
+            project, sessions = self.called(str(body["project"])), tuple(map(str, body["sessions"]))
+            opened_at = str(body["opened_at"]) if body.get("opened_at") else None
+            self._put(TASKS, id, Task(id, str(body.get("title") or id), project, task.OPEN, sessions, opened_at))
+        return self.tasks[id]
+
     def _task_changed(self, event: Event, body: Mapping[str, Any]) -> None:
-        was = self.tasks[str(body["id"])]
+        was = self._held_task(body)
         if event.kind == Kind.TASK_CLOSED and body["state"] in task.STATES:
             was = was._replace(state=str(body["state"]), closed_at=event.at)
         elif event.kind == Kind.TASK_RENAMED:
