@@ -14,6 +14,7 @@ from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.host import RealHost
 
 from .faults import Dying, PowerCut
+from .test_delete import holding
 from .test_dream_run import memory
 from .test_publish import RULES, Prompts, say, texts
 
@@ -65,6 +66,67 @@ def test_what_a_user_did_to_a_note_outlives_the_run_that_gave_it(tmp_path: Path,
         before = memory(keep).notes
         keep.reindex(from_zero=True)
         assert memory(keep).notes == before and project
+
+
+@pytest.mark.parametrize("act", ["command", "page", "then retracted", "twice"])
+def test_words_that_a_user_replaced_do_not_come_back_when_the_run_that_gave_them_is_undone(tmp_path: Path, act: str) -> None:
+    """M10: a second session says them, too, and said them before."""
+    old, new, file = "Always deploy from the main branch.", "Always deploy from the release branch.", tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project = say(keep, "s1", old)
+        say(keep, "s2", old)
+        run = str(keep.dream(backend=Prompts(), sessions=["python:s1"])["run"])
+        [note] = keep.notes()
+        if act == "page":
+            keep.page(project=project, write=file)
+            changed(file, old, new)
+        else:
+            for text in ("Always deploy from the stable branch.", new)[act != "twice" :]:
+                keep.note_change(note["id"], "edit", text=text)
+        if act == "then retracted":
+            keep.note_change(note["id"], "retract")
+        keep.dream_undo(run)
+        for sessions in ([], ["python:s1"]):
+            keep.dream(backend=Prompts(), sessions=sessions)
+            assert texts(keep) == (set() if act == "then retracted" else {new})
+        steps = [step for step in keep.dream_why(note["id"])["history"] if step["what"] == "edited"]
+        assert steps[0]["was"] == old
+        keep.reindex(from_zero=True)
+        keep.dream(backend=Prompts())
+        assert texts(keep) == (set() if act == "then retracted" else {new})
+        dreamed(keep, "s3", old)
+        assert old in texts(keep), "the user's newer word"
+
+
+def test_of_words_that_a_user_replaced_nothing_is_left_when_the_session_is_deleted(tmp_path: Path) -> None:
+    """K7: also where its run was undone."""
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", "Xylophones must be tuned by ear.")
+        keep.note_change(keep.notes()[0]["id"], "edit", text="Ask the tuner.")
+        keep.dream_undo(run)
+        keep.dream(backend=Prompts())
+        assert holding(tmp_path / "k", b"Xylophones") != []
+        keep.delete("python:s")
+        assert holding(tmp_path / "k", b"Xylophones") == []
+
+
+def test_an_edit_that_an_older_version_journaled_still_holds(tmp_path: Path) -> None:
+    """It does not say which words it replaced."""
+    with Keep.open(tmp_path / "k") as keep:
+        project, run = dreamed(keep, "s", FORCE)
+        [note] = keep.notes()
+        body = {
+            "id": note["id"],
+            "kind": note["kind"],
+            "project": project,
+            "text": "Never push to main.",
+            "reason": "by the user",
+        }
+        keep._journals().say("", "note.edited", body)
+        [*_, step] = keep.dream_why(note["id"])["history"]
+        assert (step["what"], step["was"]) == ("edited", FORCE)
+        keep.dream_undo(run)
+        assert texts(keep) == {"Never push to main."}
 
 
 def test_a_crash_inside_an_undo_leaves_it_done_or_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,29 @@ def test_an_edit_that_repeats_a_deleted_session_goes_unless_others_say_it_too(tm
         assert left["n-2"].text == "Pears are soft when they are ripe, mostly"
 
 
+def test_the_words_that_an_edit_replaced_go_with_the_session_that_said_them(tmp_path: Path) -> None:
+    """R5 K7: whether others say the same in other words, or nobody does."""
+    with Keep.open(tmp_path / "k") as keep:
+        for name in ("goes", "stays"):
+            keep.session(name).record("a prompt")
+        rests(keep, "n-1", "stays", said="Instruments are tuned by ear")
+        rests(keep, "n-1", "goes", said="Xylophones are tuned by ear", more=True)
+        rests(keep, "n-2", "goes", said="Xylophones are heavy things")
+        rests(keep, "n-3", "goes", "stays", said="Pears are soft when they are ripe")
+        said = {note: Memory.load(memory(keep)).notes[note].text for note in ("n-1", "n-2", "n-3")}
+        for note, text in said.items():
+            body = {"id": note, "kind": "finding", "project": "p", "text": f"By the user, of {note}", "was": text}
+            say(keep, Kind.NOTE_EDITED, **body, reason="by the user")
+        say(keep, Kind.NOTE_EDITED, id="n-1", text="By the user, again", was="By the user, of n-1")
+        assert holding(tmp_path / "k", b"Xylophones are") != []
+        keep.delete("goes")
+        assert holding(tmp_path / "k", b"Xylophones are") == []
+        left = Memory.load(memory(keep)).notes
+        assert {id: one.text for id, one in left.items()} == {"n-1": "By the user, again", "n-3": "By the user, of n-3"}
+        assert [step.was for step in left["n-1"].history if step.what == "edited"][1] == "By the user, of n-1"
+        assert [step.was for step in left["n-3"].history if step.what == "edited"] == [said["n-3"]], "others say it, too"
+
+
 def test_the_title_that_a_user_gave_a_task_goes_with_the_last_of_its_sessions(tmp_path: Path) -> None:
     """R5 K7"""
     with Keep.open(tmp_path / "k") as keep:

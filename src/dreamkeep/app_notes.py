@@ -205,7 +205,11 @@ class Remembering(Part):
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         _check_state(found, act)
         if act in kinds:
-            body = {**_itself(found), "reason": why, **({"text": " ".join(text.split())} if act == "edit" else {})}
+            body = {
+                **_itself(found),
+                "reason": why,
+                **({"text": " ".join(text.split()), "was": found.text} if act == "edit" else {}),
+            }
             event = Event(self._ids.new(), kinds[act], rfc3339(self._host.now()), body)
             self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":

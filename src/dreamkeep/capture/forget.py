@@ -223,13 +223,15 @@ class Learned:
             return None  # no word is in it, and perhaps no room to erase anything
         rests = self._rests.get(id, set())
         if id in self._quoting or self._is_alone(rests):
-            self._words += [str(body["text"])] if body.get("text") else []  # what it did to other notes quotes it
+            # What it did to other notes quotes it.
+            self._words += [str(body[name]) for name in ("text", "was") if body.get(name)]
             return {}
         theirs = " ".join(self._others[one] for one in sorted(rests & self._others.keys()))
         text = str(body.get("text") or "") if rests & self._quoting else ""
         named = ["text"] if self._quotes(text, but=theirs) else []
         if named and kind == Kind.NOTE_EDITED:
             return {}  # an edit is its words
+        named += ["was"] if self._quotes(str(body.get("was") or ""), but=theirs) else []
         named += ["reason"] if self._quotes(str(body.get("reason") or "")) else []
         return _but(body, *named) if named else None
 

@@ -387,7 +387,8 @@ class Publishing:
         about = {"id": was.id, "kind": was.kind, "project": was.project}
         if edit.what == page.DELETED:
             return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
-        return self._event(Kind.NOTE_EDITED, {**about, "text": edit.text, "reason": "its line was changed on the page"}, at)
+        about |= {"text": edit.text, "was": was.text}
+        return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was changed on the page"}, at)
 
     def _said(self, text: str, project: str, at: str) -> list[Event]:
         from dreamkeep.dream import told

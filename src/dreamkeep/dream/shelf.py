@@ -277,9 +277,12 @@ class _Project:
         rests = [fact(found) for id in one.insights if (found := self._shelf.known(id))]
         edited = edit(one)
         if edited:
-            # The words that it had before are gone by the user's hand.
+            # The words that it had before are gone by the user's hand; also those of a run that was undone since.
             for was in {about for about in rests if about.key != own.key}:
                 self._bars[was].append(Bar(moment(edited.at) or 0.0, False))
+            for step in one.history:
+                if step.what == "edited" and step.was and (key := alike.key(step.was)) != own.key:
+                    self._bars[own._replace(key=key)].append(Bar(moment(step.at) or 0.0, False))
             if one.state == note.ACTIVE:
                 self._take(as_said(one, edited))
             return own

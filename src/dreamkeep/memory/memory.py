@@ -386,7 +386,8 @@ class Memory:
 
     def _edited(self, event: Event, body: Mapping[str, Any]) -> None:
         was = self._held(event, body)
-        now = was.after(event.at, "edited", str(body.get("reason", "")), text=str(body["text"]), author=i.USER)
+        words = {"was": str(body.get("was") or was.text), "text": str(body["text"])}
+        now = was.after(event.at, "edited", str(body.get("reason", "")), **words, author=i.USER)
         self._put(NOTES, was.id, now)
 
     def _pinned(self, event: Event, body: Mapping[str, Any]) -> None:

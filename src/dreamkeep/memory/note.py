@@ -17,12 +17,14 @@ STATES = (ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED)
 
 
 class Step(NamedTuple):
-    """Something that happened to a note: `at` when that was concluded, `run` by which dream ("" for none)."""
+    """Something that happened to a note: `at` when that was concluded, `run` by which dream ("" for none). `was`: the words
+    that a hand replaced."""
 
     at: str
     what: str
     why: str
     run: str = ""
+    was: str = ""
 
 
 class Note(NamedTuple):
@@ -65,6 +67,6 @@ class Note(NamedTuple):
             }
         )
 
-    def after(self, at: str, what: str, why: str, run: str = "", **changes: Any) -> Note:
+    def after(self, at: str, what: str, why: str, run: str = "", was: str = "", **changes: Any) -> Note:
         """The note after something happened to it."""
-        return self._replace(**changes, history=(*self.history, Step(at, what, why, run)))
+        return self._replace(**changes, history=(*self.history, Step(at, what, why, run, was)))
