@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, NotFound, Refused
+from dreamkeep.host import RealHost
 
 from .test_delete import holding
+from .test_dream_run import memory
 
 
 def _session(keep: Keep, name: str, *said: str) -> str:
@@ -265,3 +269,105 @@ def test_a_record_whose_clock_runs_ahead_does_not_overrule_what_the_user_says_la
         keep.note_add("The port must be 3333.", kind="constraint", project=summary.project)
         keep.dream()
         assert [one["text"] for one in keep.notes()] == ["The port must be 3333."]
+
+
+OLD, NEW = "The port of the server is always 8080.", "The port of the server is always 8443."
+_HOUR_NS = 3600 * 10**9
+
+
+class Clock:
+    """Ours, ahead by so much."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead_ns = 0
+        now = RealHost.now
+        monkeypatch.setattr(RealHost, "now", lambda host: now(host) + self.ahead_ns)
+
+
+def _thought_over(keep: Keep, clock: Clock) -> Iterator[set[str]]:
+    """Active notes; now, after a dream, and long after the time that was ahead has come."""
+    yield {one["text"] for one in keep.notes()}
+    for n, ahead_ns in enumerate((0, 2 * _HOUR_NS)):
+        clock.ahead_ns = ahead_ns
+        _session(keep, f"later-{n}", "We never use floats for prices.")
+        keep.dream()
+        keep.reindex(from_zero=True)
+        yield {one["text"] for one in keep.notes()} - {"We never use floats for prices."}
+
+
+@pytest.mark.parametrize("ahead", ["note", "edit", "session", "page"])
+@pytest.mark.parametrize("then", ["note", "edit", "page"])
+def test_what_is_told_now_is_newer_than_what_a_clock_that_ran_ahead_dated_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str, then: str
+) -> None:
+    """J6: time is data, never order. The clock was an hour ahead, and was set right."""
+    clock, file = Clock(monkeypatch), tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+
+        def tell(how: str, text: str) -> None:
+            if how == "note":
+                keep.note_add(text, kind="constraint", project=project)
+            elif how == "edit":
+                keep.note_change(keep.notes()[0]["id"], "edit", text=text)
+            elif how == "page":
+                keep.page(project=project, write=file)
+                file.write_text(file.read_text().replace(keep.notes()[0]["text"], text))
+                now = RealHost().now()
+                os.utime(file, ns=(now, now))
+                keep.page(project=project, write=file)
+            else:
+                _session(keep, "said", text)
+                keep.dream()
+
+        project = _session(keep, "a", "nothing of note")
+        clock.ahead_ns = _HOUR_NS
+        if ahead in ("edit", "page"):
+            tell("note", "The port of the server is always 7000.")
+        tell(ahead, OLD)
+        clock.ahead_ns = 0
+        tell(then, NEW)
+        for found in _thought_over(keep, clock):
+            assert found == {NEW}
+
+
+@pytest.mark.parametrize("act", ["retract", "reject"])
+def test_what_a_user_takes_back_now_stays_away_though_it_was_dated_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    clock = Clock(monkeypatch)
+    with Keep.open(tmp_path / "k") as keep:
+        project = _session(keep, "a", "nothing of note")
+        clock.ahead_ns = _HOUR_NS
+        old = keep.note_add(OLD, project=project)["id"]
+        clock.ahead_ns = 0
+        keep.note_change(old, act)
+        _session(keep, "says it, too", OLD)
+        for found in _thought_over(keep, clock):
+            assert found == set()
+        clock.ahead_ns = 0
+        assert keep.note_change(old, "confirm")["state"] == "active"
+        _session(keep, "b", "Ask before you delete anything.")
+        keep.dream()
+        assert OLD in {one["text"] for one in keep.notes()}
+
+
+def test_a_hand_on_what_was_dated_a_year_ahead_makes_nothing_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    with Keep.open(tmp_path / "k") as keep:
+        clock.ahead_ns = 365 * 24 * _HOUR_NS
+        old = keep.note_add(OLD, project="p")["id"]
+        clock.ahead_ns = 0
+        agents = keep.add_insight("finding", "Pears are soft when they are ripe.", project="p")["insight"]
+        keep.note_change(old, "edit", text=NEW)
+        keep.note_change(old, "retract")
+        assert keep.note_change(old, "confirm")["text"] == NEW
+        assert memory(keep).insights[agents["id"]].state == "suggested"
+
+
+def test_where_no_clock_was_wrong_what_is_told_has_the_time_at_which_it_was_told(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        before = datetime.now(UTC)
+        keep.note_add(OLD, project="p")
+        keep.note_add(NEW, project="p")
+        [note] = keep.notes()
+        assert before <= datetime.fromisoformat(str(note["last_at"])) <= datetime.now(UTC)

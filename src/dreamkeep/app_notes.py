@@ -182,6 +182,7 @@ class Remembering(Part):
                 # A dream has heard it, too. What was told outright stands without that run.
                 self._journals().say("", Kind.INSIGHT_ADDED, said.as_json())
             return told.again(memory, said)
+        said = told.as_newest(memory, said, now)
         done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
         events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
         self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
@@ -194,6 +195,7 @@ class Remembering(Part):
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
+        from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
         memory = self._memory("notes", "insights")
@@ -204,37 +206,37 @@ class Remembering(Part):
         if act == "edit" and not text.strip():
             raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         _check_state(found, act)
+        now = rfc3339(self._host.now())
+        at = told.hand_at(memory, found, text or found.text, now, now)
         if act in kinds:
             body = {
                 **_itself(found),
                 "reason": why,
                 **({"text": " ".join(text.split()), "was": found.text} if act == "edit" else {}),
             }
-            event = Event(self._ids.new(), kinds[act], rfc3339(self._host.now()), body)
+            event = Event(self._ids.new(), kinds[act], at, body)
             self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
-            self._confirm(memory, found, why)
+            self._confirm(memory, found, why, at)
         elif act == "reject":
             bodies = [(Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights]
             # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
             bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why}))
-            now = rfc3339(self._host.now())
-            self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in bodies])
+            self._journals().append("", [Event(self._ids.new(), kind, at, body) for kind, body in bodies])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         self._publish("")
         memory = self._memory("notes")
         return self._as_note(memory.notes[found.id], _newest(memory))
 
-    def _confirm(self, memory: Memory, found: Note, why: str) -> None:
+    def _confirm(self, memory: Memory, found: Note, why: str, at: str) -> None:
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
         becomes of the sessions that it came from, and what it contradicts is superseded."""
         from dreamkeep.dream import told
         from dreamkeep.memory.insight import CONFIRMED
         from dreamkeep.memory.note import ACTIVE
 
-        now = rfc3339(self._host.now())
-        said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, now)
+        said = None if found.state == ACTIVE else told.by_user(found.text, found.kind, found.project, at)
         *others, last = [*found.insights, *([said.id] if said else [])]
         bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_ADDED, said.as_json())] if said else []
         bodies += [
@@ -242,13 +244,14 @@ class Remembering(Part):
         ]
         about = {key: value for key, value in _itself(found).items() if key != "id"}
         bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
-        events = [Event(self._ids.new(), kind, now, body) for kind, body in bodies]
+        events = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
         if said:
             memory = self._memory()
             for event in events:
                 memory.apply(event)
+            now = rfc3339(self._host.now())
             follows = told.concluded(memory, said, now, keep=False, similar=self._similar).decisions
-            events += [Event(self._ids.new(), one.kind, now, one.body) for one in follows]
+            events += [Event(self._ids.new(), one.kind, at, one.body) for one in follows]
         self._journals().append("", events)
 
     def _with_what_follows(self, event: Event, note: str) -> list[Event]:
@@ -259,7 +262,7 @@ class Remembering(Part):
         memory = self._memory()
         memory.apply(event)
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
-        follows = conclude(memory, note, event.at, similar=self._similar)
+        follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similar)
         return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     # -- tasks

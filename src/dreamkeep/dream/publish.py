@@ -384,6 +384,9 @@ class Publishing:
 
     def _put_to(self, was: Note, edit: Edit, at: str) -> Event:
         """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
+        from dreamkeep.dream import told
+
+        at = told.hand_at(self._memory, was, edit.text or was.text, at, self._now())
         about = {"id": was.id, "kind": was.kind, "project": was.project}
         if edit.what == page.DELETED:
             return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
@@ -397,6 +400,7 @@ class Publishing:
         # Said anew each time: a line that was deleted and is written again is meant.
         id = insight_id(f"{path_of(project)} {now}", PREFERENCE, text)
         said = Insight(id, PREFERENCE, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
+        said = told.as_newest(self._memory, said, now)
         follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
 

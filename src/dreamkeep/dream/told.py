@@ -15,11 +15,11 @@ from dreamkeep.dream import shelf
 from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quoted
 from dreamkeep.dream.consolidate import Decision, Similar, plan
 from dreamkeep.errors import BadUsage, NotFound
-from dreamkeep.event import Kind
+from dreamkeep.event import Kind, rfc3339
 from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
-from dreamkeep.memory.score import no_later
+from dreamkeep.memory.score import moment, no_later
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
@@ -28,6 +28,7 @@ BY_USER, BY_AGENT = "cli", "agent"
 _LONGEST_NOTE = 2000
 #: An agent's own word is worth what a guess of a dream is; with a quote it is more.
 _ITS_WORD, _QUOTED = 0.5, 0.7
+_A_LITTLE_NS = 1_000_000
 
 
 class Told(NamedTuple):
@@ -117,6 +118,36 @@ def _seq(message: Message) -> str:
 def _check_type(type: str, where: str) -> None:
     if type not in TYPES:
         raise BadUsage(f"there is no kind {type!r}", where=where, next=f"Use one of {', '.join(TYPES)}.")
+
+
+def as_newest(memory: Memory, said: Insight, now: str) -> Insight:
+    """What is told now was told after all that is remembered: where a clock that ran ahead has dated what it may contradict later
+    than now, it counts as said just after that. But what an agent quotes was said when it was said."""
+    if said.source == BY_AGENT and said.said_at != now:
+        return said
+    return said._replace(said_at=_after_those_to_come(memory, said, (), now))
+
+
+def hand_at(memory: Memory, found: Note, text: str, at: str, now: str) -> str:
+    """The same for a hand on a note, which makes it say `text`: when that counts as done. `at`: when it was, by the clock."""
+    said = Insight("", found.kind, text, found.project, (), at, 1.0, CONFIRMED, USER, "hand")
+    rests = [memory.insights[one] for one in found.insights if one in memory.insights]
+    return _after_those_to_come(memory, said, [*rests, said._replace(text=found.text)], now)
+
+
+def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Insight], now: str) -> str:
+    """`instead_of`: what it takes the place of."""
+    limit = moment(now) or 0.0
+    times = [one.said_at for one in memory.insights.values() if one.project == said.project]
+    times += [step.at for one in memory.notes.values() if one.project == said.project for step in one.history]
+    if all((moment(at) or 0.0) < limit for at in times):
+        return said.said_at or now  # so it is, but for a wrong clock
+    project, about = shelf.Shelf(memory, [said]).of(said.project), shelf.fact(said)
+    others = {*project.sharing(about), *project.rivals(about), *map(shelf.fact, instead_of)}
+    known = [shelf.when(one) for other in others for one in project.members.get(other, ()) if one.id != said.id]
+    known += [bar.at for one in (about, *others) if (bar := project.bar(one))]
+    last = max(known, default=0.0)
+    return rfc3339(int(last * 1e9) + _A_LITTLE_NS) if last >= limit else said.said_at or now
 
 
 def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> Told:
