@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -512,3 +513,67 @@ def test_a_task_that_nobody_touched_goes_with_its_run(tmp_path: Path) -> None:
         keep._journals().say("", "task.closed", {"id": keep.tasks()[0]["id"], "state": "done"})  # as older versions said it
         keep.dream_undo(run)
         assert keep.tasks() == []
+
+
+def refusing(patch: pytest.MonkeyPatch, *files: Path) -> None:
+    """These files can't be written now."""
+    replace = RealHost.replace
+
+    def refused(self: RealHost, old: str, new: str) -> None:
+        if new in map(str, files):
+            raise PermissionError(1, "not now", new)
+        replace(self, old, new)
+
+    patch.setattr(RealHost, "replace", refused)
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+def test_a_page_that_cannot_be_written_with_edits_waiting_in_it_takes_no_new_note_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edits: int
+) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE, RULES[0])
+        keep.page(project=project, write=file)
+        changed(file, "to main", "to gold")
+        if edits == 2:
+            changed(file, RULES[0], "Prices are integers, in cents.")
+        with monkeypatch.context() as patch:
+            refusing(patch, file)
+            note = keep.note_add("Ship on Fridays.", project=project)["id"]
+            assert "Fridays" not in file.read_text()
+            keep.note_change(next(one["id"] for one in keep.notes() if "gold" in one["text"]), "edit", text="Never push to gold.")
+        keep.dream(backend=Prompts())
+        assert {step.what for step in memory(keep).notes[note].history} == {"added"}
+        mine = "Prices are integers, in cents." if edits == 2 else RULES[0]
+        assert texts(keep) == {"Never push to gold.", mine, "Ship on Fridays."}, "and the older words do not come back"
+        assert all(one in file.read_text() for one in texts(keep))
+        changed(file, next(line for line in file.read_text().splitlines(keepends=True) if "Fridays" in line), "")
+        keep.dream(backend=Prompts())
+        assert texts(keep) == {"Never push to gold.", mine}, "a line that is deleted is"
+
+
+def test_killed_at_any_step_with_an_edit_waiting_the_note_that_was_added_stays(tmp_path: Path) -> None:
+    root, kept, file = tmp_path / "k", tmp_path / "kept", tmp_path / "C.md"
+    with Keep.open(root) as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=file)
+    changed(file, "to main", "to gold")
+    before = file.read_text()
+    shutil.copytree(root, kept)
+    for n in count(1):
+        shutil.rmtree(root)
+        shutil.copytree(kept, root)
+        file.write_text(before)
+        over = True
+        try:
+            Keep.open(root, host=Dying(n)).note_add("Ship on Fridays.", project=project)
+        except PowerCut:
+            over = False
+        with Keep.open(root) as keep:
+            keep.dream(backend=Prompts())
+            assert {one["state"] for one in keep.notes(state="all")} == {"active"}, n
+            assert texts(keep) - {"Ship on Fridays."} == {"Never force-push to gold."}, n
+        if over:
+            break
+    assert n > 10

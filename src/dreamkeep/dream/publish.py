@@ -4,7 +4,8 @@
                                                                                              └─ no: begin again
 
 What will be published is journaled before it is: so whoever reads the file knows for certain what in it is ours, also after a
-crash between the two: the file has the region of the last publication, or of the one before it.
+crash between the two, or where it may not be written: the file has the region of the last publication, or of one before it, back
+to the last that is known to have been written. A line that one of these had not is not missing.
 
 One process at a time (`LOCK`), and what is remembered is read under it: else what another one has just published would look like
 a hand's work. A page in the keep is named from there, so that a copy of a keep never writes into the other's. A file elsewhere is
@@ -125,6 +126,43 @@ def _names_gone(text: str, memory: Memory) -> bool:
     return any(one not in memory.notes for one in page.refs(text))
 
 
+class _Hand(NamedTuple):
+    """`since`: no edit was before that."""
+
+    edits: list[Edit]
+    since: str
+
+
+def _by_hand(host: Host, root: str, last: Mapping[str, Any], region: str) -> _Hand:
+    """What a hand did inside, against all that the file may rest on."""
+    versions = () if last.get("written") else _versions(host, root, last)
+    return _Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+
+
+def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Version]:
+    """All that was published there, oldest first, also by another name of the file; but for what was erased since. The journal is
+    gone through for it: mostly nobody asks."""
+    from dreamkeep.journal.places import KEEP
+    from dreamkeep.journal.reader import Reading, events
+
+    kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
+    said = [event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind in kinds]
+    names, found, written = {last["path"]}, list[page.Version](), set[str]()
+    for event in reversed(said):
+        path = event.body.get("path")
+        if path not in names:
+            continue
+        if event.kind == Kind.PAGE_WRITTEN:
+            written.add(path)
+            continue
+        names |= {str(one).partition("\0")[2] for one in event.body.get("instead", ())}
+        region = event.body.get("region")
+        if isinstance(region, str) and page.was_ours(last, region):
+            found.append(page.Version(event.at, region, path in written))
+        written.discard(path)
+    return found[::-1]
+
+
 class Previewed(NamedTuple):
     """`diff`: line by line. `edits`: hand edits that would be taken in first; what follows from them is not told here."""
 
@@ -159,7 +197,9 @@ def _preview(
         return Previewed(project, path, "", problem=found.problem)
     if found.region is None and not in_keep(root, path):
         return None
-    edits = list(page.meant(hand_edits(last, found.region), after.notes)) if last and found.region is not None else []
+    edits: list[Edit] = []
+    if last and found.region is not None:
+        edits = list(page.meant(_by_hand(host, root, last, found.region).edits, after.notes))
     made = page.render(after.notes.values(), project, page.room(text, budget))
     old = str(last.get("region", "")).splitlines() if last else []
     new = made.text.splitlines() if made.notes or text else []
@@ -317,14 +357,16 @@ class Publishing:
         """`last`: what the file's owner published there last."""
         if last is None or region is None or self._is_foreign(last, region):
             return 0
+        since = str(last.get("at", ""))
         if "erased" in last:
             found = self._unknown(map(_redacted, page.unmarked(region)))
         elif self._is_old_copy(last, path, region):
             return 0
         else:
-            found = [_redacted(edit) for edit in page.meant(hand_edits(last, region), self._memory.notes)]
+            done = _by_hand(self._host, self._root, last, region)
+            since, found = done.since, [_redacted(edit) for edit in page.meant(done.edits, self._memory.notes)]
         if found:
-            self._take(found, str(last["project"]), self._when(last, path))
+            self._take(found, str(last["project"]), self._when(since, path))
         return len(found)
 
     def _unknown(self, added: Iterable[Edit]) -> list[Edit]:
@@ -345,7 +387,7 @@ class Publishing:
         text = before.decode("utf-8", "surrogateescape")
         found = [_redacted(edit) for edit in page.meant(page.reworded(str(last.get("region", "")), text), self._memory.notes)]
         if found:
-            self._take(found, project, self._when(last, path))
+            self._take(found, project, self._when(str(last.get("at", "")), path))
 
     def _shows(self, last: Mapping[str, Any], session: str) -> bool:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
@@ -368,11 +410,11 @@ class Publishing:
                 events += self._applied(self._said(edit.text, project, at))
         self._append(events)
 
-    def _when(self, last: Mapping[str, Any], path: str) -> str:
-        """When the file was saved, which may be long ago: what was said since is newer. Never before what was published there."""
+    def _when(self, since: str, path: str) -> str:
+        """When the file was saved, which may be long ago: what was said since is newer. Never before what it rests on."""
         seen = self._host.stat(path)
         saved = rfc3339(seen.mtime_ns) if seen else self._now()
-        return min(self._now(), max(saved, str(last.get("at", ""))))
+        return min(self._now(), max(saved, since))
 
     def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
         return last is not None and page.foreign(last, region, self._memory.notes)

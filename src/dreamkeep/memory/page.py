@@ -336,19 +336,36 @@ def in_keep(root: str, path: str) -> bool:
 # -- what a user did inside
 
 
-def hand_edits(last: Mapping[str, Any], region: str) -> list[Edit]:
-    """Against what was published last; or, where a crash came between saying and doing, the one before if it is nearer."""
+class Version(NamedTuple):
+    """A region as it was published. `written`: for certain it was in the file then."""
+
+    at: str
+    region: str
+    written: bool = False
+
+
+def resting(last: Mapping[str, Any], versions: Sequence[Version] = ()) -> list[Version]:
+    """What the file may rest on, newest first: what was published last; where nobody knows whether that was written (a crash, a
+    folder that may not be written), also all before it, back to the last one that was. `versions`: what was ever published there,
+    oldest first; where nobody looked that up, the last that was written is known."""
+    newest = Version(str(last.get("at", "")), str(last.get("region", "")), bool(last.get("written")))
+    if newest.written:
+        return [newest]
+    certain = max((n for n, one in enumerate(versions) if one.written), default=None)
+    if certain is not None:
+        return [newest, *reversed(versions[certain:])]
+    before = str(last.get("before") or "")
+    return [newest, *([Version("", before, True)] if before else [])]
+
+
+def hand_edits(last: Mapping[str, Any], region: str, versions: Sequence[Version] = ()) -> list[Edit]:
+    """Against what the file may rest on (`resting`)."""
     plain = region.replace("\r\n", "\n")
-    versions = [str(last.get("region", ""))]
-    if not last.get("written") and last.get("before"):
-        versions.append(str(last["before"]))
+    may = [one.region for one in resting(last, versions)]
     # What was published since may never have reached the file: then any that we wrote before may still stand there.
-    if plain in versions or (not last.get("written") and was_ours(last, region)):
+    if plain in may or (not last.get("written") and was_ours(last, region)):
         return []
-    found = min((edits(version, plain) for version in versions), key=len)
-    # What we were about to take out is no line that somebody put back.
-    still = refs(str(last.get("before", ""))) if not last.get("written") else set()
-    return [edit for edit in found if edit.what != ADDED or edit.note not in still]
+    return _between([_published(one) for one in may], plain)
 
 
 def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:
@@ -387,20 +404,28 @@ class _Line(NamedTuple):
 
 def edits(published: str | Mapping[str, str], current: str) -> list[Edit]:
     """`published`: the region as it was written, or its notes' texts by id; `current`: as it is now."""
-    was = _published(published)
-    lines = list(_lines(current))
-    versions: dict[str, list[_Line]] = {}
+    return _between([_published(published)], current)
+
+
+def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[Edit]:
+    """`versions`: notes' texts by id, of each that the file may rest on, newest first. What any of them had is no new word; and
+    only a line that all of them had can have been deleted."""
+    was: dict[str, list[str]] = {}
+    for version in versions:
+        for ref, text in version.items():
+            was.setdefault(ref, []).append(text)
+    found: list[Edit] = []
+    lines: dict[str, list[_Line]] = {}
     loose: list[_Line] = []
-    for line in lines:
+    for line in _lines(current):
         if line.ref in was and line.ref is not None:
-            versions.setdefault(line.ref, []).append(line)
+            lines.setdefault(line.ref, []).append(line)
         else:
             loose.append(line)
-    found: list[Edit] = []
     for ref, old in was.items():
-        found += _versions(ref, old, versions[ref]) if ref in versions else []
-    missing = {ref: old for ref, old in was.items() if ref not in versions}
-    return found + _unmarked(missing, loose, set(was.values()))
+        found += _versions(ref, old, lines[ref]) if ref in lines else []
+    missing = {ref: old[0] for ref, old in was.items() if ref not in lines and all(ref in version for version in versions)}
+    return found + _unmarked(missing, loose, {text for old in was.values() for text in old})
 
 
 def reworded(published: str, text: str) -> list[Edit]:
@@ -429,18 +454,18 @@ def _published(published: str | Mapping[str, str]) -> dict[str, str]:
     return {ref: flat(text) for ref, text in published.items()}
 
 
-def _versions(ref: str, old: str, lines: Sequence[_Line]) -> list[Edit]:
+def _versions(ref: str, old: Sequence[str], lines: Sequence[_Line]) -> list[Edit]:
     """Usually one. Several: somebody copied the line to write a new one, or two branches were merged and nobody decided."""
-    other = list(dict.fromkeys(line.text for line in lines if line.text != old))
-    kept = any(line.text == old for line in lines)
+    other = list(dict.fromkeys(line.text for line in lines if line.text not in old))
+    kept = any(line.text in old for line in lines)
     if not other:
         return []
     if other == [""] and not kept:
-        return [Edit(DELETED, ref, unflat(old), "")]
+        return [Edit(DELETED, ref, unflat(old[0]), "")]
     other = [text for text in other if text]
     if kept and not any(line.disputed for line in lines):
         return [Edit(ADDED, None, "", unflat(text)) for text in other]
-    first = [Edit(CHANGED, ref, unflat(old), unflat(text)) for text in other[:1]]
+    first = [Edit(CHANGED, ref, unflat(old[0]), unflat(text)) for text in other[:1]]
     return first + [Edit(ADDED, None, "", unflat(text)) for text in other[1:]]
 
 
