@@ -466,3 +466,58 @@ def test_another_branchs_older_file_is_no_hands_work_and_a_deleted_line_is(tmp_p
         file.write_text(old)
         assert keep.page(project="p", write=file)["edits"] == 1
         assert file.read_text() == old and texts(keep) == {"Ask about the walrus."}
+
+
+class Repository:
+    """As much of one as tells that another commit was checked out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._git = folder / ".git"
+        (self._git / "refs" / "heads").mkdir(parents=True)
+        self.check_out("main", "1" * 40)
+
+    def check_out(self, branch: str, commit: str) -> None:
+        (self._git / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+        (self._git / "refs" / "heads" / branch).write_text(f"{commit}\n")
+
+
+@pytest.mark.parametrize("edit", ["added", "changed", "deleted", "all"])
+def test_an_edit_in_another_branchs_older_file_takes_nothing_back_that_is_newer(tmp_path: Path, edit: str) -> None:
+    """M10: what the hand did counts, against the version that it was done to."""
+    repository, file = Repository(tmp_path / "repo"), tmp_path / "repo" / "AGENTS.md"
+    with Keep.open(tmp_path / "k") as keep:
+        for rule in RULES[:2]:
+            keep.note_add(rule, project="p")
+        keep.page(project="p", write=file)
+        old = file.read_text()
+        keep.note_add(RULES[2], project="p")
+        keep.note_add("Pears are green.", project="p")
+        reworded = next(one["id"] for one in keep.notes() if one["text"] == RULES[1])
+        keep.note_change(reworded, "edit", text="Deploys go through the canary cluster.")
+        repository.check_out("older", "2" * 40)
+        lines = old.splitlines(keepends=True)
+        if edit in ("added", "all"):
+            lines.insert(-1, "- Ship on Fridays.\n")
+        if edit in ("changed", "all"):
+            lines = [line.replace(RULES[0], "Prices are integers, in cents.") for line in lines]
+        if edit in ("deleted", "all"):
+            lines = [line for line in lines if RULES[1] not in line]
+        file.write_text("".join(lines))
+        keep.dream()
+        kept = {RULES[2], "Pears are green."} | ({"Ship on Fridays."} if edit in ("added", "all") else set())
+        kept.add("Prices are integers, in cents." if edit in ("changed", "all") else RULES[0])
+        kept |= set() if edit in ("deleted", "all") else {"Deploys go through the canary cluster."}
+        assert texts(keep) == kept and all(one in file.read_text() for one in kept)
+
+
+def test_a_line_deleted_from_the_newest_version_is_retracted_also_after_a_commit(tmp_path: Path) -> None:
+    repository, file = Repository(tmp_path / "repo"), tmp_path / "repo" / "AGENTS.md"
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add(RULES[0], project="p")
+        keep.page(project="p", write=file)
+        for rule in RULES[1:]:
+            keep.note_add(rule, project="p")
+        repository.check_out("main", "2" * 40)
+        file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if RULES[0] not in line))
+        assert keep.page(project="p", write=file)["edits"] == 1
+        assert texts(keep) == set(RULES[1:])

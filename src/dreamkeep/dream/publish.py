@@ -133,10 +133,18 @@ class _Hand(NamedTuple):
     since: str
 
 
-def _by_hand(host: Host, root: str, last: Mapping[str, Any], region: str) -> _Hand:
-    """What a hand did inside, against all that the file may rest on."""
-    versions = () if last.get("written") else _versions(host, root, last)
-    return _Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+def _by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> _Hand:
+    """What a hand did inside, against all that the file may rest on. Where another branch was checked out, or changes were
+    stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
+    here. Without that, who took out the lines that we wrote last has deleted them."""
+    moved = bool(last.get("head")) and head_of(host, path) != last["head"]
+    if moved and page.was_ours(last, region):
+        return _Hand([], "")
+    versions = () if last.get("written") and not moved else _versions(host, root, last)
+    found = _Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+    base = page.nearest(versions, region) if moved and found.edits else None
+    older = _Hand(page.edits(base.region, region), base.at) if base else found
+    return older if len(older.edits) < len(found.edits) else found
 
 
 def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Version]:
@@ -147,9 +155,9 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Versi
 
     kinds = (Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN)
     said = [event for _, event in events(Reading(host, f"{root}/{KEEP}")) if event.kind in kinds]
-    names, found, written = {last["path"]}, list[page.Version](), set[str]()
+    names, found, written = {str(last["path"])}, list[page.Version](), set[str]()
     for event in reversed(said):
-        path = event.body.get("path")
+        path = str(event.body.get("path"))
         if path not in names:
             continue
         if event.kind == Kind.PAGE_WRITTEN:
@@ -199,7 +207,7 @@ def _preview(
         return None
     edits: list[Edit] = []
     if last and found.region is not None:
-        edits = list(page.meant(_by_hand(host, root, last, found.region).edits, after.notes))
+        edits = list(page.meant(_by_hand(host, root, last, path, found.region).edits, after.notes))
     made = page.render(after.notes.values(), project, page.room(text, budget))
     old = str(last.get("region", "")).splitlines() if last else []
     new = made.text.splitlines() if made.notes or text else []
@@ -360,10 +368,8 @@ class Publishing:
         since = str(last.get("at", ""))
         if "erased" in last:
             found = self._unknown(map(_redacted, page.unmarked(region)))
-        elif self._is_old_copy(last, path, region):
-            return 0
         else:
-            done = _by_hand(self._host, self._root, last, region)
+            done = _by_hand(self._host, self._root, last, path, region)
             since, found = done.since, [_redacted(edit) for edit in page.meant(done.edits, self._memory.notes)]
         if found:
             self._take(found, str(last["project"]), self._when(since, path))
@@ -418,11 +424,6 @@ class Publishing:
 
     def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
         return last is not None and page.foreign(last, region, self._memory.notes)
-
-    def _is_old_copy(self, last: Mapping[str, Any], path: str, region: str) -> bool:
-        """Another branch was checked out, or changes were stashed, and the file has what we wrote there once. Without that, who
-        took out the lines that we wrote last has deleted them."""
-        return page.was_ours(last, region) and bool(last.get("head")) and head_of(self._host, path) != last["head"]
 
     def _put_to(self, was: Note, edit: Edit, at: str) -> Event:
         """With what the note is: if it falls with a run that is undone, what the user did to it stays."""

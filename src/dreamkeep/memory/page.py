@@ -368,6 +368,19 @@ def hand_edits(last: Mapping[str, Any], region: str, versions: Sequence[Version]
     return _between([_published(one) for one in may], plain)
 
 
+def nearest(versions: Sequence[Version], region: str) -> Version | None:
+    """The version from which this differs in the fewest lines; of several the newest."""
+    now = {(line.ref, line.text) for line in _lines(region)}
+
+    def distance(one: Version) -> int:
+        was = {(line.ref, line.text) for line in _lines(one.region)}
+        other = was ^ now
+        # A line that was changed is there in two ways, and is one.
+        return len(other) - len({ref for ref, _ in was - now if ref} & {ref for ref, _ in now - was})
+
+    return min(reversed(versions), key=distance, default=None)
+
+
 def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:
     """What of it is a user's word. A line with the id of a note that is not on the page any more is an older version's; unless it
     was deleted there by hand, and is put back. Words for a note that is gone (its run was undone) stand by themselves."""
