@@ -577,3 +577,42 @@ def test_killed_at_any_step_with_an_edit_waiting_the_note_that_was_added_stays(t
         if over:
             break
     assert n > 10
+
+
+class Later(RealHost):
+    """Its clock is two minutes ahead of the disk's."""
+
+    def now(self) -> int:
+        return super().now() + 120 * 1_000_000_000
+
+
+def saved(file: Path, seconds: int) -> None:
+    """As if it was, so long after it was written."""
+    at = os.stat(file).st_mtime_ns + seconds * 1_000_000_000
+    os.utime(file, ns=(at, at))
+
+
+@pytest.mark.parametrize("later", ["changed", "deleted"])
+@pytest.mark.parametrize("first", ["A.md", "C.md"])
+def test_of_two_edits_on_two_pages_the_one_that_was_saved_later_holds(tmp_path: Path, later: str, first: str) -> None:
+    pages = [tmp_path / first, tmp_path / ("C.md" if first == "A.md" else "A.md")]
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT, FORCE)
+        for file in pages:
+            keep.page(project=project, write=file)
+        gone, other = pages if later == "changed" else pages[::-1]
+        gone.write_text("".join(line for line in gone.read_text().splitlines(keepends=True) if FORCE not in line))
+        changed(other, "to main", "to gold")
+        saved(pages[0], 70)
+        saved(pages[1], 71)
+    with Keep.open(tmp_path / "k", host=Later()) as keep:
+        keep.dream(backend=Prompts())
+        words = {PORT} | ({"Never force-push to gold."} if later == "changed" else set())
+        assert texts(keep) == words
+        for file in pages:
+            assert ("gold" in file.read_text()) == (later == "changed") and FORCE not in file.read_text()
+        assert {one["kind"] for one in keep.notes()} == {"constraint"}
+        before = [file.read_bytes() for file in pages]
+        keep.reindex(from_zero=True)
+        keep.dream(backend=Prompts())
+        assert texts(keep) == words and [file.read_bytes() for file in pages] == before

@@ -278,7 +278,7 @@ class Dreams(Part):
                 done[project, path] = _with_earlier(done.get((project, path)), told)
             if not edits:
                 break
-        return list(done.values())
+        return [done[one] for one in sorted(done)]
 
     def _blocked(self, path: str) -> str:
         """Why no page in the keep can be written, where the reason is no single page's."""

@@ -80,8 +80,8 @@ def look(memory: Memory, project: str, budget: Budget) -> str:
 
 
 def differing(host: Host, root: str, memory: Memory, target: str, budget: Budget) -> list[tuple[str, str]]:
-    """(project, path) of pages that are not as they were published, or not of what is remembered now. By digests, for mostly
-    nothing is; so nobody loads notes for it."""
+    """(project, path) of pages that are not as they were published, or not of what is remembered now, in the order in which they
+    were saved: of two words by hand the later one holds. By digests, for mostly nothing is; so nobody loads notes for it."""
     everywhere = bool(memory.marks.get("", {}).get("active"))
     wanted = [one for one in sorted(memory.marks) if one and (everywhere or memory.marks[one]["active"])]
     named = {(str(one["project"]), str(one["path"])) for one in memory.pages.values()}
@@ -91,7 +91,12 @@ def differing(host: Host, root: str, memory: Memory, target: str, budget: Budget
         project, path = str(published["project"]), page.located(root, str(published["path"]))
         if path and _differs(host, path, published, lambda project=project: look(memory, project, budget)):  # type: ignore[misc]
             found.add((project, path))
-    return sorted(found)
+    return sorted(found, key=lambda one: (_saved(host, one[1]), *one))
+
+
+def _saved(host: Host, path: str) -> int:
+    seen = host.stat(path)
+    return seen.mtime_ns if seen else 0
 
 
 def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[], str]) -> bool:
@@ -405,16 +410,37 @@ class Publishing:
         leave a word from which nobody ever concludes anything."""
         from dreamkeep.dream import told  # mostly no hand was there
 
-        ours = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
+        put = [edit for edit in found if edit.what != page.ADDED and edit.note is not None]
+        anew = [edit for edit in put if self._is_said_anew(edit, at)]
+        ours = [edit for edit in put if edit not in anew and not self._is_known(edit, at)]
         events = self._applied([self._put_to(self._memory.notes[str(edit.note)], edit, at) for edit in ours])
         for edit in ours:
             if edit.what == page.CHANGED:
                 follows = told.edited(self._memory, str(edit.note), self._now(), similar=self._similar)
                 events += self._applied([self._event(one.kind, one.body) for one in follows])
+        for edit in anew:
+            was = self._memory.notes[str(edit.note)]
+            events += self._applied(self._said(edit.text, was.project, at, was.kind))
         for edit in found:
             if edit.what == page.ADDED:
                 events += self._applied(self._said(edit.text, project, at))
-        self._append(events)
+        if events:
+            self._append(events)
+
+    def _is_said_anew(self, edit: Edit, at: str) -> bool:
+        """Other words for a note that has ended (its line was deleted on another page, something superseded it): nobody would see
+        them in it. Unless a hand ended it later: that is the last word."""
+        was = self._memory.notes[str(edit.note)]
+        if edit.what != page.CHANGED or was.state == ACTIVE:
+            return False
+        ended = next((step for step in reversed(was.history) if step.what == was.state), None)
+        return ended is None or bool(ended.run) or ended.at <= at
+
+    def _is_known(self, edit: Edit, at: str) -> bool:
+        """Taken in already, by one who died before he published what he made of it."""
+        was = self._memory.notes[str(edit.note)]
+        known = any(step.what == "edited" and step.at >= at for step in was.history)
+        return edit.what == page.CHANGED and was.state == ACTIVE and was.text == edit.text and known
 
     def _when(self, since: str, path: str) -> str:
         """When the file was saved, which may be long ago: what was said since is newer. Never before what it rests on."""
@@ -436,13 +462,13 @@ class Publishing:
         about |= {"text": edit.text, "was": was.text}
         return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was changed on the page"}, at)
 
-    def _said(self, text: str, project: str, at: str) -> list[Event]:
+    def _said(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
         from dreamkeep.dream import told
 
         now = self._now()
         # Said anew each time: a line that was deleted and is written again is meant.
-        id = insight_id(f"{path_of(project)} {now}", PREFERENCE, text)
-        said = Insight(id, PREFERENCE, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
+        id = insight_id(f"{path_of(project)} {now}", kind, text)
+        said = Insight(id, kind, text, project, (), at, 1.0, CONFIRMED, USER, "hand")
         said = told.as_newest(self._memory, said, now)
         follows = told.concluded(self._memory, said, now, keep=True, similar=self._similar).decisions
         return [self._event(Kind.INSIGHT_ADDED, said.as_json()), *(self._event(one.kind, one.body) for one in follows)]
