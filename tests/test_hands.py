@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import Busy, DreamkeepError
+from dreamkeep.errors import Busy, DreamkeepError, Refused
 from dreamkeep.host import RealHost
 
 from .faults import Dying, PowerCut
@@ -616,3 +616,59 @@ def test_of_two_edits_on_two_pages_the_one_that_was_saved_later_holds(tmp_path: 
         keep.reindex(from_zero=True)
         keep.dream(backend=Prompts())
         assert texts(keep) == words and [file.read_bytes() for file in pages] == before
+
+
+def test_a_line_rewritten_before_a_note_is_added_keeps_its_new_words(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT)
+        keep.page(project=project, write=file)
+        changed(file, PORT, "Deploy on Fridays only.")
+        keep.note_add("The port must be 9000.", kind="constraint", project=project)
+        assert texts(keep) == {"Deploy on Fridays only.", "The port must be 9000."}
+        changed(file, "on Fridays", "on Mondays")
+        keep.add_insight("constraint", "Tests need a database.", project=project)
+        assert "Deploy on Mondays only." in texts(keep)
+        assert {one["state"] for one in keep.notes(state="all")} == {"active"}, "they are that note's own"
+        assert all(one in file.read_text() for one in texts(keep))
+
+
+def test_a_command_on_a_note_is_a_later_word_than_the_edit_that_waits_on_its_page(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    warned: list[str] = []
+    with Keep.open(tmp_path / "k") as keep:
+        keep.warn = warned.append
+        project, _ = dreamed(keep, "s", PORT, FORCE)
+        keep.page(project=project, write=file)
+        force, port = (next(one["id"] for one in keep.notes() if one["text"] == text) for text in (FORCE, PORT))
+        changed(file, "to main", "to gold")
+        assert keep.note_change(force, "edit", text="Never push to silver.")["text"] == "Never push to silver."
+        assert texts(keep) == {PORT, "Never push to silver."} and "silver" in file.read_text()
+        file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if PORT not in line))
+        with pytest.raises(Refused, match="retracted"):
+            keep.note_change(port, "pin")
+        [found] = [one for one in keep.notes(state="all") if one["id"] == port]
+        assert (found["state"], found["pinned"]) == ("retracted", False)
+        assert keep.note_change(port, "confirm")["state"] == "active" and PORT in file.read_text()
+        assert not warned
+
+
+def test_a_line_rewritten_while_a_dream_thinks_is_known_before_it_concludes(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+
+    class Meddling(Prompts):
+        def backfill(self, given: Any) -> Any:
+            if given.session == "python:t":
+                changed(file, PORT, "Deploy on Fridays only.")
+            return super().backfill(given)
+
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", PORT)
+        keep.page(project=project, write=file)
+        for name, words in (("r", RULES[0]), ("t", "The port must be 9000."), ("u", RULES[1])):
+            say(keep, name, words)
+        made = keep.dream(backend=Meddling())
+        assert texts(keep) == {RULES[0], RULES[1], "The port must be 9000.", "Deploy on Fridays only."}
+        assert {one["state"] for one in keep.notes(state="all")} == {"active"}
+        assert [(one["edits"], one["changed"]) for one in made["pages"] if one["path"] == str(file)] == [(1, True)]
+        assert all(one in file.read_text() for one in texts(keep))

@@ -90,16 +90,20 @@ class Dreams(Part):
         self._finish_first()
         # What was edited by hand comes before what is concluded now.
         first = self._publish("") if self._pages_differ() else []
+        hands = self._hands()
+
+        def take_in() -> None:
+            first.extend(one for one in hands() if not one["problem"])
 
         def publish(run: str) -> list[dict[str, Any]]:
-            told = {(one["project"], one["path"]): one for one in first}
-            for one in self._publish(run):
+            told: dict[tuple[str, str], dict[str, Any]] = {}
+            for one in (*first, *self._publish(run)):
                 place = one["project"], one["path"]
                 told[place] = _with_earlier(told.get(place), one)
             return list(told.values())
 
         dreaming = self._dreaming()
-        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, publish=publish)
+        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, publish=publish, take_in=take_in)
         if made["run"]:
             self._follow_end()
         return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
@@ -213,17 +217,54 @@ class Dreams(Part):
 
     # -- pages
 
+    def _take_in(self) -> list[dict[str, Any]]:
+        """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
+        calls this publishes afterwards."""
+        from dreamkeep.dream.publish import touched
+
+        if not self.exists() or not self._remembering(lambda memory: touched(self._host, self.root, memory)):
+            return []
+        return self._published("", lambda what: None)
+
+    def _hands(self) -> Callable[[], list[dict[str, Any]]]:
+        """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
+        looked at from outside first. What comes of it is told as a publication is."""
+        from dreamkeep.dream.publish import stamps
+        from dreamkeep.memory.page import located
+
+        seen: dict[str, int] | None = None
+
+        def paths(memory: Memory) -> list[str]:
+            return [path for one in memory.pages.values() if (path := located(self.root, str(one["path"])))]
+
+        def taken_in() -> list[dict[str, Any]]:
+            nonlocal seen
+            try:
+                now = stamps(self._host, self._remembering(paths) if seen is None else seen)
+                if now == seen:
+                    return []
+                seen = now  # and not as they are afterwards: somebody may come in between
+                return self._take_in()
+            except (DreamkeepError, OSError) as problem:
+                self.warn(f"What was edited on the pages is taken in later: {problem}")
+                return []
+
+        return taken_in
+
     def _publish(self, run: str) -> list[dict[str, Any]]:
         """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
         ever one."""
+        return self._published(run, self.warn)
+
+    def _published(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.page import FOLDER
 
         try:
             with alone(self._host, self.root):
-                return self._remembering(lambda memory: self._publish_all(memory, run))
+                return self._remembering(lambda memory: self._publish_all(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"The pages can't be written now; the next dream does: {problem}")
+            warn(f"The pages can't be written now; the next dream does: {problem}")
             return [_unwritten("", f"{self.root}/{FOLDER}", str(problem))]
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
@@ -258,7 +299,7 @@ class Dreams(Part):
             )
         return [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
 
-    def _publish_all(self, memory: Memory, run: str) -> list[dict[str, Any]]:
+    def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
         publishing = self._publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}
         for _ in range(2):  # what a hand did on one page holds for the project's others, too
@@ -268,11 +309,11 @@ class Dreams(Part):
                 try:
                     told = publishing.publish(project, path, run, asked=False)._asdict()
                     if told["problem"]:
-                        self.warn(f"The page {path} is left alone: {told['problem']}")
+                        warn(f"The page {path} is left alone: {told['problem']}")
                 except (DreamkeepError, OSError) as problem:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
                     why = self._blocked(path) or str(problem)
-                    self.warn(f"The page {path} can't be written: {why}")
+                    warn(f"The page {path} can't be written: {why}")
                     told = _unwritten(project, path, why)
                 edits += told["edits"]
                 done[project, path] = _with_earlier(done.get((project, path)), told)

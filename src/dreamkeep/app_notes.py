@@ -31,6 +31,8 @@ class Remembering(Part):
 
         def _publish(self, run: str) -> list[dict[str, Any]]: ...
 
+        def _take_in(self) -> list[dict[str, Any]]: ...
+
     def _memory(self, *tables: str) -> Memory:
         """What is remembered; only these tables of it, if some are named."""
         from dreamkeep.index import build
@@ -176,6 +178,7 @@ class Remembering(Part):
         """Journaled together with what follows from it; then the pages."""
         from dreamkeep.dream import told
 
+        self._take_in()
         memory = self._memory("notes", "insights")
         if said.id in memory.insights:
             if memory.insights[said.id].run:
@@ -198,6 +201,7 @@ class Remembering(Part):
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
+        self._take_in()
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}

@@ -103,6 +103,7 @@ class Run:
         self._host = host
         self._deletions: Deletions | None = None
         self._glance = ask
+        self._take_in: Callable[[], object] = lambda: None
         self._append = append
         self._ids = ids
         self._ask = ask
@@ -128,9 +129,11 @@ class Run:
         deletions: Deletions | None = None,
         glance: Ask[Any] | None = None,
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
+        take_in: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
-        """`deletions`: for who writes. `publish`: writes the pages, given the run; what became of them is kept in its report."""
-        self._deletions, self._glance = deletions, glance or self._ask
+        """`deletions`: for who writes. `publish`: writes the pages, given the run; what became of them is kept in its report.
+        `take_in`: journals what was edited on them meanwhile."""
+        self._deletions, self._glance, self._take_in = deletions, glance or self._ask, take_in
         self.memory = self._ask(_remembered)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
         listed = [_listed(one) for one in scope.sessions]
@@ -170,8 +173,12 @@ class Run:
             self.memory = self._ask(_remembered)
 
     def _heard(self) -> list[Insight]:
-        """What others told while a backend thought is known from here on; the insights that are new by that."""
-        if not self._deletions or not self._deletions.others_told():
+        """What others told while a backend thought is known from here on; the insights that are new by that. A user may have told
+        it by hand, on a page."""
+        if not self._deletions:
+            return []
+        self._take_in()
+        if not self._deletions.others_told():
             return []
         before, self.memory = self.memory.insights, self._ask(_remembered)
         return [one for id, one in self.memory.insights.items() if id not in before]

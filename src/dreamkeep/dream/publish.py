@@ -95,8 +95,22 @@ def differing(host: Host, root: str, memory: Memory, target: str, budget: Budget
 
 
 def _saved(host: Host, path: str) -> int:
-    seen = host.stat(path)
+    try:
+        seen = host.stat(path)
+    except OSError:
+        return 0  # whoever publishes it tells
     return seen.mtime_ns if seen else 0
+
+
+def touched(host: Host, root: str, memory: Memory) -> bool:
+    """Whether a page is not as it was published: a hand was there, perhaps."""
+    known = [(one, page.located(root, str(one["path"]))) for one in memory.pages.values()]
+    return any(path and _differs(host, path, one, lambda one=one: str(one.get("of"))) for one, path in known)  # type: ignore[misc]
+
+
+def stamps(host: Host, paths: Iterable[str]) -> dict[str, int]:
+    """By what one sees from outside, and cheaply, that nobody has saved a page since."""
+    return {path: _saved(host, path) for path in paths}
 
 
 def _differs(host: Host, path: str, published: Mapping[str, Any], of: Callable[[], str]) -> bool:

@@ -196,8 +196,10 @@ class Dreaming:
         limit: int | None = None,
         name: str = "",
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
+        take_in: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
-        """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run."""
+        """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run.
+        `take_in`: what was edited on them meanwhile, before anything is concluded."""
         with self.lock() as mine:
             if not mine:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
@@ -212,7 +214,7 @@ class Dreaming:
                 self._bury(dead)
             made = parts if isinstance(parts, Parts) else parts()
             run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
-            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish)
+            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish, take_in)
 
     def preview(
         self,
