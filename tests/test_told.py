@@ -7,10 +7,13 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError, Thread
+from typing import Any
 
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.dream import told
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
 
@@ -371,3 +374,48 @@ def test_where_no_clock_was_wrong_what_is_told_has_the_time_at_which_it_was_told
         keep.note_add(NEW, project="p")
         [note] = keep.notes()
         assert before <= datetime.fromisoformat(str(note["last_at"])) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("act", ["add", "edit"])
+def test_of_two_who_contradict_each_other_at_the_same_time_one_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """M9: two calls of one client, or two processes."""
+    both = Barrier(2)
+
+    def meeting(conclude: Any) -> Any:
+        def met(*args: Any, **more: Any) -> Any:
+            try:
+                both.wait(1.0)  # where both can be here at once, both are
+            except BrokenBarrierError:
+                pass
+            return conclude(*args, **more)
+
+        return met
+
+    with Keep.open(tmp_path / "k") as keep, Keep.open(tmp_path / "k") as other:
+        colour = keep.note_add("The walrus is grey.", kind="constraint", project="p")["id"]
+        monkeypatch.setattr(told, "concluded", meeting(told.concluded))
+        monkeypatch.setattr(told, "edited", meeting(told.edited))
+
+        def second() -> None:
+            if act == "edit":
+                other.note_change(colour, "edit", text="The cache port is 9000")
+            else:
+                other.note_add("The cache port is 9000", kind="constraint", project="p")
+
+        thread = Thread(target=second)
+        thread.start()
+        keep.note_add("The cache port is 8443", kind="constraint", project="p")
+        thread.join()
+        assert len([one for one in keep.notes() if "port" in one["text"]]) == 1
+        assert [one["state"] for one in keep.notes(state="all") if "port" in one["text"]].count("superseded") == 1
+
+
+def test_what_is_refused_makes_no_keep(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        with pytest.raises(NotFound):
+            keep.note_change("n-1", "pin")
+        with pytest.raises(BadUsage):
+            keep.note_add("")
+        assert not keep.exists() and not (tmp_path / "k" / "state").exists()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from dreamkeep.memory.note import Note
 
 T = TypeVar("T")
+_LOCK = "state/told.lock"
+_WAIT_S = 30.0
 
 
 class Remembering(Part):
@@ -117,9 +120,8 @@ class Remembering(Part):
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        now = rfc3339(self._host.now())
-        said = told.by_user(redacted(" ".join(text.split())), kind, project, now)
-        done = self._tell(said, now, keep=True)
+        words = redacted(" ".join(text.split()))
+        _, done = self._tell(lambda now: told.by_user(words, kind, project, now), keep=True)
         memory = self._memory("notes")
         return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
 
@@ -148,14 +150,13 @@ class Remembering(Part):
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        words, now = redacted(" ".join(text.split())), rfc3339(self._host.now())
+        words = redacted(" ".join(text.split()))
         if quote and not session:
             raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
         where = self._ground(session, quote or "") if session else told.Ground(project or "")
         if task:
             where = where._replace(task=self.task_show(task)["id"])
-        said = told.by_agent(type, words, where, now=now, author=author)
-        done = self._tell(said, now, keep=False)
+        said, done = self._tell(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
         memory = self._memory("notes", "insights")
         note = memory.notes.get(done.note)
         return {
@@ -174,41 +175,67 @@ class Remembering(Part):
             raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
         return told.ground(summary, messages, quote, redacted)
 
-    def _tell(self, said: Insight, now: str, *, keep: bool) -> Told:
-        """Journaled together with what follows from it; then the pages."""
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
+        other. Held for as long as it takes to conclude what follows, and never while a page is written."""
+        from dreamkeep.host import alone
+
+        path = f"{self.root}/{_LOCK}"
+        with ExitStack() as held:
+            try:
+                held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
+            except OSError as problem:
+                raise from_os(problem, "taking in what is told", path) from problem
+            yield
+
+    def _tell(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
+        """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
         from dreamkeep.dream import told
 
+        say(rfc3339(self._host.now()))  # what is refused is refused before anything is touched
         self._take_in()
-        memory = self._memory("notes", "insights")
-        if said.id in memory.insights:
-            if memory.insights[said.id].run:
-                # A dream has heard it, too. What was told outright stands without that run.
-                self._journals().say("", Kind.INSIGHT_ADDED, said.as_json())
-            return told.again(memory, said)
-        said = told.as_newest(memory, said, now)
-        done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
-        events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
-        self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
+        with self._one_at_a_time():
+            now = rfc3339(self._host.now())
+            said = say(now)
+            memory = self._memory("notes", "insights")
+            if said.id in memory.insights:
+                if memory.insights[said.id].run:
+                    # A dream has heard it, too. What was told outright stands without that run.
+                    self._journals().say("", Kind.INSIGHT_ADDED, said.as_json())
+                return said, told.again(memory, said)
+            said = told.as_newest(memory, said, now)
+            done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
+            events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
+            self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
         dead = self._ask(lambda store: store.tombstones())
         for session in {one.session for one in said.evidence} & dead.keys():
             # Deleted meanwhile: what was said of it came after what the deletion took away.
             self._dreaming().forget(session)
         self._publish("")
-        return done
+        return said, done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
-        from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
+        why, text = redacted(reason) or "by the user", redacted(text)
+        if act == "edit" and not text.strip():
+            raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         self._take_in()
+        with self._one_at_a_time() if self.exists() else nullcontext():
+            id = self._note_changed(note, act, text, why)
+        self._publish("")
+        memory = self._memory("notes")
+        return self._as_note(memory.notes[id], _newest(memory))
+
+    def _note_changed(self, note: str, act: str, text: str, why: str) -> str:
+        """The note's whole id."""
+        from dreamkeep.dream import told
+
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
-        why = redacted(reason) or "by the user"
-        text = redacted(text)
-        if act == "edit" and not text.strip():
-            raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
         _check_state(found, act)
         now = rfc3339(self._host.now())
         at = told.hand_at(memory, found, text or found.text, now, now)
@@ -229,9 +256,7 @@ class Remembering(Part):
             self._journals().append("", [Event(self._ids.new(), kind, at, body) for kind, body in bodies])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
-        self._publish("")
-        memory = self._memory("notes")
-        return self._as_note(memory.notes[found.id], _newest(memory))
+        return found.id
 
     def _confirm(self, memory: Memory, found: Note, why: str, at: str) -> None:
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
