@@ -521,3 +521,22 @@ def test_a_line_deleted_from_the_newest_version_is_retracted_also_after_a_commit
         file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if RULES[0] not in line))
         assert keep.page(project="p", write=file)["edits"] == 1
         assert texts(keep) == set(RULES[1:])
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_users_line_in_another_keeps_region_is_a_note_of_the_one_that_takes_it_over(tmp_path: Path, known: bool) -> None:
+    """M10: on a new machine, or where a colleague's keep wrote last. The other's own notes are the other's."""
+    file = tmp_path / "AGENTS.md"
+    with Keep.open(tmp_path / "one") as one, Keep.open(tmp_path / "two") as two:
+        one.note_add("Ask about the walrus.", project="p")
+        two.note_add("Pears are green.", project="p")
+        if known:
+            two.page(project="p", write=file)
+        one.page(project="p", write=file)
+        file.write_text(file.read_text().replace("<!-- dreamkeep:end", "- Ship on Fridays only.\n<!-- dreamkeep:end"))
+        done = two.page(project="p", write=file)
+        assert (done["edits"], done["problem"]) == (1, "")
+        assert texts(two) == {"Pears are green.", "Ship on Fridays only."}
+        assert {note["author"] for note in two.notes()} == {"user"}
+        assert all(text in file.read_text() for text in texts(two)) and "walrus" not in file.read_text()
+        assert two.page(project="p", write=file)["edits"] == 0

@@ -283,7 +283,7 @@ class Publishing:
         erased = owner is not None and "erased" in owner and in_keep(self._root, path)
         if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
             return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
-        edits = self._take_edits(owner, path, found.region)
+        edits = self._take_edits(owner, project, path, found.region)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
@@ -380,18 +380,22 @@ class Publishing:
 
     # -- hand edits
 
-    def _take_edits(self, last: Mapping[str, Any] | None, path: str, region: str | None) -> int:
+    def _take_edits(self, last: Mapping[str, Any] | None, project: str, path: str, region: str | None) -> int:
         """`last`: what the file's owner published there last."""
-        if last is None or region is None or self._is_foreign(last, region):
+        if region is None:
             return 0
-        since = str(last.get("at", ""))
-        if "erased" in last:
-            found = self._unknown(map(_redacted, page.unmarked(region)))
+        since = ""
+        if last is None or self._is_foreign(last, region):
+            # Another keep's notes are not ours, nor is what is missing of them; but what a user wrote between them goes nowhere.
+            ours = page.texts(str(last.get("region", ""))) | page.texts(str(last.get("before", ""))) if last else set()
+            edits = page.own_lines(region, ours)
+        elif "erased" in last:
+            edits, since = self._unknown(map(_redacted, page.own_lines(region))), str(last.get("at", ""))
         else:
-            done = _by_hand(self._host, self._root, last, path, region)
-            since, found = done.since, [_redacted(edit) for edit in page.meant(done.edits, self._memory.notes)]
+            edits, since = _by_hand(self._host, self._root, last, path, region)
+        found = [_redacted(edit) for edit in page.meant(edits, self._memory.notes)]
         if found:
-            self._take(found, str(last["project"]), self._when(since, path))
+            self._take(found, str(last["project"]) if last else project, self._when(since, path))
         return len(found)
 
     def _unknown(self, added: Iterable[Edit]) -> list[Edit]:

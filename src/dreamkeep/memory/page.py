@@ -409,6 +409,13 @@ def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool
     return any(one not in known for one in refs(region) - ours)
 
 
+def own_lines(region: str, known: Container[str] = ()) -> list[Edit]:
+    """Lines without a reference, in a region of which nobody here knows what was published (`known`: texts that were ours): who
+    writes such a line is a user."""
+    texts = dict.fromkeys(line.text for line in _lines(region) if not line.ref and line.text)
+    return [Edit(ADDED, None, "", unflat(text)) for text in texts if text not in known]
+
+
 class _Line(NamedTuple):
     ref: str | None
     text: str
@@ -451,14 +458,14 @@ def reworded(published: str, text: str) -> list[Edit]:
     return [Edit(CHANGED, ref, unflat(was[ref]), unflat(text)) for ref, text in found if text != was[ref]]
 
 
-def unmarked(region: str) -> list[Edit]:
-    """Of a region of which nobody knows any more what was published there: lines that name no note."""
-    return [Edit(ADDED, None, "", unflat(line.text)) for line in dict.fromkeys(_lines(region)) if line.text and not line.ref]
-
-
 def refs(region: str) -> set[str]:
     """The ids of notes that its lines name."""
     return {line.ref for line in _lines(region) if line.ref}
+
+
+def texts(region: str) -> set[str]:
+    """What its notes say, as it stands there."""
+    return set(_published(region).values())
 
 
 def _published(published: str | Mapping[str, str]) -> dict[str, str]:
