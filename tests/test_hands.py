@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import Busy, DreamkeepError, Refused
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, Refused
 from dreamkeep.host import RealHost
 
 from .faults import Dying, PowerCut
@@ -672,3 +672,56 @@ def test_a_line_rewritten_while_a_dream_thinks_is_known_before_it_concludes(tmp_
         assert {one["state"] for one in keep.notes(state="all")} == {"active"}
         assert [(one["edits"], one["changed"]) for one in made["pages"] if one["path"] == str(file)] == [(1, True)]
         assert all(one in file.read_text() for one in texts(keep))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_comment_of_several_lines_and_a_code_block_stay_behind_the_region_as_a_whole(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE)
+        keep.page(project=project, write=file)
+        text = file.read_text().replace("\n", end)
+        mine = end.join(
+            [
+                "<!-- todo for Bob:",
+                "",
+                "- ask about the budget",
+                "-->",
+                "```sh",
+                "make ship",
+                "",
+                "# then wait",
+                "### Constraints",
+                "```",
+            ]
+        )
+        written = text.replace("<!-- dreamkeep:end", f"- Use tabs.{end}{mine}{end}- Pears are green.{end}<!-- dreamkeep:end")
+        file.write_bytes(f"{end * 9}{written}".encode())
+        keep.dream()
+        assert texts(keep) == {FORCE, "Use tabs.", "Pears are green."}
+        assert file.read_bytes().endswith(f"<!-- dreamkeep:end -->{end}{mine}{end}".encode())
+        before = file.read_bytes()
+        keep.dream()
+        assert file.read_bytes() == before
+
+
+def test_a_fence_or_a_comment_that_is_not_closed_hides_no_line_of_ours(tmp_path: Path) -> None:
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", FORCE, PORT)
+        keep.page(project=project, write=file)
+        changed(file, "### Constraints\n", "### Constraints\n```\n")
+        changed(file, "<!-- dreamkeep:end", "```\n<!-- not ended\n<!-- dreamkeep:end")
+        keep.dream()
+        assert {FORCE, PORT} <= texts(keep) and {one["state"] for one in keep.notes(state="all")} == {"active"}
+
+
+@pytest.mark.parametrize("text", ["x" * 2001, "\x01", " ", "\u200b", "\u200d"])
+def test_a_note_is_edited_to_nothing_that_could_not_be_added(tmp_path: Path, text: str) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        [note] = [keep.note_add(FORCE)]
+        with pytest.raises(BadUsage, match="1 to 2000 characters"):
+            keep.note_change(note["id"], "edit", text=text)
+        with pytest.raises(BadUsage, match="1 to 2000 characters"):
+            keep.note_add(text)
+        assert texts(keep) == {FORCE}

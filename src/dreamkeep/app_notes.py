@@ -217,11 +217,12 @@ class Remembering(Part):
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
         """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
+        from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        why, text = redacted(reason) or "by the user", redacted(text)
-        if act == "edit" and not text.strip():
-            raise BadUsage("what shall it say?", where="note edit", next="Give the new text.")
+        why, text = redacted(reason) or "by the user", redacted(" ".join(text.split()))
+        if act == "edit":
+            told.check_note(text, "note edit")
         self._take_in()
         with self._one_at_a_time() if self.exists() else nullcontext():
             id = self._note_changed(note, act, text, why)
@@ -240,11 +241,7 @@ class Remembering(Part):
         now = rfc3339(self._host.now())
         at = told.hand_at(memory, found, text or found.text, now, now)
         if act in kinds:
-            body = {
-                **_itself(found),
-                "reason": why,
-                **({"text": " ".join(text.split()), "was": found.text} if act == "edit" else {}),
-            }
+            body = {**_itself(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
             event = Event(self._ids.new(), kinds[act], at, body)
             self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":

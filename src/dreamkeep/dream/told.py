@@ -19,6 +19,7 @@ from dreamkeep.event import Kind, rfc3339
 from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
+from dreamkeep.memory.page import is_seen
 from dreamkeep.memory.score import moment, no_later
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -40,13 +41,20 @@ class Told(NamedTuple):
 
 def by_user(text: str, kind: str, project: str, now: str) -> Insight:
     """Said anew each time: who says again what was superseded or taken back means it."""
-    if not text or len(text) > _LONGEST_NOTE:
-        raise BadUsage(
-            f"a note is a text of 1 to {_LONGEST_NOTE} characters", where="note add", next="Give a text of that length."
-        )
+    check_note(text, "note add")
     _check_type(kind, "--kind")
     id = insight_id(f"{BY_USER}:{project} {now}", kind, text)
     return Insight(id, kind, text, project, (), now, 1.0, CONFIRMED, USER, BY_USER)
+
+
+def check_note(text: str, where: str) -> None:
+    """Whichever way a user words a note."""
+    if not is_seen(text) or len(text) > _LONGEST_NOTE:
+        raise BadUsage(
+            f"a note is a text of 1 to {_LONGEST_NOTE} characters, of which something is seen",
+            where=where,
+            next="Give a text of that length.",
+        )
 
 
 class Ground(NamedTuple):

@@ -199,6 +199,10 @@ def flat(text: str) -> str:
     return "\\" + line if line.startswith(("```", "~~~")) else line
 
 
+def is_seen(text: str) -> bool:
+    return bool(flat(text).strip(_JOINERS))
+
+
 def unflat(line: str) -> str:
     line = line[1:] if line.startswith(("\\```", "\\~~~")) else line
     return line.replace("&lt;!--", "<!--").replace("--&gt;", "-->")
@@ -269,9 +273,13 @@ def _fences(text: str) -> Iterator[tuple[bool, int, int]]:
 
 
 def _in_code(text: str) -> set[int]:
-    """Lines inside code blocks. A block that nobody closes is none: else one stray ``` would hide the region for ever."""
-    lines = text.split("\n")
-    hidden: set[int] = set()
+    """Lines inside code blocks."""
+    return {n for first, last in _code(text.split("\n")) for n in range(first, last + 1)}
+
+
+def _code(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Code blocks, by their first and last line. One that nobody closes is none: else one stray ``` would hide the region for
+    ever."""
     closings = [(n, found[1]) for n, line in enumerate(lines) if (found := _CODE.match(line)) and not found[2].strip()]
     inside_until = -1
     for n, line in enumerate(lines):
@@ -282,16 +290,39 @@ def _in_code(text: str) -> set[int]:
         close = next((at for at, mark in later if mark[0] == found[1][0] and len(mark) >= len(found[1])), None)
         if close is not None:
             inside_until = close
-            hidden.update(range(n, close + 1))
-    return hidden
+            yield n, close
 
 
 def strays(region: str) -> list[str]:
-    """Headings and comments that somebody wrote into it: they are no notes, and not ours to drop."""
+    """Headings, comments and code blocks that somebody wrote into it: they are no notes, and not ours to drop."""
     ours = {f"### {heading}" for heading in (*_HEADINGS.values(), _OTHER)}
     lines = [line.rstrip("\r") for line in region.split("\n")]
-    own = [line for line in lines if _HEADING.match(line) or _COMMENT.match(line)]
-    return [line for line in own if line.strip() not in ours and not _BEGINS.match(line) and not _FENCE_END.match(line)]
+    found: list[str] = []
+    for first, last in _apart(lines):
+        line = lines[first]
+        if first < last or not (line.strip() in ours or _BEGINS.match(line) or _FENCE_END.match(line)):
+            found += lines[first : last + 1]
+    return found
+
+
+def _apart(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """What in a region is no note: headings, comments and code blocks, by their first and last line. Of a comment that nobody
+    ends inside, each line is a line; so it is of code with one of our lines in it, for a stray ``` is easily made."""
+    code = dict(_code(lines))
+    ends = [n for n, line in enumerate(lines) if "-->" in line]
+    until = -1
+    for n, line in enumerate(lines):
+        if n <= until:
+            continue
+        last = n if _HEADING.match(line) or _COMMENT.match(line) else None
+        if line.lstrip().startswith("<!--") and "-->" not in line:
+            end = next(islice(ends, bisect_right(ends, n), None), None)
+            last = None if end is None or _BEGINS.match(lines[end]) or _FENCE_END.match(lines[end]) else end
+        elif n in code and not any(_REF.search(other.rstrip()) for other in lines[n : code[n]]):
+            last = code[n]
+        if last is not None and (last == n or not any(map(_CONFLICT.match, lines[n : last + 1]))):
+            until = last
+            yield n, last
 
 
 def put(text: str, region: str, below: Sequence[str] = ()) -> str:
@@ -527,8 +558,9 @@ def _lines(region: str) -> Iterator[_Line]:
             yield _Line(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
             at.clear()
 
-    for raw in region.split("\n"):
-        line = raw.rstrip("\r")
+    lines = [line.rstrip("\r") for line in region.split("\n")]
+    apart = {n for first, last in _apart(lines) for n in range(first, last + 1)}
+    for n, line in enumerate(lines):
         conflict = _CONFLICT.match(line)
         if conflict:
             yield from done()
@@ -539,7 +571,7 @@ def _lines(region: str) -> Iterator[_Line]:
         if in_base:
             continue
         bullet = _BULLET.match(line)
-        if not line.strip() or _HEADING.match(line) or _COMMENT.match(line):
+        if not line.strip() or n in apart:
             yield from done()
         elif bullet:
             yield from done()
