@@ -18,7 +18,8 @@ from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.raw import unpack
 
-_REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
+#: What happened to a file whose next generation begins.
+REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
 
 
 def name_of(host: Host, role: str, path: str) -> str:
@@ -130,7 +131,7 @@ def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tupl
         if name is None:
             continue
         if frame["kind"] == Kind.SOURCE_CHANGED:
-            if body["what"] in _REWRITTEN:
+            if body["what"] in REWRITTEN:
                 yield name, body, []
             continue
         found = unpack(raw)

@@ -28,6 +28,7 @@ from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.plain import is_link
 from dreamkeep.session import summary as life
+from dreamkeep.session.fold import FROM_FILES
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
 
@@ -153,7 +154,19 @@ class Journals:
         if self._deleted_since(place.session):
             return
         what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
-        yield end_lost(self._root, name, place.session, 1, what, after=0, known=place.position)
+        yield self._lost_end(name, place, 1, what, 0)
+
+    def _lost_end(self, name: str, place: Place, part: int, what: str, after: int) -> Fault:
+        indexed = self._indexed_of(place.session)
+        return end_lost(self._root, name, place.session, part, what, after=after, known=place.position, indexed=indexed)
+
+    def _indexed_of(self, session: str) -> dict[str, Any] | None:
+        """What the index knows of a session that no line of a transcript says: its state, and whether others spoke."""
+        summary = self._store.session(session) if self._store and session else None
+        if self._store is None or summary is None:
+            return None
+        channels = json.loads(self._store.state(session)).get("channels", 0)
+        return {"state": summary.state, "others": bool(channels & ~FROM_FILES)}
 
     def _deleted_since(self, session: str) -> bool:
         """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
@@ -338,11 +351,11 @@ class Journals:
             return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
-            yield end_lost(self._root, name, place.session, read.last_part + 1, what, after=here.seq, known=known)
+            yield self._lost_end(name, place, read.last_part + 1, what, here.seq)
         elif _end_is_gone(known, read):
             ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "others stand in their place"
             what = f"the index knows frames up to {known.seq}, {ends}: cut off, an older copy, or a power cut"
-            yield end_lost(self._root, name, place.session, known.part, what, after=here.seq, known=known)
+            yield self._lost_end(name, place, known.part, what, here.seq)
         elif not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
 
@@ -508,7 +521,10 @@ class Journals:
             if one.mended:
                 self.checked["accepted" if one.accepted else "mended"] += 1
             else:
-                yield told(self._root, name, session, one, index_knows=old is not None and one[:3] not in old)
+                fresh = old is not None and one[:3] not in old
+                yield told(
+                    self._root, name, session, one, index_knows=fresh, indexed=self._indexed_of(session) if fresh else None
+                )
 
     def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
         if tail:

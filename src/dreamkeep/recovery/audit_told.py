@@ -20,7 +20,8 @@ for the keep's own, and where none can be told).
     journal_twice           part
     journal_differs         part
 
-Of the first four kinds, `index_knows`: whether the index was made before that was lost, so that it knows more than the journal.
+Of the first four kinds, `index_knows`: whether the index was made before that was lost, so that it knows more than the journal;
+then `indexed`: what it knows of the session that stands in no file (`state`, and whether `others` than files spoke).
 
 `mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
 ({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded" | "imported"}): then the fault is no longer
@@ -53,7 +54,9 @@ _RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part"
 _NOWHERE_ELSE = "Nothing else holds what was lost here."
 
 
-def told(root: str, name: str, session: str, seen: Seen, *, index_knows: bool = False) -> Fault:
+def told(
+    root: str, name: str, session: str, seen: Seen, *, index_knows: bool = False, indexed: dict[str, Any] | None = None
+) -> Fault:
     """One fault of the journal `name`. `index_knows`: the index was made before it came to be."""
     folder = f"{root}/{name}"
     cls = _CLASS[seen.kind]
@@ -61,7 +64,7 @@ def told(root: str, name: str, session: str, seen: Seen, *, index_knows: bool = 
     # Where no frame is missing nothing was lost; of a compressed part that can't be read nobody knows.
     lost = bool(seen.missing) or seen.kind == "cold"
     unsafe = _unsafe(cls, session) if lost else ""
-    about = {**_about(seen), "index_knows": index_knows and lost}
+    about = {**_about(seen), "index_knows": index_knows and lost, "indexed": indexed}
     return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
 
 
@@ -90,14 +93,17 @@ def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
     return made("journal_tail", where, what, name, session, **about)
 
 
-def end_lost(root: str, name: str, session: str, part: int, what: str, *, after: int, known: Position) -> Fault:
+def end_lost(
+    root: str, name: str, session: str, part: int, what: str, *, after: int, known: Position, indexed: dict[str, Any] | None
+) -> Fault:
     """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it.
 
     `known`: behind the last frame that was indexed. By that alone it is named: what is written there since, be it that this was
     accepted, makes it no other loss.
     """
     cls = "journal_missing_part"
-    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "known_by": "index", "index_knows": True, "after": after}
+    known_by = {"known_by": "index", "index_knows": True, "indexed": indexed}
+    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "after": after, **known_by}
     where = f"{root}/{name}/{parts.name(known.part)}"
     return made(cls, where, what, name, session, key=f"{known.seq} {known.crc}", unsafe=_unsafe(cls, session), **about)
 

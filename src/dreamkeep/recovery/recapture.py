@@ -2,6 +2,8 @@
 
 The proof: with every stretch of a source the journal carries a checksum of everything captured up to there. If the file's
 beginning still has that checksum, and what was lost can only have been lines of that file, nothing is missing that is not there.
+A hole is one in lines if the stretches before and behind it do not meet. Where the journal's own word went with its end, the one
+that capture remembers (`state/sources.json`) says how much there was, and of which checksum: what the file holds beyond is new.
 A hole in what one's own agent, hooks or the tap told is not in any file: such a fault stays. How a session began is in no file,
 either; but the head of every later part repeats it, and it is said again from there where nothing but files can have spoken.
 """
@@ -24,7 +26,7 @@ from dreamkeep.capture.opening import facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.errors import DreamkeepError
-from dreamkeep.event import Carry, Kind
+from dreamkeep.event import Carry, Event, Kind
 from dreamkeep.host import Host, alone
 from dreamkeep.index import open as index
 from dreamkeep.journal import parts
@@ -33,6 +35,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import HOLES, Reading, Span, events
 from dreamkeep.journal.settle import survey
 from dreamkeep.recovery.faults import CLASSES, Fault
+from dreamkeep.recovery.ledger import folders, mark_of
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 from dreamkeep.session.facts import Fact
 from dreamkeep.session.summary import ACTIVE, STATE_AFTER
@@ -60,17 +63,28 @@ class Unsafe(Exception):
 
 class Again(NamedTuple):
     """A source to be read again. `behind`: only its end is missing here, so that it simply goes on. `told`: the journal still
-    says what it is."""
+    says what it is. `further`: more of it was captured than the journal has, and the file holds that."""
 
     source: Source
     behind: bool = False
     torn: bool = False
     told: bool = True
+    name: str = ""
+    further: bool = False
+
+
+class Stretch(NamedTuple):
+    """Where in a source, by generation and offset, what a frame says of it begins and ends. `again`: a repair read it."""
+
+    seq: int
+    begins: tuple[int, int]
+    ends: tuple[int, int]
+    again: bool = False
 
 
 class Heard(NamedTuple):
     """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one, the
-    last seq in each part."""
+    last seq in each part, each source's stretches, and where the pieces of stretches lie that don't add up."""
 
     kinds: frozenset[str]
     state: str
@@ -80,6 +94,8 @@ class Heard(NamedTuple):
     broken: list[int]
     broken_kinds: frozenset[str]
     ends: dict[int, int]
+    stretches: dict[str, list[Stretch]]
+    pieces: list[Span]
 
 
 # -- for the plan
@@ -123,7 +139,7 @@ class Journal:
 
     @cached_property
     def heard(self) -> Heard:
-        return _heard(self.host, self.folder)
+        return _heard(self.host, self.folder, tuple(map(mark_of, folders(self.host, self.root))))
 
     @cached_property
     def told(self) -> Mapping[str, Mapping[str, Any]]:
@@ -176,11 +192,41 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
     if kinds is not None and kinds <= _BOOK:
         return []
     _check_kinds(journal, kinds)
+    if kinds is None:
+        _check_index(journal, fault)
     after = _last_lost(fault, heard)
     found = _Files(journal, bad).to_read(after)
-    if not found and _is_open(fault) and not any(seq > after for told in heard.generations.values() for seq, _ in told):
-        raise Unsafe("What was lost can't be told, and the transcripts hold no more than the journal.")
+    if _is_open(fault):
+        since = any(seq > after for told in heard.generations.values() for seq, _ in told)
+        if not since and not any(one.further for one in found):
+            raise Unsafe("What was lost can't be told: of its transcripts no more was captured than the journal has.")
+    elif kinds is None and not all(_is_in_lines(heard, Span(*span), found) for span in fault.about["missing"]):
+        raise Unsafe("What was lost is no line of a transcript: of those none is missing there.")
     return found
+
+
+def _is_in_lines(heard: Heard, span: Span, found: Iterable[Again]) -> bool:
+    """Whether lines of a file were in this hole: what was read before it and what was read behind it do not meet, or were joined
+    by a repair since."""
+    for told in heard.stretches.values():
+        before = next((one for one in reversed(told) if one.seq < span.first), None)
+        behind = next((one for one in told if one.seq > span.last), None)
+        if behind and behind.begins != (before.ends if before else (1, 0)):
+            return True
+        if behind and behind.again and behind.begins != behind.ends:
+            return True
+        if before is None and any(one.again for one in told):
+            return True  # how it was opened was told again
+    if any(of.first <= span.first and span.last <= of.last for of in heard.pieces):
+        return True
+    return any(_may_lie_in(heard, span, one) for one in found)
+
+
+def _may_lie_in(heard: Heard, span: Span, again: Again) -> bool:
+    told = heard.stretches.get(again.name, ())
+    if again.further:
+        return not any(one.seq > span.last for one in told)
+    return not again.told and not any(one.seq < span.first for one in told)
 
 
 def _is_open(fault: Fault) -> bool:
@@ -189,22 +235,28 @@ def _is_open(fault: Fault) -> bool:
 
 
 def _end_is_gone(fault: Fault) -> bool:
-    """No frame tells of it, the index remembers it."""
-    return fault.about.get("known_by") == "index"
+    """No frame tells of it; the index remembers it, or capture does."""
+    return fault.about.get("known_by") in ("index", "capture")
 
 
-def _heard(host: Host, folder: str) -> Heard:
+def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> Heard:
+    """`marks`: by which frames are known that repairs wrote."""
     reading = Reading(host, folder)
     kinds: set[str] = set()
     state, mended_at = "", 0
     generations: dict[str, list[tuple[int, int]]] = {}
     by_seq: dict[int, str] = {}
+    begun: dict[int, int] = {}
     ends: dict[int, int] = {}
+    stretches = _Stretches()
 
     def listening() -> Iterator[Frame]:
         nonlocal state, mended_at
+        before = 0  # the last seq that is none of a piece
         for frame in reading:
             kind, seq = frame["kind"], frame["seq"]
+            if kind != Kind.CHUNK:
+                begun[seq], before = before + 1, seq
             kinds.add(kind)
             ends[reading.position.part] = seq
             state = STATE_AFTER.get(kind, state)
@@ -213,22 +265,66 @@ def _heard(host: Host, folder: str) -> Heard:
             elif kind == Kind.SOURCE_CHANGED and frame["body"].get("what") == "mended":
                 mended_at = seq
             if kind in _SOURCE:
-                for name, generation in _carried_words(frame):
-                    generations.setdefault(name, []).append((seq, generation))
+                for name, word in _words(frame.get("carry")):
+                    generations.setdefault(name, []).append((seq, word.generation))
+            elif kind == Kind.PART_OPENED and "suspect" not in frame["body"]:
+                stretches.repeat(seq, frame["body"]["carry"])
             yield frame
 
     broken: list[int] = []
-    for _ in events(listening(), broken):
-        pass
+    for seq, event in events(listening(), broken):
+        if event.kind in _SOURCE:
+            stretches.add(seq, event, again=event.id.replace("-", "").endswith(marks) if marks else False)
     holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in reading.faults if f.kind in HOLES]
     broken_kinds = frozenset(by_seq.get(seq, "") for seq in broken)
-    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, broken_kinds, ends)
+    pieces = [Span(begun[seq], seq) for seq in broken if by_seq.get(seq) in _SOURCE]
+    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, broken_kinds, ends, stretches.found, pieces)
 
 
-def _carried_words(frame: Frame) -> Iterator[tuple[str, int]]:
-    for key, value in (frame.get("carry") or {}).items():
+class _Stretches:
+    """Of each source, by the name that it has now. Of documents only the generations count: each is read whole."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[Stretch]] = {}
+        self._documents: set[str] = set()
+
+    def add(self, seq: int, event: Event, *, again: bool) -> None:
+        body = event.body
+        name, what = str(body["source"]), body.get("what")
+        if what == "moved":
+            self.found[name] = self.found.pop(str(body["was"]), [])
+        word = next((word for key, word in _words(event.carry) if key == name), None)
+        if body.get("pieces") or body.get("form") == DOCUMENT:
+            self._documents.add(name)
+        if word is None:
+            if event.kind == Kind.SOURCE_OPENED and self.found.get(name):  # what it is was told again
+                ends = self.found[name][-1].ends
+                self.found[name].append(Stretch(seq, ends, ends, again))
+            return  # it says nothing of how far the source was read
+        ends = self._at(name, word)
+        if event.kind == Kind.SOURCE_READ:
+            document = name in self._documents
+            begins = (max(word.generation - 1, 1), 0) if document else (word.generation, int(body["at"]))
+        elif what in rejoin.REWRITTEN:
+            begins, again = (word.generation - 1, 0 if name in self._documents else int(body["size"])), False
+        else:
+            begins = ends
+        self.found.setdefault(name, []).append(Stretch(seq, begins, ends, again))
+
+    def repeat(self, seq: int, carried: Carry) -> None:
+        """A part's head says how far all of them were."""
+        for name, word in _words(carried):
+            at = self._at(name, word)
+            self.found.setdefault(name, []).append(Stretch(seq, at, at))
+
+    def _at(self, name: str, word: Word) -> tuple[int, int]:
+        return word.generation, 0 if name in self._documents else word.offset
+
+
+def _words(carried: Mapping[str, int | str] | None) -> Iterator[tuple[str, Word]]:
+    for key, value in (carried or {}).items():
         if key.startswith("src:") and (word := Word.parse(value)):
-            yield key[4:], word.generation
+            yield key[4:], word
 
 
 def _damaged_bytes(host: Host, folder: str, fault: Fault) -> bytes:
@@ -264,6 +360,17 @@ def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
         _check_beginning(journal)
     elif journal.carried.get("state", heard.state) != heard.state:
         raise Unsafe(_BEGAN)
+
+
+def _check_index(journal: Journal, fault: Fault) -> None:
+    """What the index still knows of what was lost: it must be nothing that only a hook, a tap or the user said."""
+    known = fault.about.get("indexed")
+    if not known:
+        return
+    if known["state"] not in (ACTIVE, journal.heard.state):
+        raise Unsafe(_BEGAN)
+    if known["others"] and not any(one.get("role") == "turns" for one in journal.told.values()):
+        raise Unsafe("What was lost can't be told: the index knows of words that did not come from files alone.")
 
 
 def _check_beginning(journal: Journal) -> None:
@@ -310,9 +417,9 @@ class _Files:
     def to_read(self, after: int) -> list[Again]:
         """`after`: the last seq that was lost."""
         carried = self._journal.carried
-        words = {key[4:]: word for key, value in carried.items() if key.startswith("src:") and (word := Word.parse(value))}
+        words = dict(_words(carried))
         found = [again for name, word in words.items() if (again := self._again(name, word, after))]
-        return found + [Again(source, behind=True) for source in self._forgotten(words)]
+        return found + list(self._forgotten(words))
 
     def _again(self, name: str, word: Word, after: int) -> Again | None:
         if word.offset > _LARGEST:
@@ -329,12 +436,37 @@ class _Files:
         if not same and not (source.form == DOCUMENT and whole):
             raise Unsafe("The transcript is not what was captured any more.")
         told = name in self._told
+        further = self._goes_further(name, source, word) if source.form != DOCUMENT else size != word.offset or not same
         if not whole:
-            return Again(source, torn=True, told=told)
-        if size == word.offset and same:
-            return None if told else Again(source, told=False)
-        self._check_end(name, source, word)
-        return Again(source, behind=True, told=told)
+            return Again(source, torn=True, told=told, name=name, further=further)
+        if not further:
+            return None if told else Again(source, told=False, name=name)
+        if source.form == DOCUMENT:
+            self._check_document(name, source, word)
+        return Again(source, behind=True, told=told, name=name, further=True)
+
+    def _goes_further(self, name: str, source: Source, word: Word) -> bool:
+        """Whether more was captured than the journal has, as capture remembers (or the damaged bytes still say): then the file
+        must hold that. What it holds beyond is new, and proves nothing."""
+        lost = self._lost.get(name)
+        if lost and lost[:2] > word[:2] and self._journal.begins(source, lost)[1]:
+            return True
+        known = self._captured(name, source.path)
+        if known is None or known[:2] <= word[:2]:
+            return False
+        if known.generation != word.generation:
+            raise Unsafe("What was lost may be of a version of the file that is not there any more.")
+        if not self._journal.begins(source, known)[1]:
+            raise Unsafe("The transcript does not hold any more what was captured of it last.")
+        return True
+
+    def _captured(self, name: str, path: str) -> Word | None:
+        """How far a source was captured, as capture remembers."""
+        seen = self._cache.get(path)
+        if seen is None:
+            known = (self._cache.get(one) for one, role in self._remembered() if self._name(one, role) == name)
+            seen = next(known, None)
+        return Word.parse(seen.word) if seen else None
 
     def _source(self, name: str) -> Source:
         """The file that a source was, by what the journal says of it; else by what capture remembers."""
@@ -374,14 +506,17 @@ class _Files:
         real = self._host.real_path(os.path.abspath(path)).encode("utf-8", "surrogateescape")
         return f"{role}-{sha256(real).hexdigest()[:10]}"
 
-    def _forgotten(self, words: dict[str, Word]) -> Iterator[Source]:
+    def _forgotten(self, words: dict[str, Word]) -> Iterator[Again]:
         """Files that look as they did, of which the journal knows nothing any more, not even that they were opened."""
         for path, role in self._remembered():
             seen = self._cache.get(path)
-            if not seen or seen.state in ("empty", "excluded", "deleted") or self._name(path, role) in words:
+            name = self._name(path, role)
+            if not seen or seen.state in ("empty", "excluded", "deleted") or name in words:
+                continue
+            if self._journal.carried.get(f"src:{name}") == "moved":
                 continue
             if self._looks_same(path, seen) and (one := self._found(path, role)):
-                yield one
+                yield Again(one, behind=True, name=name, further=True)
 
     def _check_generations(self, name: str, word: Word, form: str) -> None:
         """What was lost must be of the newest generation: earlier ones are not in the file any more."""
@@ -396,14 +531,11 @@ class _Files:
         if first and before < word.generation and self._heard.mended_at < first:
             raise Unsafe("What was lost may be of a version of the file that is not there any more.")
 
-    def _check_end(self, name: str, source: Source, word: Word) -> None:
-        """A document that is another than the journal's last: it must be what was captured, not what was written over it since.
-
-        (A file that is only appended to, and begins with what we have, holds what came after.)
-        """
+    def _check_document(self, name: str, source: Source, word: Word) -> None:
+        """One that is another than the journal's last: it must be what was captured, not what was written over it since."""
         lost = self._lost.get(name)
-        if source.form != DOCUMENT or (lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]):
-            return  # or the damaged bytes still say which checksum it had
+        if lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]:
+            return  # the damaged bytes still say which checksum it had
         if not self._looks_same(source.path, self._cache.get(source.path)):
             raise Unsafe("The transcript was changed since it was captured, so that what was lost can't be known to be in it.")
 
@@ -461,7 +593,7 @@ def _read(mending: Mending, journal: Journal, again: list[Again]) -> None:
     ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
     if again and journal.heard.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):
         ingest.begin_again(journal.session, _facts(host, [one.source for one in again]))
-    for source, behind, torn, told in again:
+    for source, behind, torn, told, *_ in again:
         if not told and not torn:  # what is torn is told together with its new generation
             ingest.tell_again(source)
         if behind:

@@ -33,6 +33,8 @@ State = dict[str, Any]
 REPLAY, HOOK, ACP, FILE, TEXT = 1, 2, 4, 8, 16
 _BITS = {"replay": REPLAY, "turns": HOOK, "hook": HOOK, "acp": ACP, "stderr": ACP, "file": FILE, "row": FILE, "piece": FILE}
 _BITS["text"] = TEXT
+#: Channels that are an agent's own files.
+FROM_FILES = FILE | TEXT
 _WEAK_SOURCES = frozenset(("turns", "run"))
 _TURNS_REMEMBERED = 8
 _OWN_AGENT = "python"

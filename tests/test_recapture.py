@@ -1,0 +1,195 @@
+"""What a journal lost is only promised from a file that is proven to hold it; and what capture remembers is such a proof.
+
+The losses here leave no trace in the journal itself, or one that does not say what was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+
+from .test_repair import World, _drop_line, world
+
+__all__ = ["world"]
+
+
+def hook(world: World, prompt: str) -> None:
+    """A prompt that stands in no file."""
+    folder = Path(world.root, "spool")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    call = folder / f"{time.time_ns():020d}-1-{'0' * 16}~claude~UserPromptSubmit.hook"
+    said = {"session_id": world.session.partition(":")[2], "hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    call.write_text(json.dumps({**said, "cwd": str(world.home / "p"), "transcript_path": str(world.transcript)}))
+    call.chmod(0o600)
+    with Keep.open(world.root) as keep:
+        keep.drain()
+
+
+def _kinds(world: World) -> list[str]:
+    return [frame["kind"] for frame in world.journal()]
+
+
+def _without_last(world: World, count: int = 1) -> None:
+    lines = world.part().read_bytes().splitlines(keepends=True)
+    world.part().write_bytes(b"".join(lines[:-count]))
+
+
+def _without_index(world: World) -> None:
+    for path in Path(world.root).glob("index.sqlite*"):
+        path.unlink()
+
+
+def _stays(world: World, cls: str, reason: str) -> None:
+    """It is told, nothing is promised, and a repair changes nothing of it."""
+    [told] = [one for one in world.audit()["faults"] if one["class"].startswith("journal_")]
+    assert (told["class"], told["repairable"]) == (cls, False) and reason in told["next"], told
+    before = world.part().read_bytes() if world.part().exists() else b""
+    done = world.repair(apply=True)
+    assert told["id"] in [one["id"] for one in done["audit"]["faults"]], done
+    assert told["id"] not in [step["fault"] for step in done["applied"]]
+    assert (world.part().read_bytes() if world.part().exists() else b"") == before
+    assert told["id"] in [one["id"] for one in world.audit(deep=True)["faults"]]
+
+
+def _zero_line(path: Path, kind: str) -> None:
+    lines = path.read_bytes().split(b"\n")
+    at = next(n for n, line in enumerate(lines) if f'"kind":"{kind}"'.encode() in line[:200])
+    lines[at] = bytes(len(lines[at]))
+    path.write_bytes(b"\n".join(lines))
+
+
+# -- a hole in the middle
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize(("harm", "cls"), [(_drop_line, "journal_gap"), (_zero_line, "journal_damage")])
+def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_missing(
+    world: World, harm: Callable[[Path, str], None], cls: str, indexed: bool
+) -> None:
+    """What was read before the hole and what was read behind it meet, so that no line was in it."""
+    world.captured(3, 3)
+    hook(world, "a prompt that only the hook told")
+    world.grow(6, 3)
+    world.ingest()
+    if not indexed:
+        _without_index(world)
+    harm(world.part(), "hook.fired")
+    _stays(world, cls, "index" if indexed else "no line of a transcript")
+
+
+def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: World) -> None:
+    world.captured(3, 3)
+    hook(world, "a prompt that only the hook told")
+    world.grow(6, 3)
+    world.ingest()
+    _without_index(world)
+    _drop_line(world.part(), "hook.fired")
+    _drop_line(world.part(), "source.read", 0)
+    assert sorted(one["repairable"] for one in world.audit()["faults"]) == [False, True]
+    done = world.repair(apply=True)
+    assert len(done["applied"]) == 1 and world.rejoined() == world.transcript.read_bytes()
+    [left] = done["audit"]["faults"]
+    assert (left["class"], left["repairable"]) == ("journal_gap", False) and world.repair(apply=True)["applied"] == []
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_repair_that_died_before_it_said_so_is_simply_run_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """Twice is once: what was taken again already tells that the hole was in lines. The last: nothing more was read behind it."""
+    world.captured(3, 3, 3)
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+    _drop_line(world.part(), "source.read", lost)
+
+    def dies(*_: Any) -> None:
+        raise OSError(5, "the power went")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dreamkeep.recovery.recapture.mended", dies)
+        assert world.repair(apply=True)["applied"] == []
+    assert world.rejoined() == world.transcript.read_bytes()
+    assert world.repair(apply=True)["audit"]["clean"] and world.rejoined() == world.transcript.read_bytes()
+
+
+# -- the end
+
+
+def _hooked(world: World) -> None:
+    hook(world, "a prompt that only the hook told")
+
+
+def _ended(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep.end(world.session)
+
+
+@pytest.mark.parametrize("lost", [_hooked, _ended])
+@pytest.mark.parametrize("lines_too", [False, True])
+def test_new_lines_of_a_transcript_prove_nothing_of_an_end_that_is_gone(
+    world: World, lost: Callable[[World], None], lines_too: bool
+) -> None:
+    """What it holds beyond what was captured was never here. Nor do lost lines vouch for what was lost with them."""
+    world.captured(3, 3)
+    before = len(_kinds(world))
+    if lines_too:
+        world.grow(6, 2)
+        world.ingest()
+    lost(world)
+    world.messages()
+    _without_last(world, len(_kinds(world)) - before)
+    world.grow(8, 2)
+    _stays(world, "journal_missing_part", "")
+
+
+def test_without_what_capture_remembers_a_longer_transcript_proves_nothing(world: World) -> None:
+    world.captured(3, 3)
+    _ended(world)
+    world.messages()
+    _without_last(world)
+    Path(world.root, "state", "sources.json").unlink()
+    world.grow(8, 2)
+    _stays(world, "journal_missing_part", "")
+
+
+def test_lines_that_were_lost_are_taken_again_though_the_transcript_grew_since(world: World) -> None:
+    world.captured(3, 3, 3)
+    world.messages()
+    _without_last(world)
+    world.grow(9, 3)
+    done = world.repair(apply=True)
+    assert [step["action"] for step in done["applied"]] == ["recapture"] and done["audit"]["clean"], done
+    assert world.rejoined() == world.transcript.read_bytes()
+
+
+def _cut(data: bytes, captured: int) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[: captured + 1])
+
+
+def _blanked(data: bytes, captured: int) -> bytes:
+    kept = _cut(data, captured)
+    return kept + bytes(len(data) - len(kept))
+
+
+def _otherwise(data: bytes, captured: int) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[:captured]) + b"".join(lines[captured:]).replace(b"words", b"swords") * 2
+
+
+@pytest.mark.parametrize("harm", [_cut, _blanked, _otherwise])
+def test_an_end_that_the_transcript_lost_too_is_not_taken_from_what_stands_there_now(
+    world: World, harm: Callable[[bytes, int], bytes]
+) -> None:
+    """The file must begin with what capture remembers of it, not only with what the journal still has."""
+    world.captured(6, 6)
+    world.messages()
+    _without_last(world)
+    world.transcript.write_bytes(harm(world.transcript.read_bytes(), 6))
+    _stays(world, "journal_missing_part", "does not hold any more")
