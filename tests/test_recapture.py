@@ -193,3 +193,19 @@ def test_an_end_that_the_transcript_lost_too_is_not_taken_from_what_stands_there
     _without_last(world)
     world.transcript.write_bytes(harm(world.transcript.read_bytes(), 6))
     _stays(world, "journal_missing_part", "does not hold any more")
+
+
+# -- the other way round: a transcript from the journal
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_blanked_transcript_is_not_filled_in_from_a_journal_that_lost_lines_of_it(world: World, lost: int) -> None:
+    """Once the lines that were left were joined to a file that never was."""
+    world.captured(4, 4, 4)
+    world.messages()
+    _drop_line(world.part(), "source.read", lost)
+    blank = bytes(world.transcript.stat().st_size)
+    world.transcript.write_bytes(blank)
+    found = {one["class"]: one for one in world.audit()["faults"]}
+    assert not found["source_blanked"]["repairable"] and "the journal lost lines" in found["source_blanked"]["next"]
+    assert world.repair(apply=True)["applied"] == [] and world.transcript.read_bytes() == blank

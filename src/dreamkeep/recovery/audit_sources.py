@@ -42,7 +42,7 @@ _HEAD = 1 << 16
 #: What reading foreign bytes may raise besides errors of the system and our own.
 _STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _NOT_FILLED = (
-    "More than blanking happened to it, or secrets were masked when it was captured:"
+    "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured:"
     " `dreamkeep restore SESSION --to AGENT` gives back what was."
 )
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))

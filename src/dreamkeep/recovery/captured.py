@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import BLOCK, Content, File, Unpacked, Word
@@ -164,12 +165,14 @@ def _runs(now: bytes, end: int) -> Iterator[tuple[int, int]]:
 
 
 def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
-    """By the newest generation that fits. Not by one in which secrets were masked: those would be in the agent's file, then."""
+    """By the newest generation that fits and is whole: of one that the journal lost lines of, a file would be made that never was.
+    Not by one in which secrets were masked: those would be in the agent's file, then."""
     best: bytes | None = None
     words = rejoin.words(host, folder, (name,))[name]
     for number, held in rejoin.generations(host, folder, name):
-        if not _is_masked(words.get(number)):
-            best = without_blanks(now, b"".join(held)) or best
+        word, before = words.get(number), b"".join(held)
+        if word and word.masked_crc is None and (len(before), crc32(before)) == (word.offset, word.crc):
+            best = without_blanks(now, before) or best
     return best
 
 
