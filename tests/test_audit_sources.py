@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.capture import rejoin
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit_sources import audit_sources
@@ -452,3 +453,30 @@ def test_only_what_is_nothing_but_blanked_is_filled_in_again() -> None:
     assert without_blanks(b"abX\n\0\0\0\0ghi\n", whole) is None
     assert without_blanks(b"abc\n\0\0\0\0gh", b"abc\n") == b"abc\n\0\0\0\0gh", "what was never captured stays as it is"
     assert without_blanks(whole, whole) is None
+
+
+@pytest.mark.parametrize("form", ["lines", "document"])
+def test_what_is_captured_while_a_deep_audit_compares_is_not_missed(
+    tmp_path: Path, root: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside writers it tells of nothing that is none: of a file only what it had when it was opened is seen."""
+    home, file = home_with(tmp_path, LINES)
+    if form == "document":
+        file = home / ".gemini/tmp/shop/chats/session-2026-11-01T10-00-abcdef01.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(_gemini([_words(1, "one")]))
+    ingest(root, home)
+    file.write_bytes(file.read_bytes() + (record(9) if form == "lines" else b"\n"))  # so that it is looked at more closely
+    generations = rejoin.generations
+    captured: list[Any] = []
+
+    def meanwhile(*of: Any) -> Iterator[tuple[int, list[bytes]]]:
+        if not captured:
+            captured.append(of)
+            more = record(10).decode() if form == "lines" else ""
+            file.write_text(file.read_text() + more if more else _gemini([_words(1, "one"), _words(2, "two")]))
+            ingest(root, home)
+        return generations(*of)
+
+    monkeypatch.setattr(rejoin, "generations", meanwhile)
+    assert audit(root, home, deep=True) == [] and captured

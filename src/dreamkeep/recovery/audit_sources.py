@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from dreamkeep.capture import find, rejoin, rows
@@ -164,24 +165,30 @@ class _Audit:
         if word is None:
             return  # nothing was captured from here, or it has moved
         form = _form(seen.agent, path)
-        content = captured.opened(self._host, path)
-        try:
+        with ExitStack() as opened:
+            content = self._opened_now(opened, path)
             same = content.size >= word.offset and untouched(content, word)
             about = {"session": session, "path": path, "name": name}
             if form == DOCUMENT:
                 if self._deep or seen.rewritten is not False or not same or content.size != word.offset:
-                    yield from self._document(content, about)
+                    yield from self._document(opened, about)
                 return
-            lost = list(self._lost(content, word, about)) if self._deep or seen.rewritten is not False or not same else []
+            looks_closer = self._deep or seen.rewritten is not False or not same
+            lost = list(self._lost(opened, content, word, about)) if looks_closer else []
             yield from lost
             if not lost and form == LINES and (seen.role in _MAIN or seen.role == "turns"):
                 known = same and seen.odd == 0 and not self._deep
                 settled = self._host.now() - at.mtime_ns > _WRITING_NS
                 yield from self._malformed(content, word.offset if known and not word.open else 0, settled, about)
-        finally:
-            content.close()
 
-    def _lost(self, content: Content, word: Word, about: Mapping[str, Any]) -> Iterator[Fault]:
+    def _opened_now(self, opened: ExitStack, path: str) -> Content:
+        """Closed with the others. After the journal was read: what was captured meanwhile stands in the file by then, and a file
+        is not longer than when it was opened."""
+        content = captured.opened(self._host, path)
+        opened.callback(content.close)
+        return content
+
+    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any]) -> Iterator[Fault]:
         path, session = about["path"], about["session"]
         if word.offset > captured.LARGEST:
             if content.size < word.offset or not untouched(content, word):
@@ -190,7 +197,9 @@ class _Audit:
                 yield fault(cls, path, what, key=f"{word.crc:08x}", gone=-1, **about)
             return
         folder = f"{self._root}/{folder_of(session)}"
-        found = captured.compare(self._host, folder, about["name"], content)
+        held = captured.held(self._host, folder, about["name"])
+        content = self._opened_now(opened, path)
+        found = captured.compare(held, content)
         if not found.gone:
             return
         many = f"{len(found.gone)} of {found.lines} captured lines"
@@ -212,20 +221,18 @@ class _Audit:
             what = f"{counted(count, 'line is no record', 'lines are no records')} (torn, or NULs)"
             yield fault("source_malformed", about["path"], what, key=key, **about)
 
-    def _document(self, content: Content, about: Mapping[str, Any]) -> Iterator[Fault]:
-        now = captured.messages_in(b"".join(iter_blocks(content)))
-        lost: dict[str, None] = {}
+    def _document(self, opened: ExitStack, about: Mapping[str, Any]) -> Iterator[Fault]:
         folder = f"{self._root}/{folder_of(about['session'])}"
-        for _, held in rejoin.generations(self._host, folder, about["name"]):
-            before = captured.messages_in(b"".join(held))
-            if before is None:
-                continue  # it never was an object with messages: a list, settings
-            if now is None:
-                what = "it is no JSON object with messages any more; what was captured of it is safe"
-                yield fault("source_unreadable", about["path"], what, **about)
-                return
-            lost.update(dict.fromkeys(captured.lost_messages(now, before)))
-        if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now or ()):
+        before = captured.said_in(self._host, folder, about["name"])
+        if before is None:
+            return  # it never was an object with messages: a list, settings
+        now = captured.messages_in(b"".join(iter_blocks(self._opened_now(opened, about["path"]))))
+        if now is None:
+            what = "it is no JSON object with messages any more; what was captured of it is safe"
+            yield fault("source_unreadable", about["path"], what, **about)
+            return
+        lost = captured.lost_messages(now, before)
+        if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now):
             what = counted(
                 len(lost), "message that was captured is gone or empty", "messages that were captured are gone or empty"
             )

@@ -76,22 +76,39 @@ class Unended(bytes):
     """A line without its line feed."""
 
 
-def compare(host: Host, folder: str, name: str, content: Content) -> Compared:
+class Held(NamedTuple):
+    """What the journal has of a source: digests of its lines; `loose`: the newest generation ends so, in the middle of a line;
+    `longest`: bytes of the longest generation; `masked`: lines in which secrets may be masked."""
+
+    lines: frozenset[bytes]
+    loose: bytes
+    longest: int
+    masked: list[bytes]
+
+
+def held(host: Host, folder: str, name: str) -> Held:
+    """To be asked before the file is opened: beside a writer the journal is then never ahead of the file."""
     wanted: set[bytes] = set()
     longest = 0
     last: list[bytes] = []
     masked: list[bytes] = []
     words = rejoin.words(host, folder, (name,))[name]
-    for number, held in rejoin.generations(host, folder, name):
-        longest = max(longest, sum(map(len, held)))
-        wanted.update(_digest(line.removesuffix(b"\n")) for line in held if _counts(line))
-        masked += [line.removesuffix(b"\n") for line in held] if _is_masked(words.get(number)) else ()
-        last = held
-    # The newest generation may end in the middle of a line: that line is there if one begins so.
+    for number, lines in rejoin.generations(host, folder, name):
+        longest = max(longest, sum(map(len, lines)))
+        wanted.update(_digest(line.removesuffix(b"\n")) for line in lines if _counts(line))
+        masked += [line.removesuffix(b"\n") for line in lines] if _is_masked(words.get(number)) else ()
+        last = lines
     loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
+    return Held(frozenset(wanted), loose, longest, masked)
+
+
+def compare(before: Held, content: Content) -> Compared:
+    wanted = set(before.lines)
+    # The newest generation may end in the middle of a line: that line is there if one begins so.
+    loose = before.loose
     count = len(wanted) + bool(loose)
     nuls = 0
-    hidden = _hidden(masked)
+    hidden = _hidden(before.masked)
     for line in lines_of(content):
         nuls += line.count(b"\0")
         wanted.discard(_digest(line))
@@ -100,7 +117,7 @@ def compare(host: Host, folder: str, name: str, content: Content) -> Compared:
         if loose and line.startswith(loose):
             loose = b""
     gone = frozenset(wanted) | ({_digest(loose)} if loose else set())
-    return Compared(frozenset(gone), count, longest, nuls)
+    return Compared(frozenset(gone), count, before.longest, nuls)
 
 
 def _is_masked(word: Word | None) -> bool:
@@ -165,7 +182,7 @@ def _runs(now: bytes, end: int) -> Iterator[tuple[int, int]]:
 
 
 def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
-    """By the newest generation that fits and is whole: of one that the journal lost lines of, a file would be made that never was.
+    """By the newest generation that fits and is whole: joined from what is left of another, it would be a file that never was.
     Not by one in which secrets were masked: those would be in the agent's file, then."""
     best: bytes | None = None
     words = rejoin.words(host, folder, (name,))[name]
@@ -186,6 +203,17 @@ def messages_in(data: bytes) -> list[Mapping[str, Any]] | None:
     if not isinstance(held, list):
         return None if found is None or held is not None else []
     return [one for one in held if isinstance(one, dict)]
+
+
+def said_in(host: Host, folder: str, name: str) -> list[Mapping[str, Any]] | None:
+    """What messages said in any version of a document, each as it was said last; None when it never had any to speak of."""
+    found: dict[str, Mapping[str, Any]] = {}
+    known = False
+    for _, lines in rejoin.generations(host, folder, name):
+        messages = messages_in(b"".join(lines))
+        known |= messages is not None
+        found.update((_key(one), one) for one in messages or () if _said(one))
+    return list(found.values()) if known else None
 
 
 def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]]) -> list[str]:

@@ -15,8 +15,8 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 
 _OTHER = (
-    "more than blanking happened to it, the agent has written it again, the journal lost lines of it, or secrets were masked when it"
-    " was captured:"
+    "more than blanking happened to it, the agent has written it again, the journal lost lines of it, or secrets were masked"
+    " when it was captured:"
     " `dreamkeep restore` gives back what was"
 )
 
