@@ -84,6 +84,10 @@ class StoreSuite:
         assert found[plain.name] == (plain.position.part, "1:7:0badcafe", 1, *plain.mark)
         assert [found[one.name][2] for one in others] == [0, 0, 0]
         assert found.keys() == store.places().keys()
+        with store.writing():
+            store.put_place(plain._replace(sources="main-0123456789 1 7 0\n"), None)
+        assert store.sources() == {plain.name: "main-0123456789 1 7 0\n"}, "and how far the files were read"
+        assert store.place(plain.name) == plain._replace(sources="main-0123456789 1 7 0\n")
 
     def test_memory_is_put_row_by_row_found_by_its_words_and_told_anew(self, store: Store) -> None:
         """D23 D34"""

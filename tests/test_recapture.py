@@ -6,6 +6,7 @@ The losses here leave no trace in the journal itself, or one that does not say w
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,14 +185,17 @@ def _otherwise(data: bytes, captured: int) -> bytes:
 
 
 @pytest.mark.parametrize("harm", [_cut, _blanked, _otherwise])
+@pytest.mark.parametrize("indexed", [True, False])
 def test_an_end_that_the_transcript_lost_too_is_not_taken_from_what_stands_there_now(
-    world: World, harm: Callable[[bytes, int], bytes]
+    world: World, harm: Callable[[bytes, int], bytes], indexed: bool
 ) -> None:
     """The file must begin with what capture remembers of it, not only with what the journal still has."""
     world.captured(6, 6)
     world.messages()
     _without_last(world)
     world.transcript.write_bytes(harm(world.transcript.read_bytes(), 6))
+    if not indexed:
+        _without_index(world)
     _stays(world, "journal_missing_part", "does not hold any more")
 
 
@@ -209,3 +213,118 @@ def test_a_blanked_transcript_is_not_filled_in_from_a_journal_that_lost_lines_of
     found = {one["class"]: one for one in world.audit()["faults"]}
     assert not found["source_blanked"]["repairable"] and "the journal lost lines" in found["source_blanked"]["next"]
     assert world.repair(apply=True)["applied"] == [] and world.transcript.read_bytes() == blank
+
+
+# -- what only capture remembers
+
+
+def _index_damaged(world: World) -> None:
+    _without_index(world)
+    Path(world.root, "index.sqlite").write_bytes(b"SQLite format 3\0" + bytes(9000))
+
+
+def _index_made_anew(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        keep.reindex(from_zero=True)
+
+
+def _bit_flipped(world: World) -> None:
+    data = bytearray(world.part().read_bytes())
+    data[-300] ^= 1
+    world.part().write_bytes(data)
+
+
+@pytest.mark.parametrize("index", [_without_index, _index_damaged, _index_made_anew])
+@pytest.mark.parametrize("harm", [_without_last, _bit_flipped])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_lines_that_only_capture_remembers_are_missed_and_taken_again(
+    world: World, index: Callable[[World], None], harm: Callable[[World], None], hooked: bool
+) -> None:
+    """Without an index the journal seemed to be whole, and an ingest looked at nothing, because the file looks as it did."""
+    world.captured(3, 3)
+    if hooked:
+        hook(world, "told by a hook")
+    world.grow(6, 3)
+    world.ingest()
+    said = world.messages()
+    harm(world)
+    index(world)
+    told = {one["class"]: one for one in world.audit()["faults"]}
+    assert told["journal_missing_part"]["repairable"] and "capture" in told["journal_missing_part"]["what"], told
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and not done["skipped"], done
+    assert world.rejoined() == world.transcript.read_bytes() and world.messages() == said
+    assert world.audit(deep=True)["clean"]
+    world.repair(undo=done["undo_id"])
+    assert "journal_missing_part" in world.classes()
+
+
+@pytest.mark.parametrize(
+    ("harm", "index", "only"), [(_bit_flipped, _without_index, "tail"), (_without_last, _index_damaged, "index")]
+)
+def test_after_the_repair_of_a_tail_or_an_index_an_ingest_takes_what_is_lacking(
+    world: World, harm: Callable[[World], None], index: Callable[[World], None], only: str
+) -> None:
+    world.captured(3, 3, 3)
+    harm(world)
+    index(world)
+    [chosen] = [one["id"] for one in world.audit()["faults"] if only in one["class"]]
+    left = world.repair(apply=True, only=[chosen])["audit"]["faults"]
+    assert [one["class"] for one in left] == ["journal_missing_part"]
+    world.ingest()
+    assert world.rejoined() == world.transcript.read_bytes() and world.audit(deep=True)["clean"]
+
+
+def test_a_journal_that_is_gone_is_missed_without_an_index_unless_it_was_deleted(world: World) -> None:
+    world.captured(3, 3)
+    whole = world.transcript.read_bytes()
+    kept = Path(world.root, "state", "sources.json").read_bytes()
+    shutil.rmtree(world.folder())
+    _without_index(world)
+    world.transcript.unlink()
+    _stays(world, "journal_missing_part", "--accept")
+    world.transcript.write_bytes(whole)
+    world.ingest()
+    assert world.audit(deep=True)["clean"] and world.rejoined() == whole
+    with Keep.open(world.root) as keep:
+        keep.delete(world.session)
+    Path(world.root, "state", "sources.json").write_bytes(kept)
+    _without_index(world)
+    assert "journal_missing_part" not in world.classes()
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_memory_of_capture_that_is_older_than_the_journal_tells_of_no_loss(world: World, indexed: bool) -> None:
+    """A crash between the two; or the file was rewritten, or moved."""
+    sources = Path(world.root, "state", "sources.json")
+    world.captured(3)
+    old = [sources.read_bytes()]
+    world.grow(3, 3)
+    world.ingest()
+    old.append(sources.read_bytes())
+    moved = world.transcript.parent.parent / "-q" / world.transcript.name
+    moved.parent.mkdir()
+    world.transcript.rename(moved)
+    world.ingest()
+    for each in old:
+        sources.write_bytes(each)
+        if not indexed:
+            _without_index(world)
+        assert world.audit()["clean"] and world.audit(deep=True)["clean"]
+
+
+def test_a_loss_that_was_accepted_is_not_told_again_by_what_capture_remembers(world: World) -> None:
+    world.captured(3, 3)
+    world.messages()
+    _without_last(world)
+    [lost] = world.audit()["faults"]
+    done = world.repair(accept=[lost["id"]])
+    assert done["audit"]["clean"]
+    _index_made_anew(world)
+    assert world.audit()["clean"]
+    world.repair(undo=done["undo_id"])
+    [lost] = world.audit()["faults"]
+    assert "capture" in lost["what"] and world.repair(accept=[lost["id"]])["audit"]["clean"]
+    world.grow(6, 3)
+    world.ingest()
+    assert world.audit(deep=True)["clean"] and world.rejoined() == world.transcript.read_bytes()

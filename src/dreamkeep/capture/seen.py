@@ -13,6 +13,7 @@ from dreamkeep.journal.places import SESSIONS
 
 NAME = "state/sources.json"
 _VERSION = 4
+_LEFT_OUT = ("deleted", "excluded", "empty")
 
 
 class Look(NamedTuple):
@@ -48,6 +49,9 @@ class Seen(NamedTuple):
     odd: int | None = None
     word: str = ""
 
+
+#: Path, agent, session, role, journal and word of a source of which something was captured. As bare, for the same reason.
+Captured = tuple[str, str, str, str, str, str]
 
 #: Path, size, time, inode, agent, journal, state and word of a source. Bare, because an audit compares thousands.
 Plain = tuple[str, int, int, int, str, str, str, str]
@@ -98,6 +102,11 @@ class Cache:
         except (IndexError, TypeError):
             return None
 
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to save."""
+        return self._changed
+
     def paths(self) -> Iterable[str]:
         return self._raw
 
@@ -111,6 +120,16 @@ class Cache:
                     yield path, size, mtime_ns, inode, agent, journal, state, word
             except (ValueError, TypeError):
                 continue  # not ours, or to be read again whatever it looks like
+
+    def captured(self) -> Iterator[Captured]:
+        """Of files that are journaled, each by itself."""
+        for path, entry in self._raw.items():
+            try:
+                agent, session, _, _, state, rows, journal, role, _, _, word = entry
+                if word and journal and rows is None and state not in _LEFT_OUT:
+                    yield path, agent, session, role, journal, word
+            except (ValueError, TypeError):
+                continue  # not ours
 
     def get(self, path: str) -> Seen | None:
         try:
@@ -134,6 +153,12 @@ class Cache:
             seen = self.get(path)
             if seen and seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
                 self.forget(path)
+
+    def look_again(self, path: str) -> None:
+        """However it looks; what is known of it stays."""
+        seen = self.get(path)
+        if seen and seen.look:
+            self.put(path, seen._replace(look=None))
 
     def save(self) -> None:
         import orjson

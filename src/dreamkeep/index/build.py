@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from dreamkeep.errors import NewerFormat
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
-from dreamkeep.index.looks import changed_parts, extended, looks, mark_of, parse_sums, same
+from dreamkeep.index.looks import (
+    changed_parts,
+    extended,
+    looks,
+    mark_of,
+    note_sources,
+    parse_sources,
+    parse_sums,
+    same,
+    sources_text,
+)
 from dreamkeep.index.store import Mark, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
@@ -270,6 +280,7 @@ class _Stretch:
         self._mark = mark_of(host, folder, place.mark if place else None)
         self._looks = looks(host, folder) if self._mark else ""
         self._sums = place.sums if place else ""
+        self._sources = parse_sources(place.sources) if place else {}
         self._reading = Reading(host, folder, place.position if place else None)
         self._broken: list[int] = []
         self._strange: list[int] = []
@@ -310,6 +321,7 @@ class _Stretch:
     def _listening(self) -> Iterator[Frame]:
         """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
         for frame in self._reading:
+            note_sources(self._sources, frame)
             if frame["kind"] in _ABOUT_FAULTS:
                 self._told = True
                 self._mended.update(mended_by(frame))
@@ -328,12 +340,12 @@ class _Stretch:
     def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
-        end = self._reading.position
+        end, sources = self._reading.position, sources_text(self._sources)
         if more or self._mark is None:
-            self._place = Place(self._name, self._session, end, Mark(0, 0, 0, 0, 0))
+            self._place = Place(self._name, self._session, end, Mark(0, 0, 0, 0, 0), sources=sources)
         else:
             sums = extended(self._host, self._folder, self._sums, end)
-            self._place = Place(self._name, self._session, end, self._mark, self._looks, sums)
+            self._place = Place(self._name, self._session, end, self._mark, self._looks, sums, sources)
         faults = None if more else self._faults()
         self._store.put(rows.batch(self._place, summary, faults))
 

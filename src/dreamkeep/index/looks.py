@@ -5,19 +5,23 @@
 
     000001.jsonl.zst:70121:1763260000000000000:8123 000002.jsonl:…        1:4194532:9ae0daaf 2:81723:5be1c0aa
 
-Both are plain text, because most are only ever compared; no looks in the commonest case (one part), no sums where nobody knows.
+`sources`: how far each file was read that it comes from, as the journal carries it (capture/content.py): a line for each.
+
+All are plain text, because most are only ever compared; no looks in the commonest case (one part), no sums where nobody knows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
+from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.index.store import Mark, Place
 from dreamkeep.journal import parts
+from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.reader import Position
 
 _SUM = re.compile("([0-9]+):([0-9]+):([0-9a-f]{8})")
@@ -87,6 +91,27 @@ def changed_parts(host: Host, folder: str, place: Place) -> list[int]:
         if part is not None and part < place.position.part and _look(host, folder, name) != one:
             found[part] = None
     return list(found)
+
+
+# -- sources
+
+
+def parse_sources(text: str) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+
+
+def sources_text(known: Mapping[str, str]) -> str:
+    return "".join(f"{name} {word}\n" for name, word in sorted(known.items()))
+
+
+def note_sources(known: dict[str, str], frame: Frame) -> None:
+    """What a frame says of how far sources were read; the head of a part repeats it of all."""
+    said: Mapping[str, int | str] | None = frame.get("carry")
+    if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
+        said = frame["body"]["carry"]
+    for key, value in (said or {}).items():
+        if key.startswith("src:"):
+            known[key[4:]] = str(value)
 
 
 # -- sums

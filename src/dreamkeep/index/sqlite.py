@@ -29,7 +29,7 @@ _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
 _SCHEMA = f"""
 CREATE TABLE places(name TEXT PRIMARY KEY, session TEXT NOT NULL, part INT, offset INT, seq INT, crc TEXT,
     mark_part INT, mark_size INT, mark_part_mtime INT, mark_part_inode INT, mark_folder_mtime INT, looks TEXT,
-    sums TEXT) WITHOUT ROWID;
+    sums TEXT, sources TEXT) WITHOUT ROWID;
 CREATE TABLE sessions(no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, agent TEXT, native_id TEXT, project TEXT, cwd TEXT,
     title TEXT, started_at TEXT, last_at TEXT, ended_at TEXT, state TEXT, turns INT, messages INT, bytes INT,
     segments INT, compactions INT, lineage TEXT, fold TEXT NOT NULL DEFAULT '{{}}', busy INT NOT NULL DEFAULT 0,
@@ -191,6 +191,10 @@ class SqliteStore(Searching):
             " mark_part, mark_size, mark_part_mtime, mark_part_inode, mark_folder_mtime FROM places"
         )
 
+    @understood
+    def sources(self) -> dict[str, str]:
+        return dict(self._rows("SELECT name, sources FROM places WHERE sources != ''"))
+
     def put_place(self, place: Place, faults: Iterable[Fault] | None) -> None:
         if faults is not None:
             with translated(self.path):
@@ -200,8 +204,8 @@ class SqliteStore(Searching):
     def _put_place(self, place: Place) -> None:
         with translated(self.path):
             self._db.execute(
-                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                (place.name, place.session, *place.position, *place.mark, place.looks, place.sums),
+                "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (place.name, place.session, *place.position, *place.mark, place.looks, place.sums, place.sources),
             )
 
     def put(self, batch: Batch) -> None:

@@ -15,7 +15,7 @@ from dreamkeep.session.turns import Turn
 
 def place(row: Any) -> Place:
     # `_make`: there are thousands of them, and it takes half the time.
-    return Place(row[0], row[1], Position._make(row[2:6]), Mark._make(row[6:11]), row[11], row[12])
+    return Place(row[0], row[1], Position._make(row[2:6]), Mark._make(row[6:11]), row[11], row[12], row[13])
 
 
 def summary(row: Any) -> Summary:

@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`: looks.py."""
+    """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`, `sources`: looks.py."""
 
     name: str
     session: str
@@ -33,6 +33,7 @@ class Place(NamedTuple):
     mark: Mark
     looks: str = ""
     sums: str = ""
+    sources: str = ""
 
 
 #: Of a journal: its name, the part up to which it is indexed, its sums; whether it is plain: one part, indexed to its end, and no
@@ -85,6 +86,9 @@ class Store(Searchable, Protocol):
 
     def standings(self) -> list[Standing]:
         """How all journals looked when they were indexed."""
+
+    def sources(self) -> dict[str, str]:
+        """By journal, what each that comes from files carries of them."""
 
     def put(self, batch: Batch) -> None: ...
 

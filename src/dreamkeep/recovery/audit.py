@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.capture.seen import Cache
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.index import open as index
@@ -40,6 +41,7 @@ _CHECKS = {
     "tombstones": ("tombstone_unfinished", "state/deleting"),
     "going_on": ("journal_unreadable", "journal"),
     "sessions": ("journal_unreadable", "journal/sessions"),
+    "captured": ("journal_unreadable", "journal/sessions"),
     "keep": ("journal_unreadable", "journal/keep"),
     "prove": ("journal_unreadable", "journal"),
     "sources": ("state_unreadable", "state/sources.json"),
@@ -101,16 +103,18 @@ def audit(
     """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
     `misset`: why its settings can't be used. `sound`: the index is checked as a file, too, as `deep` does (a repair mends what a
     deep audit told)."""
+    cache = Cache(host, root)  # before any journal is read
     checked: dict[str, int] = {}
     faults: list[Fault] = []
     accepted: set[str] = set()
     notices: list[Notice] = []
     if any(host.stat(f"{root}/{name}") is not None for name in _KEEPS):
-        checked, faults, accepted, notices = _keep(host, root, environment if around is None else around, deep, sound or deep)
+        environs = environment if around is None else around
+        checked, faults, accepted, notices = _keep(host, root, environs, deep, sound or deep, cache)
     else:
         notices = [notice("no_keep", root, NOTICES["no_keep"][0])]
     faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
-    faults += _stores(host, root, home, environment, deep, checked)
+    faults += _stores(host, root, home, environment, deep, checked, cache)
     locks: dict[str, str] = {}
     faults = [_as_it_looks(host, _as_it_is_locked(host, root, one, locks)) for one in faults]
     looking = Looking(host, root, home, environment, ())
@@ -168,12 +172,12 @@ class Found(NamedTuple):
     notices: list[Notice]
 
 
-def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool) -> Found:
+def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> Found:
     """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
     proven: set[tuple[str, str]] = set()
 
     def look(store: Store | None) -> Found:
-        return _looked(host, root, environment, store, deep, sound, proven)
+        return _looked(host, root, environment, store, deep, sound, proven, cache)
 
     wrong = None
     try:
@@ -196,6 +200,7 @@ def _looked(
     deep: bool,
     sound: bool,
     proven: set[tuple[str, str]],
+    cache: Cache,
 ) -> Found:
     journals = Journals(host, root, store, deep=deep, proven=proven)
     keeping = Keeping(host, root, environment)
@@ -203,6 +208,7 @@ def _looked(
         ("prove", journals.prove if deep else tuple),
         ("keep", journals.keep),
         ("sessions", journals.sessions),
+        ("captured", lambda: journals.captured(cache)),
         ("going_on", lambda: keeping.going_on(store, journals)),
         ("tombstones", lambda: keeping.tombstones(journals)),
         ("spool", keeping.spool),
@@ -231,11 +237,13 @@ def _dreams(host: Host, root: str, journals: Journals) -> tuple[list[Fault], lis
     return faults, dreams.notices
 
 
-def _stores(host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int]) -> list[Fault]:
+def _stores(
+    host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int], cache: Cache
+) -> list[Fault]:
     from dreamkeep.recovery.audit_sources import audit_sources
     from dreamkeep.recovery.audit_webui import audit_webui
 
-    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep, checked))
+    found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep, checked, cache))
     return found + _guarded(root, "webui", lambda: audit_webui(host, root, home, environment))
 
 

@@ -23,7 +23,8 @@ from dreamkeep.journal.reader import HOLES, Mended, Position, Reading, Span, Tai
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones
-from dreamkeep.recovery.audit_told import end_lost, made, tail_told, told
+from dreamkeep.recovery.audit_told import captured_lost, end_lost, made, tail_told, told
+from dreamkeep.recovery.captured import lacks
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.plain import is_link
@@ -33,6 +34,8 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.content import Word
+    from dreamkeep.capture.seen import Cache
     from dreamkeep.memory.memory import Memory
 
 T = TypeVar("T")
@@ -106,6 +109,10 @@ class Journals:
         #: (path, when it was changed last) of temporary files.
         self.leftovers: list[str] = []
         self.unread: set[str] = set()
+        #: Those of which a loss is told already, be it accepted. What those carry that were read now. All that are there.
+        self._lossy: set[str] = set()
+        self._carried: dict[str, tuple[str, int]] = {}
+        self._names: set[str] = set()
         #: How the keep's own journal looked when it was read; and what stands in it that is not indexed (all of it, or the end).
         self.keep_mark: Mark | None = None
         self._news: tuple[bool, list[Event]] | None = None
@@ -120,7 +127,7 @@ class Journals:
         yield from each([KEEP], self._one, self._unreadable)
 
     def sessions(self) -> Iterator[Fault]:
-        names = {name for agent in self._listed(SESSIONS) for name in self._listed(agent)}
+        names = self._names = {name for agent in self._listed(SESSIONS) for name in self._listed(agent)}
         quiet = self._quiet() & names
         self.checked["journals"] += len(quiet)
         yield from each(sorted(names - quiet), self._one, self._unreadable)
@@ -158,6 +165,7 @@ class Journals:
 
     def _lost_end(self, name: str, place: Place, part: int, what: str, after: int) -> Fault:
         indexed = self._indexed_of(place.session)
+        self._lossy.add(name)
         return end_lost(self._root, name, place.session, part, what, after=after, known=place.position, indexed=indexed)
 
     def _indexed_of(self, session: str) -> dict[str, Any] | None:
@@ -176,6 +184,40 @@ class Journals:
             return bool(session) and (tombs.has(session) or (keep is not None and session in tombs.buried))
         except OSError:
             return False  # that the keep's own journal can't be read is told of that one
+
+    def captured(self, cache: Cache) -> Iterator[Fault]:
+        """What capture remembers to have journaled, and no journal has: frames are lost that nothing else tells of. After
+        `sessions()`. `cache`: as it was before any journal was read, so that it is never ahead of one that is whole."""
+        indexed = self._store.sources() if self._store else {}
+        lost: dict[str, dict[str, Word]] = {}
+        of: dict[str, str] = {}
+        for path, agent, native, role, journal, word in cache.captured():
+            name = f"{SESSIONS}/{agent}/{journal}"
+            carried = self._carried[name][0] if name in self._carried else indexed.get(name, "")
+            if f" {word}\n" in carried or not self._may_lack(name, session := f"{agent}:{native}"):
+                continue
+            if known := lacks(self._host, looks.parse_sources(carried), role, path, word):
+                lost.setdefault(name, {})[path] = known
+                of[name] = session
+        yield from each(sorted(lost), lambda name: self._not_here(name, of[name], lost[name]), self._unreadable)
+
+    def _may_lack(self, name: str, session: str) -> bool:
+        """Not where it is told already, nor where nobody can look, nor of what was deleted."""
+        if name in self._lossy or name in self.unread or session in self.dead or name.startswith(self._closed or ("\0",)):
+            return False
+        return folder_of(session) == name
+
+    def _not_here(self, name: str, session: str, lost: dict[str, Word]) -> Iterator[Fault]:
+        if self._deleted_since(session):
+            return
+        here = name in self._names
+        place = self._place(name)
+        after = self._carried[name][1] if name in self._carried else place.position.seq if place else 0
+        files = ", ".join(f"{word.offset} bytes of `{path}`" for path, word in sorted(lost.items()))
+        told = "the journal carries less than capture remembers" if here else "the whole journal is gone; capture remembers"
+        what = f"{told}: {files}"
+        key = " ".join(f"{path} {word.generation} {word.offset} {word.crc}" for path, word in sorted(lost.items()))
+        yield captured_lost(self._root, name, session, what, after=after if here else 0, key=key)
 
     # -- one
 
@@ -371,6 +413,7 @@ class Journals:
         broken: list[int] = []
         mended: dict[Mended, bool] = {}
         heard = met = False
+        sources = looks.parse_sources(place.sources) if place and start else {}
         edge = start
         last = _last_of(place)
 
@@ -378,6 +421,7 @@ class Journals:
             nonlocal heard, met, edge
             for frame in reading:
                 met = met or is_that(frame, last)
+                looks.note_sources(sources, frame)
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
                 if frame["kind"] in _ABOUT_FAULTS:
@@ -389,6 +433,7 @@ class Journals:
         rows = self._fold(session, start, found, reading) if name != KEEP else None
         if name == KEEP:
             self._take_keep(found, start)
+        self._carried[name] = looks.sources_text(sources), reading.position.seq
         faults = [
             *reading.faults,
             *(Seen("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken),
@@ -521,6 +566,7 @@ class Journals:
             if one.mended:
                 self.checked["accepted" if one.accepted else "mended"] += 1
             else:
+                self._lossy.update([name] if one.missing or one.kind in ("cold", "chunks") else ())
                 fresh = old is not None and one[:3] not in old
                 yield told(
                     self._root, name, session, one, index_knows=fresh, indexed=self._indexed_of(session) if fresh else None

@@ -50,23 +50,29 @@ _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
 
 def audit_sources(
-    host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int] | None = None
+    host: Host,
+    root: str,
+    home: str,
+    environment: Mapping[str, str],
+    deep: bool,
+    checked: dict[str, int] | None = None,
+    cache: Cache | None = None,
 ) -> Iterator[Fault]:
-    """`checked`: gets how many `sources` were looked at."""
-    looking = _Audit(host, root, home, environment, deep)
+    """`checked`: gets how many `sources` were looked at. `cache`: what capture remembers, if somebody has read it already."""
+    looking = _Audit(host, root, home, environment, deep, cache or Cache(host, root))
     yield from looking.all()
     if checked is not None:
         checked["sources"] = looking.count
 
 
 class _Audit:
-    def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool) -> None:
+    def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, cache: Cache) -> None:
         self._host = host
         self._root = root
         self._home = home
         self._environment = environment
         self._deep = deep
-        self._cache = Cache(host, root)
+        self._cache = cache
         self.count = 0
         self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
         #: Of an agent: by a file's name without its endings, and by session, where files are now.

@@ -9,7 +9,8 @@ for the keep's own, and where none can be told).
     journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
     journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
                             "index": the last parts or frames are gone, and only the index remembers them (then mend is None,
-                            and after: the seq with which the journal ends)
+                            and after: the seq with which the journal ends); or "capture": lines of a file that were captured
+                            (part 0; mend None; after, too)
     journal_duplicate       kind "duplicate"; the same keys
     journal_disorder        kind "disorder"; the same keys
     journal_link            kind "link"; the same keys
@@ -106,6 +107,14 @@ def end_lost(
     about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "after": after, **known_by}
     where = f"{root}/{name}/{parts.name(known.part)}"
     return made(cls, where, what, name, session, key=f"{known.seq} {known.crc}", unsafe=_unsafe(cls, session), **about)
+
+
+def captured_lost(root: str, name: str, session: str, what: str, *, after: int, key: str) -> Fault:
+    """Lines that capture remembers to have journaled are not there, behind the seq `after`, and nothing else tells of them."""
+    cls = "journal_missing_part"
+    known_by = {"known_by": "capture", "index_knows": False, "indexed": None}
+    about = {**_about(Seen("missing_part", 0, 0, 0)), "mend": None, "after": after, **known_by}
+    return made(cls, f"{root}/{name}", what, name, session, key=key, **about)
 
 
 def made(cls: str, where: str, what: str, name: str, session: str, *, key: str = "", unsafe: str = "", **about: Any) -> Fault:

@@ -53,6 +53,25 @@ def word_of(host: Host, root: str, session: str, names: Iterable[str]) -> tuple[
     return next(((name, word) for name, word in words if word is not None), ("", None))
 
 
+def lacks(host: Host, carried: Mapping[str, object], role: str, path: str, said: str) -> Word | None:
+    """What was captured of a file, as capture remembers (`said`), if its journal carries less: then frames are lost. Not if it
+    was only moved, nor if the journal has just these bytes, whatever it calls them. `carried`: by the source's name."""
+    known = Word.parse(said)
+    if known is None or not known.offset:
+        return None
+    for name in rejoin.names_of(host, role, path):
+        if name in carried:
+            here = Word.parse(carried[name])
+            less = here is not None and here[:2] < known[:2] and (here.offset, here.crc) != (known.offset, known.crc)
+            return known if less else None
+    return known
+
+
+def carried_in(host: Host, folder: str) -> dict[str, object]:
+    """What a journal carries of each of its sources; only the last part is read."""
+    return {key[4:]: value for key, value in survey(host, folder).carry.items() if key.startswith("src:")}
+
+
 def opened(host: Host, path: str) -> Content:
     return Unpacked(host, path) if path.endswith(".zst") else File(host, path)
 

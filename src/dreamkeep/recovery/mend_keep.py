@@ -20,6 +20,7 @@ from dreamkeep.journal.frame import Frame, body_of, parse
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.settle import survey
+from dreamkeep.recovery.captured import carried_in, lacks
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 from dreamkeep.recovery.plain import why_not as why_not_kept
@@ -54,6 +55,7 @@ def settle(mending: Mending, fault: Fault) -> Done:
     if survey(mending.host, writer.folder).tail is not None:
         place = {"kind": "tail", "part": fault.about["part"], "at": fault.about["at"], "size": 0}
         mending.journals.say(session, Kind.JOURNAL_MENDED, {"faults": [place], "how": "noted"})
+    _look_where_behind(mending, session)
     return MENDED
 
 
@@ -144,9 +146,10 @@ def rebuild(mending: Mending, fault: Fault) -> Done:
     """The index is a view: a new one is made from the journals."""
     if index.FILE not in mending.ledger.made:
         _make_index(mending)
+        _look_where_behind(mending)
         mending.ledger.made.add(index.FILE)
     if fault.session:
-        _look_again(mending, fault.session)
+        look_again(mending, fault.session)
     return MENDED
 
 
@@ -161,13 +164,29 @@ def _make_index(mending: Mending) -> None:
     done()
 
 
-def _look_again(mending: Mending, session: str) -> None:
+def look_again(mending: Mending, session: str) -> None:
     """Its journal is not what capture saw, so that what capture remembers of its files counts for nothing."""
     cache = Cache(mending.host, mending.root)
     cache.forget_session(session)
-    done = mending.ledger.about_to_change([f"{mending.root}/{SOURCES}"])
-    cache.save()
-    done()
+    _save(mending, cache)
+
+
+def _look_where_behind(mending: Mending, session: str = "") -> None:
+    """Where a journal (or this one) carries less than capture remembers, the next ingest shall look, however the file looks. What
+    capture remembers stays: it is what an audit tells the loss by."""
+    cache = Cache(mending.host, mending.root)
+    for path, agent, native, role, _, word in list(cache.captured()):
+        folder = f"{mending.root}/{folder_of(f'{agent}:{native}')}"
+        if session in ("", f"{agent}:{native}") and lacks(mending.host, carried_in(mending.host, folder), role, path, word):
+            cache.look_again(path)
+    _save(mending, cache)
+
+
+def _save(mending: Mending, cache: Cache) -> None:
+    if cache.changed:
+        done = mending.ledger.about_to_change([f"{mending.root}/{SOURCES}"])
+        cache.save()
+        done()
 
 
 def drain_spool(mending: Mending, fault: Fault) -> Done:

@@ -191,7 +191,11 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
         bad = b""  # not all of it speaks
     if kinds is not None and kinds <= _BOOK:
         return []
-    _check_kinds(journal, kinds)
+    if fault.about.get("known_by") == "capture":  # it tells of lines, and of nothing else
+        if Kind.SESSION_OPENED not in heard.kinds:
+            _check_beginning(journal)
+    else:
+        _check_kinds(journal, kinds)
     if kinds is None:
         _check_index(journal, fault)
     after = _last_lost(fault, heard)
@@ -570,7 +574,7 @@ def recapture(mending: Mending, fault: Fault) -> Done:
         return left("something is capturing the same file just now: run the repair again")
     if fault.about.get("mend"):
         mended(mending, fault, "recaptured" if _was_lost(fault) else "noted")
-    else:
+    elif fault.about["known_by"] == "index":
         forget(mending, str(fault.about["journal"]))
     return MENDED
 

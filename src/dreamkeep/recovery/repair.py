@@ -280,6 +280,8 @@ def _accept(mending: Mending, fault: Fault) -> None:
         return
     about = {"fault": fault.id, "class": fault.cls, "where": fault.where, "key": str(fault.about.get("key", ""))}
     mending.journals.say("", Kind.FAULT_ACCEPTED, about)
+    if fault.about.get("known_by") == "index" and fault.session:
+        mend_keep.look_again(mending, fault.session)  # or the same loss would be told again, by what capture remembers
 
 
 def checked(*, apply: bool, undo: str | None, accept: Sequence[str], only: Sequence[str]) -> None:
