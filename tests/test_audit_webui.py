@@ -544,3 +544,16 @@ def test_the_folder_is_found_where_the_environment_says(tmp_path: Path, root: st
     environment = {"HERMES_WEBUI_STATE_DIR": str(web.folder.parent)}
     found = list(audit_webui(RealHost(), root, str(tmp_path / "nowhere"), environment))
     assert sorted(one.cls for one in found) == ["store_unreadable", "webui_orphan_backup"]
+
+
+def test_rows_that_the_webui_took_away_with_a_deleted_session_are_not_missed(web: Web, root: str) -> None:
+    """K2: what is listed as deleted there is meant, also in the database."""
+    ingest(root, web)
+    web.delete(SID)
+    assert web.hermes is not None
+    web.hermes.db.execute("DELETE FROM messages WHERE session_id = ?", (SID,))
+    web.hermes.db.execute("DELETE FROM sessions WHERE id = ?", (SID,))
+    with Keep.open(root) as keep:
+        assert keep.audit(home=web.home)["faults"] == []
+        (web.folder / "_deleted_webui_sessions.json").unlink()
+        assert "source_vanished" in {one["class"] for one in keep.audit(home=web.home)["faults"]}

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_text
+from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
 from dreamkeep.session.raw import pack, unpack
 from tests.agents.hermes import Hermes
@@ -385,6 +386,7 @@ def test_a_line_with_a_secret_that_is_gone_is_told_as_gone(tmp_path: Path, root:
         file.write_bytes(b"".join(data[:2]))
         found = keep.audit(home=home)["faults"]
         assert [one["class"] for one in found] == ["source_shrank"] and "2 of 4" in found[0]["what"]
+        assert "--home DIR" in found[0]["next"], "over the file itself it would be refused"
 
 
 def test_nothing_masked_is_filled_into_a_blanked_transcript(tmp_path: Path, root: str) -> None:
@@ -642,3 +644,12 @@ def test_a_lost_session_file_is_not_rebuilt_with_masks_where_its_database_has_th
         keep.repair(apply=True, home=tmp_path / "home")
         said = json.loads(web.file("def").read_bytes())["messages"]
         assert said[0]["content"] == SAYS and not leaks(root, FORM)
+
+
+def test_a_message_without_an_id_and_with_a_secret_that_is_not_ascii_is_no_loss(tmp_path: Path) -> None:
+    said: list[Mapping[str, Any]] = [
+        {"role": "user", "content": "password=Schlüssel99xq"},
+        {"role": "user", "content": "zwei"},
+    ]
+    kept = json.loads(mask_line(json.dumps({"messages": said}, ensure_ascii=False).encode()))["messages"]
+    assert kept[0] != said[0] and lost_messages(said, kept) == [] and len(lost_messages(said[1:], kept)) == 1

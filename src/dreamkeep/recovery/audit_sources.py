@@ -25,15 +25,16 @@ from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untou
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
 from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
 from dreamkeep.errors import DreamkeepError
-from dreamkeep.host import Host, Stat
+from dreamkeep.host import Host, Stat, read_file
 from dreamkeep.index import looks
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
-from dreamkeep.recovery import captured
+from dreamkeep.recovery import captured, webui
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
 from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.plain import dangling
+from dreamkeep.recovery.webui_folder import DELETED
 
 #: Sources whose going is no loss of a session: agents clear them away as a habit.
 _MAIN = frozenset(("main", "subagent"))
@@ -45,6 +46,10 @@ _STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeE
 _NOT_FILLED = (
     "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured:"
     " `dreamkeep restore SESSION --to AGENT` gives back what was."
+)
+_NOT_OVER_IT = (
+    "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
+    " gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
 )
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
@@ -74,6 +79,7 @@ class _Audit:
         self._deep = deep
         self._cache = cache
         self.count = 0
+        self._tombs: frozenset[str] | None = None
         self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
         #: Of an agent: by a file's name without its endings, and by session, where files are now.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
@@ -209,6 +215,7 @@ class _Audit:
         if not found.gone:
             return
         many = f"{len(found.gone)} of {found.lines} captured lines"
+        step = _NOT_OVER_IT if held.masked else ""
         if found.nuls:
             now = b"".join(iter_blocks(content))
             fits = captured.unblanked(self._host, folder, about["name"], now) is not None
@@ -216,10 +223,10 @@ class _Audit:
             yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, **about)
         elif content.size < found.captured:
             what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"
-            yield fault("source_shrank", path, what, key=found.key, gone=len(found.gone), **about)
+            yield fault("source_shrank", path, what, key=found.key, step=step, gone=len(found.gone), **about)
         else:
             what = f"{many} are not there any more, and others are"
-            yield fault("source_changed", path, what, key=found.key, gone=len(found.gone), **about)
+            yield fault("source_changed", path, what, key=found.key, step=step, gone=len(found.gone), **about)
 
     def _malformed(self, content: Content, start: int, settled: bool, about: Mapping[str, Any]) -> Iterator[Fault]:
         count, key = captured.malformed(content, start, settled=settled)
@@ -285,6 +292,14 @@ class _Audit:
 
     # -- databases
 
+    def _deleted_in_webui(self) -> frozenset[str]:
+        """Sessions that the user deleted there; none of a list that can't be read."""
+        if self._tombs is None:
+            lists = (f"{place}{DELETED}" for place in self._webui)
+            there = [read_file(self._host, path) for path in lists if (at := self._host.stat(path)) and at.is_file]
+            self._tombs = frozenset(sid for data in there for sid in webui.ids_in(data) or ())
+        return self._tombs
+
     def _database(self, path: str, seen: Seen, at: Stat | None) -> Iterator[Fault]:
         if _form(seen.agent, path) != ROWS:
             return  # lines of many sessions: names and the like
@@ -303,6 +318,8 @@ class _Audit:
         else:
             rest = set(seen.rows or ())
         for session in self._captured_from(path, seen, rest):
+            if seen.agent == "hermes" and session.partition(":")[2] in self._deleted_in_webui():
+                continue  # the WebUI takes the rows away, too
             what = "its rows are gone from the database; what was captured is kept here"
             where, step = f"{path}#{session.partition(':')[2]}", _given_back(seen.agent)
             yield fault("source_vanished", where, what, session=session, step=step, path=path, name="")

@@ -29,7 +29,7 @@ LARGEST = 256 << 20
 _LONGEST = 64 << 20
 _SOMETHING = re.compile(rb"[^\0]")
 #: How something that was masked looks at least (memory/masking.py).
-_MARK = b"*"
+_MARK = "*"
 
 
 class Compared(NamedTuple):
@@ -239,25 +239,19 @@ def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]])
     """Keys of messages that are there no more, or empty now. A message with an id may be written again in a newer form. Pure."""
     there = {_key(one): one for one in now}
     lost = {key: one for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))}
-    if not any(_MARK in _bytes(one) for one in lost.values()):
+    if not any(_MARK in str(one) for one in lost.values()):
         return list(lost)
-    from dreamkeep.memory.masking import Hidden
+    from dreamkeep.recovery.unmasked import gone
 
     # Without an id it is known by what it says, and that was masked.
-    hidden = Hidden([_bytes(one) for one in lost.values()])
-    found = {kept for one in now if _said(one) and (kept := hidden.find(_bytes(one))) is not None}
-    return [key for key, one in lost.items() if _bytes(one) not in found]
+    return [_key(one) for one in gone(list(lost.values()), [one for one in now if _said(one)])]
 
 
 def _key(message: Mapping[str, Any]) -> str:
     native = message.get("id")
     if isinstance(native, str) and native:
         return native
-    return blake2b(_bytes(message), digest_size=12).hexdigest()
-
-
-def _bytes(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass")
+    return blake2b(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def _said(message: Mapping[str, Any]) -> bool:
