@@ -350,3 +350,159 @@ def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path
     assert texts(b) == sorted((FONT, LINT))
     kinds = [event.kind for _, event in events(Reading(HOST, f"{b}/{KEEP}"))]
     assert Kind.INSIGHT_ADDED in kinds
+
+
+# -- found by testers
+
+
+def quotes_right(root: Path, session: str) -> bool:
+    """Whether every quote of every note stands in the message that its place opens."""
+    with Keep.open(root) as keep:
+        said = {str(one["seq"]): one["text"] for one in keep.show(session)["messages"]}
+        found = [quote for note in keep.notes() for quote in note["evidence"]]
+        return bool(found) and all(quote["quote"] in said.get(quote["seq"], "") for quote in found)
+
+
+def test_a_quote_opens_its_message_though_lines_of_the_transcript_show_none_or_several(tmp_path: Path) -> None:
+    """A1: what a frame shows is counted otherwise than the lines in it."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    noise = b'{"type":"file-history-snapshot","messageId":"m","snapshot":{}}\n'
+    thinking = json.loads(record(2, "ok"))
+    thinking["message"]["content"] = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]
+    lines = [
+        record(1, "hello"),
+        json.dumps(thinking).encode() + b"\n",
+        noise,
+        noise,
+        record(3, FONT),
+        record(4, "fine"),
+        record(5, LINT),
+    ]
+    home, file = home_with(tmp_path, b"")
+    with Keep.open(a) as keep:
+        for line in lines:
+            with file.open("ab") as grows:
+                grows.write(line)
+            list(keep.ingest(home=home))
+        keep.end(SID)
+    with Keep.open(b) as keep:
+        list(keep.ingest(home=home))
+        keep.end(SID)
+    for one, other in ((a, b), (b, a)):
+        dreamt(one)
+        into(one, other, tmp_path / "s")
+    assert texts(a) == texts(b) == sorted((FONT, LINT))
+    assert quotes_right(a, SID) and quotes_right(b, SID)
+
+
+def test_a_session_that_is_damaged_in_the_snapshot_makes_no_false_quotes_and_is_dreamed_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: a bad part is skipped and reported, the rest restored."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "chat", "hello")
+    into(a, b, tmp_path / "s")
+    talk(a, "chat", LINT, "thanks")
+    talk(b, "chat", FONT, "thanks", "bye", "ciao")
+    dreamt(b)
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshot_import.Importing, "_session", lambda *_: None)  # as where no part of it can be read
+        into(b, a, tmp_path / "s")
+    dreamt(a)
+    assert texts(a) == [LINT] and quotes_right(a, "chat")
+    into(b, a, tmp_path / "s")
+    dreamt(a)
+    assert texts(a) == sorted((FONT, LINT)) and quotes_right(a, "chat")
+
+
+def test_a_users_edit_is_not_undone_by_what_another_keeps_dream_found_better(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "chat", FONT)
+    dreamt(a)
+    into(a, b, tmp_path / "s")
+    with Keep.open(b) as keep:
+        note = keep.notes()[0]
+        keep.note_change(note["id"], "edit", text="Zebrafont is out of the quuxpanel.")
+    with Keep.open(a) as keep:
+        body = {"id": note["id"], "insights": note["insights"], "text": "We never use zebrafont.", "run": "r", "reason": "better"}
+        keep._journals().say("", Kind.NOTE_STRENGTHENED, body)
+        assert [one["text"] for one in keep.notes()] == ["We never use zebrafont."]
+    for one, other in ((a, b), (b, a), (a, b)):
+        into(one, other, tmp_path / "s")
+    assert texts(a) == texts(b) == ["Zebrafont is out of the quuxpanel."]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_users_retraction_holds_though_a_dream_elsewhere_superseded_the_note_later(tmp_path: Path, order: str) -> None:
+    """R2: intent is never taken away."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "chat", "We decided to use MongoDB for the ledger database.")
+    dreamt(a)
+    into(a, b, tmp_path / "s")
+    with Keep.open(b) as keep:
+        note = keep.notes()[0]["id"]
+        keep.note_change(note, "retract")
+    talk(a, "later", "We decided to use PostgreSQL instead of MongoDB for the ledger database.")
+    dreamt(a)
+    for one, other in [(a, b), (b, a)] if order == "ab" else [(b, a), (a, b)]:
+        into(one, other, tmp_path / "s")
+    for root in (a, b):
+        with Keep.open(root) as keep:
+            assert {one["id"]: one["state"] for one in keep.notes(state="all")}[note] == "retracted"
+
+
+def test_a_deleted_session_whose_id_is_not_ascii_hinders_no_import(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for odd in ("日本語", 'q"u\\o', "ümlaut"):
+        talk(a, odd, "hello")
+        with Keep.open(a) as keep:
+            keep.delete(f"python:{odd}")
+    talk(b, "chat", FONT)
+    talk(b, "日本語", LINT)
+    dreamt(b)
+    assert into(b, a, tmp_path / "s")["bad"] == []
+    assert texts(a) == [FONT] and b"lint-gnorb" not in every_word(a)
+
+
+def test_what_a_dream_there_read_behind_a_failed_stretch_is_dreamed_here(tmp_path: Path) -> None:
+    """M6: never skipped for ever."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "chat", "hello", end=False)
+    into(a, b, tmp_path / "s")
+    talk(a, "chat", LINT)
+    talk(b, "chat", FONT, "thanks")
+    dreamt(b)
+    with Keep.open(b) as keep:
+        run = keep.dream_history()[0]["id"]
+        body = {"run": run, "session": "python:chat", "upto": 2, "status": "failed", "also": [[3, 40]], "reason": "no"}
+        keep._journals().say("", Kind.DREAM_READ, body)
+    into(b, a, tmp_path / "s")
+    read = [event.body for _, event in events(Reading(HOST, f"{a}/{KEEP}")) if event.kind == Kind.DREAM_READ]
+    assert all(not one.get("also") for one in read)
+    dreamt(a)
+    assert texts(a) == sorted((FONT, LINT))
+
+
+def test_a_hook_call_that_was_journaled_here_is_not_put_into_the_spool_again(tmp_path: Path) -> None:
+    """Importing twice is importing once."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "chat", "hello")
+    spool = a / "spool"
+    spool.mkdir(mode=0o700, exist_ok=True)
+    call = spool / "01794852542896949404-26883-adab0b2b9d1f6c26~claude~UserPromptSubmit.hook"
+    call.write_text(json.dumps({"session_id": SID, "cwd": "/", "prompt": FONT}))
+    with Keep.open(a) as keep:
+        keep.export(tmp_path / "s")
+    for _ in range(3):
+        with Keep.open(b) as keep:
+            keep.import_(tmp_path / "s")
+            keep.drain()
+    folder = f"{b}/{folder_of(f'claude:{SID}')}"
+    assert len([1 for _, event in events(Reading(HOST, folder)) if event.kind == Kind.HOOK_FIRED]) == 1
+    with Keep.open(a) as keep:
+        keep.drain()
+    into(a, b, tmp_path / "s2")
+    into(b, a, tmp_path / "s2")
+    for root in (a, b):
+        folder = f"{root}/{folder_of(f'claude:{SID}')}"
+        assert len([1 for _, event in events(Reading(HOST, folder)) if event.kind == Kind.HOOK_FIRED]) == 1

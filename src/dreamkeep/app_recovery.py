@@ -4,7 +4,7 @@ away for good, or carry the whole keep as one file; wiring, no rules."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.journal.reader import Position
     from dreamkeep.recovery.delete import Deleting
+    from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
 
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
@@ -346,6 +347,18 @@ class Recovering(Part):
         about = {"file": path, "ok": found.ok, "keep": found.about.get("keep", "")}
         return {**about, **found.counts._asdict(), "problems": [one._asdict() for one in found.bad]}
 
+    def _placed(self) -> Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None]:
+        """Of a quote of a session: with the place where its words stand here."""
+        from functools import lru_cache
+
+        from dreamkeep.dream.told import standing
+
+        @lru_cache(8)
+        def messages(session: str) -> list[Message]:
+            return self._ask(lambda store: store.messages(session))
+
+        return lambda session, quote: standing(quote, messages(session))
+
     def import_(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """What a snapshot has and this keep has not; everything, where there is no keep yet."""
         from dreamkeep.capture.regain import regain
@@ -356,7 +369,7 @@ class Recovering(Part):
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP))
+        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP), self._placed())
         done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

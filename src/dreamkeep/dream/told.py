@@ -8,7 +8,7 @@ quote is its own word, and stands there without evidence or with the bare place 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream import shelf
@@ -20,6 +20,7 @@ from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, I
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.page import is_seen
+from dreamkeep.memory.redact import redact
 from dreamkeep.memory.score import moment, no_later
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -85,6 +86,18 @@ def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Ca
                 summary.project, summary.id, task, found, message, any(kind == "subagent" for kind, _ in summary.lineage)
             )
     raise NotFound("those words stand nowhere in the session", where="quote", next="Quote one message, word for word.")
+
+
+def standing(quote: Mapping[str, Any], messages: Sequence[Message]) -> Mapping[str, Any] | None:
+    """A quote of a session with the place of its words there: in its own turn if it can be. None where nobody says them. One
+    without words says only that something was said there."""
+    words = str(quote.get("quote", ""))
+    if not words.strip():
+        found = messages[-1:]
+    else:
+        found = [one for one in messages if quoted(words, one)] or [one for one in messages if words in redact(one.text)[0]]
+    said = next((one for one in found if one.turn == quote.get("turn")), found[0] if found else None)
+    return None if said is None else {**quote, "seq": _seq(said), "turn": said.turn}
 
 
 def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGENT) -> Insight:

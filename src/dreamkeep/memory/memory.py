@@ -327,7 +327,9 @@ class Memory:
             self._new(event, body, id, rests)
             return
         # The same fact may have been said better: in the user's own words, or as a rule and not as a guess.
-        better = {key: str(body[key]) for key in ("text", "kind") if body.get(key)}
+        # But not than the user's own words for it: another keep's dream, merged into ours, did not know of these.
+        known = [] if any(step.what == "edited" for step in self.notes[id].history) else ["text", "kind"]
+        better = {key: str(body[key]) for key in known if body.get(key)}
         self._more(event, body, self.notes[id], rests, **better)
 
     def _more(self, event: Event, body: Mapping[str, Any], was: Note, rests: list[str], **said: str) -> None:

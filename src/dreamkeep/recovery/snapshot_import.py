@@ -28,9 +28,9 @@ from dreamkeep.memory import page
 from dreamkeep.recovery.delete import forget_outside
 from dreamkeep.recovery.snapshot import FOLDERS, PAGES, TOML, VIEW, Opened, Progress, keep_id
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
-from dreamkeep.recovery.snapshot_keep import Places, Theirs, places, tombs
+from dreamkeep.recovery.snapshot_keep import Placed, Theirs, tombs
 from dreamkeep.recovery.snapshot_mended import proven
-from dreamkeep.recovery.snapshot_merge import Lacking, Ours, batches, is_older, lacking, wanted
+from dreamkeep.recovery.snapshot_merge import Lacking, Ours, batches, calls_in, is_journaled, is_older, lacking, wanted
 from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
 
 #: Seven digits are 40 TB of one session: a higher number is none of ours.
@@ -58,6 +58,7 @@ class Index(NamedTuple):
     forget: Callable[[str], None]
     #: Something was erased in the keep's own journal, or pages came from elsewhere: no view may show what is not there.
     renew: Callable[[], None]
+    placed: Placed
 
 
 class Imported(NamedTuple):
@@ -88,8 +89,8 @@ class Importing:
         #: Their keep's own journal waits there until their sessions are here: it speaks of places in these.
         self._waiting = f"{root}/{new_staging(host)}"
         self._waits = False
-        #: Sessions whose journal here is another than theirs.
-        self._moved: dict[str, Places] = {}
+        #: Sessions whose journal was looked at: up to which seq it is the same here; None for all of it.
+        self._same: dict[str, int | None] = {}
         self._tombs = Tombstones(host, root)
         #: Whether this is the keep that the snapshot was made of, or none yet.
         self._is_same = True
@@ -205,6 +206,7 @@ class Importing:
         self._journals()  # what stands above a journal must be there and durable
         if adopt(self._host, f"{self._root}/{journal}", staged, may_begin):
             self._counts["added"] += 1
+            self._same[session] = None
             self._counts["events"] += sum(1 for _ in events(Reading(self._host, self._staging)))
             return
         may_begin()
@@ -221,7 +223,6 @@ class Importing:
         return ""
 
     def _merge(self, session: str, folder: str) -> int:
-        self._moved[session] = Places(0, {})  # unless it is told otherwise
         for _ in range(_TRIES):
             ours = Ours(self._host, folder)
             more = (event for found in lacking(ours, self._host, self._staging) if (event := wanted(found, ours)))
@@ -232,9 +233,7 @@ class Importing:
                 done += self._regain_all(session, sources) if sources else 0
                 if (done or ours.apart) and len(self._skipped) == before:
                     self._see_to_losses(session, self._staging)
-                del self._moved[session]
-                if ours.apart:
-                    self._moved[session] = places(self._host, folder, self._staging, ours.same)
+                self._same[session] = ours.same if ours.apart else None
                 return done
         raise Busy("others keep writing to it", where=session, next="Import again.")
 
@@ -284,13 +283,22 @@ class Importing:
         self._journals()
         ours = Ours(self._host, folder)
         dead = {one: self._refused.get(one, ()) for one in here.dead}
-        theirs = Theirs(self._host, staging, dead, self._moved)
+        theirs = Theirs(self._host, staging, dead, self._same_of, self._index.placed)
         more = (event for one in lacking(ours, self._host, staging) if (event := self._told(one, theirs, ours)))
         done = self._append_all("", more, ours)
         before = len(self._skipped)
         self._bury(one for one, at in there.dead.items() if one not in here.dead and here.lifted.get(one, "") < at)
         if done is not None and (done or ours.apart) and len(self._skipped) == before:
             self._see_to_losses("", staging)
+
+    def _same_of(self, session: str) -> int | None:
+        """Of one that could not be read in the snapshot, and is here, nothing is known to be the same."""
+        if session not in self._same:
+            self._same[session] = 0 if self._is_here(session) else None
+        return self._same[session]
+
+    def _is_here(self, session: str) -> bool:
+        return _is_session(session) and bool(parts.numbers(self._host, f"{self._root}/{folder_of(session)}"))
 
     def _told(self, found: Lacking, theirs: Theirs, ours: Ours) -> Event | None:
         """An event of their keep's own journal as it is to be appended here."""
@@ -299,6 +307,8 @@ class Importing:
         event = theirs.told(found.event)
         if event is None or (found.erased and event is not found.event):
             return None  # of what was erased here, what may be told is here
+        if not found.follows and is_journaled(event, ours):
+            return None
         return None if not found.follows and is_older(event, ours) else event._replace(carry=None)
 
     def _bury(self, sessions: Iterable[str]) -> None:
@@ -357,11 +367,20 @@ class Importing:
             return False
         return file.partition(".")[0] in {folder_of(one).rpartition("/")[2] for one in self._tombs.all()}
 
+    def _is_call_to_place(self, staged: str, name: str) -> bool:
+        """A hook's call; not of a session that is deleted here, nor one that was journaled here already."""
+        session = forget.call_of(self._host, staged, name)
+        if session in self._tombs.all():
+            return False
+        call = name.rpartition("/")[2]
+        journals = (folder_of(session), KEEP) if session else (KEEP,)
+        return not any(call in calls_in(self._host, f"{self._root}/{one}") for one in journals)
+
     def _place(self, staged: str, name: str) -> None:
         """Create-or-fail; what is there already and differs stays."""
         path = f"{self._root}/{name}"
-        if name.startswith(f"{SPOOL}/") and forget.call_of(self._host, staged, name) in self._tombs.all():
-            return  # a hook's call
+        if name.startswith(f"{SPOOL}/") and not self._is_call_to_place(staged, name):
+            return
         if self._host.stat(path) is None and _LEDGER.fullmatch(name):
             # A repair sweeps and restores the paths that stand in it: they are another machine's, or anybody's.
             self._skipped.append((name, "a repair that was made elsewhere can't be undone here; the bytes it kept are here"))

@@ -16,7 +16,7 @@ from dreamkeep.capture.content import Word
 from dreamkeep.event import Carry, Event, Kind, Verbatim
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
-from dreamkeep.journal.reader import Reading, whole
+from dreamkeep.journal.reader import Reading, events, whole
 from dreamkeep.journal.settle import Carried, merge
 
 #: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
@@ -27,7 +27,7 @@ _NOW = {
     Kind.SESSION_RESUMED: "state",
     Kind.SESSION_TITLED: "title",
 }
-#: The same of the keep's own records: notes, insights, tasks. (What a run did is what it did; a user's word on it may be newer.)
+#: The same of the keep's own records, by a user's words: notes, insights, tasks.
 _OF_RECORDS = {
     Kind.NOTE_EDITED: "text",
     Kind.NOTE_PINNED: "pin",
@@ -72,6 +72,8 @@ class Ours:
         self.newest: dict[str, str] = {}
         #: Up to this seq both are the same.
         self.same = 0
+        #: Hook calls that were journaled here, by their names in the spool: whoever drains one gives its frame another id.
+        self.calls: set[str] = set()
         #: Ids of frames in which something was erased, and that were not told again since.
         self.erased: set[str] = set()
         #: Sources of which they have frames that we lack; and what they carry.
@@ -110,8 +112,12 @@ class Ours:
             return
         self._ids.add(frame["id"])
         self.erased.discard(frame["id"])
-        for about in about_now(frame["kind"], frame.get("body") or {}):
-            self.newest[about] = max(self.newest.get(about, ""), frame["at"])
+        body = frame.get("body") or {}
+        if frame["kind"] == Kind.HOOK_FIRED:
+            self.calls.update(_calls(body))
+        if not body.get("run"):
+            for about in about_now(frame["kind"], body):
+                self.newest[about] = max(self.newest.get(about, ""), frame["at"])
 
 
 def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
@@ -155,9 +161,30 @@ def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def is_older(event: Event, ours: Ours) -> bool:
-    """Whether we have said something newer of what it is about."""
+    """Whether a user has said something newer of what it is about. What a run did without knowing that word never counts more."""
     body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
-    return any(event.at <= ours.newest.get(about, "") for about in about_now(event.kind, body))
+    said = [ours.newest[about] for about in about_now(event.kind, body) if about in ours.newest]
+    return bool(said) and (bool(body.get("run")) or event.at <= max(said))
+
+
+def is_journaled(event: Event, ours: Ours) -> bool:
+    """Whether all hook calls of a frame are here, though in other frames."""
+    if event.kind != Kind.HOOK_FIRED:
+        return False
+    calls = _calls(json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body)
+    return bool(calls) and calls <= ours.calls
+
+
+def calls_in(host: Host, folder: str) -> set[str]:
+    """The hook calls that were journaled there, by their names in the spool."""
+    found = (event.body for _, event in events(Reading(host, folder)) if event.kind == Kind.HOOK_FIRED)
+    return {call for body in found for call in _calls(body)}
+
+
+def _calls(body: Mapping[str, Any]) -> set[str]:
+    calls = body.get("calls")
+    found = [one.get("spool") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    return {one for one in found if isinstance(one, str)}
 
 
 def wanted(found: Lacking, ours: Ours) -> Event | None:
@@ -167,6 +194,8 @@ def wanted(found: Lacking, ours: Ours) -> Event | None:
         return event
     if event.kind in _SOURCE:
         ours.sources.add(_source(event))
+        return None
+    if is_journaled(event, ours):
         return None
     about = _NOW.get(event.kind)
     if event.kind == Kind.SESSION_OPENED and ("state" in ours.newest or "state" in ours.carry):
