@@ -170,6 +170,134 @@ def test_a_deletion_that_waits_for_a_page_keeps_no_other_from_being_finished(tmp
     assert holding(root, b"marimba") == []
 
 
+def two_projects(root: Path) -> tuple[Path, Path]:
+    """The pages: of python:goes and python:stays; of python:other, which is of another project."""
+    dreamt(root)
+    mine = page_of(root)
+    with Keep.open(root) as keep:
+        session = keep.session("other", cwd=root.parent)
+        session.record("Never paint the marimba.")
+        session.end()
+        keep.session("over").record("a celesta")
+        keep.dream(backend=Prompts())
+        keep.delete("over")
+    [other] = [one for one in (root / "pages").glob("*/MEMORY.md") if one != mine]
+    return mine, other
+
+
+@pytest.mark.parametrize("why", ["broken", "unwritable"])
+def test_a_deletion_whose_pages_are_written_is_finished_while_another_waits_for_its_own(tmp_path: Path, why: str) -> None:
+    """R5: by delete; and its session is given free again, as is one whose deletion was over before."""
+    root = tmp_path / "k"
+    mine, other = two_projects(root)
+    if why == "broken":
+        mine.write_text(mine.read_text() + BEGIN)
+    with Keep.open(root, host=Refusing(mine) if why == "unwritable" else RealHost()) as keep:
+        with pytest.raises(Failed):
+            keep.delete(SID)
+        assert keep.delete("other").id == "python:other"
+        assert unfinished(root) == [SID] and holding(root, b"marimba") == [] and "marimba" not in other.read_text()
+        for name in ("over", "other"):
+            assert keep.undelete(name) == f"python:{name}"
+            keep.session(name).record("once more")
+        with pytest.raises(Failed, match="a page still has lines of a deleted session") as told:
+            keep.undelete(SID)
+        assert told.value.where == str(mine)
+        assert unfinished(root) == [SID]
+
+
+@pytest.mark.parametrize("says", ["its own intent", "an intent of an older version"])
+def test_a_deletion_that_a_crash_interrupted_is_finished_while_another_waits_for_its_page(tmp_path: Path, says: str) -> None:
+    """R5: whoever writes next knows which pages it may wait for; where nobody noted them it waits for any."""
+    root = tmp_path / "k"
+    mine, _ = two_projects(root)
+    mine.write_text(mine.read_text() + BEGIN)
+    with Keep.open(root) as keep, pytest.raises(Failed):
+        keep.delete(SID)
+    for n in count(1):
+        with pytest.raises(PowerCut):
+            Keep.open(root, host=Dying(n)).delete("python:other")
+        if "python:other" in unfinished(root):
+            break
+    if says == "an intent of an older version":
+        [intent] = (root / "state" / "deleting").glob("other-*")
+        intent.write_text("python:other")
+        assert "python:other" in unfinished(root)
+    with Keep.open(root) as keep:
+        keep.session("new").record("something else")
+    assert holding(root, b"marimba") == []
+    assert unfinished(root) == ([SID] if says == "its own intent" else [SID, "python:other"])
+    mine.write_text(mine.read_text().removesuffix(BEGIN))
+    with Keep.open(root) as keep:
+        keep.session("new").record("and more")
+    assert unfinished(root) == [] and holding(root, WORD) == []
+
+
+@pytest.mark.parametrize("text", ["readable", "of another code"])
+def test_two_deletions_wait_for_the_same_page_though_the_first_erased_what_was_published_there(tmp_path: Path, text: str) -> None:
+    """R5: the lines in the file tell whose they are; where nobody can read them they may be of any session of that project."""
+    root = tmp_path / "k"
+    mine, _ = two_projects(root)
+    whole = mine.read_text()
+    mine.write_text(whole + BEGIN)
+    with Keep.open(root) as keep:
+        with pytest.raises(Failed):
+            keep.delete(SID)
+        if text == "of another code":
+            mine.write_text(whole, encoding="utf-16")
+        for _ in range(2):
+            with pytest.raises(Failed):
+                keep.delete("python:stays")
+        assert keep.delete("other").id == "python:other"
+        assert unfinished(root) == [SID, "python:stays"]
+        mine.write_text(whole)
+        assert keep.delete("python:stays").id == "python:stays"
+    with Keep.open(root) as keep:
+        keep.session("new").record("something else")
+        assert texts(keep) == set()
+    assert unfinished(root) == [] and holding(root, WORD) == [] and holding(root, b"linter") == []
+
+
+def test_a_deletion_waits_for_a_page_that_still_has_lines_which_were_to_be_taken_out_before(tmp_path: Path) -> None:
+    """R5: what was published last did not show them, and was never written."""
+    root = tmp_path / "k"
+    mine, _ = two_projects(root)
+    with Keep.open(root, host=Refusing(mine)) as keep:
+        [note] = [one["id"] for one in keep.notes() if one["text"] == TUNE]
+        keep.note_change(note, "retract", reason="no more")
+        with pytest.raises(Failed):
+            keep.delete(SID)
+    assert unfinished(root) == [SID] and holding(root, WORD) == [str(mine)]
+
+
+def test_a_deletion_that_dies_at_any_step_is_not_finished_while_its_page_has_its_words(tmp_path: Path) -> None:
+    """R5 K2: which pages these are is known before the first word is erased."""
+    template, root = tmp_path / "template" / "k", tmp_path / "k"
+    dreamt(template)
+    page_of(template).write_text(page_of(template).read_text() + BEGIN)
+    for n in count(1):
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(template, root)
+        died = False
+        try:
+            Keep.open(root, host=Dying(n)).delete(SID)
+        except PowerCut:
+            died = True
+        except Failed:
+            pass
+        with Keep.open(root) as keep:
+            keep.session("new").record("the next writer")
+            there = SID in {one.id for one in keep.sessions()}
+        assert unfinished(root) == ([] if there else [SID]), n
+        page_of(root).write_text(page_of(root).read_text().removesuffix(BEGIN))
+        with Keep.open(root) as keep:
+            keep.session("new").record("and more")
+        assert there or (unfinished(root) == [] and holding(root, WORD) == []), n
+        if not died:
+            break
+    assert not there and n > 10
+
+
 def test_a_file_elsewhere_that_can_not_be_written_is_told_and_the_next_dream_sees_to_it(tmp_path: Path) -> None:
     """R5 speaks of the keep: somebody's own file is told of, and holds up no deletion."""
     root, file = tmp_path / "k", tmp_path / "CLAUDE.md"

@@ -355,13 +355,13 @@ def test_a_deletion_that_loses_power_at_any_step_is_finished_by_the_next_writer(
         host.plan(at, "cut")
         finished = False
         try:
-            Deleting(host, "/k", journals, lambda name: None).delete(f"python:{native}")
+            Deleting(host, "/k", journals, lambda name, pages: None).delete(f"python:{native}")
             finished = True
         except PowerCut:
             pass
         again = host.reboot(loss, seed=at)
         after = Journals(again, "/k", Ids(again.now, again.random))
-        Deleting(again, "/k", after, lambda name: None).finish_all()
+        Deleting(again, "/k", after, lambda name, pages: None).finish_all()
         dead = [e.body["session"] for _, e in events(Reading(again, f"/k/{KEEP}")) if e.kind == Kind.SESSION_DELETED]
         words = [path for path, data in files(again.root) if WORD in data]
         assert (words == []) == bool(dead), (at, loss, words)

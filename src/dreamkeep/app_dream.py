@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
@@ -29,7 +29,7 @@ class Dreams(Part):
 
     if TYPE_CHECKING:
 
-        def _forget(self, name: str) -> None: ...
+        def _forget(self, name: str, pages: Collection[str] | None = None) -> None: ...
 
         def _finish_first(self) -> None: ...
 
@@ -169,9 +169,11 @@ class Dreams(Part):
         def forget(session: str) -> None:
             from dreamkeep.capture.forget import erase_in_keep
             from dreamkeep.journal.places import folder_of
+            from dreamkeep.recovery.showing import showing
 
+            pages = showing(self._host, self.root, session)
             erase_in_keep(self._host, self.root, self._journals(), session, ())
-            self._forget(folder_of(session))
+            self._forget(folder_of(session), pages)
 
         def end(run: str) -> None:
             from dreamkeep.recovery.mend_dream import bury

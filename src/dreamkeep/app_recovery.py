@@ -4,7 +4,7 @@ away for good, or carry the whole keep as one file; wiring, no rules."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
@@ -267,7 +267,8 @@ class Recovering(Part):
             return None  # what it knew nobody can tell any more
         return place.position if place else None
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, pages: Collection[str] | None = None) -> None:
+        """`pages`: relative to the keep, those that may have lines of it; None: nobody knows, so any may."""
         from dreamkeep.journal.places import KEEP
 
         def forget(store: Store) -> None:
@@ -281,6 +282,8 @@ class Recovering(Part):
         held = self._publish_without() if self._host.stat(f"{self.root}/pages") is not None else []
         self._forget_packs()
         for path, why in held:
+            if pages is not None and path.removeprefix(f"{self.root}/") not in pages:
+                continue  # another session's lines: its own deletion waits for that page
             raise Failed(
                 f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
                 where=path,

@@ -36,7 +36,7 @@ from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
-from dreamkeep.recovery.delete import INTENTS
+from dreamkeep.recovery.delete import INTENTS, Intent
 from dreamkeep.recovery.delete import LOCK as DELETING
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault, fault
@@ -229,8 +229,8 @@ class Keeping:
 
     def _intent(self, path: str) -> str:
         try:
-            return read_file(self._host, path).decode()
-        except (OSError, ValueError):
+            return Intent.of(read_file(self._host, path)).session
+        except OSError:
             return ""
 
     def _unfinished(self, session: str, path: str) -> Fault:

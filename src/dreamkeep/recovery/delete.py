@@ -1,15 +1,17 @@
 """Delete a session: tombstone first, then every place that holds a word of it. A crash anywhere is finished by the next writer.
 
-An intent file comes before the tombstone only so that unfinished work is found by one listing; by itself it means nothing.
+An intent file comes before the tombstone so that unfinished work is found by one listing, and so that it is known which pages may
+have lines of the session when the journal does not tell any more; by itself it means nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, DreamkeepError
@@ -31,10 +33,40 @@ _LEDGER = "undo.json"
 _OF_A_SESSION = re.compile(r"[a-z0-9_-]*-[0-9a-f]{16}\.")
 
 
-class Deleting:
-    """`forget` takes the session out of the index; the index may be rebuilt or not there, so it is the caller's to say how."""
+#: Of a session by its journal's name, and pages relative to the keep that may have lines of it; None: any may.
+Forget = Callable[[str, "Collection[str] | None"], None]
 
-    def __init__(self, host: Host, root: str, journals: Journals, forget: Callable[[str], None]) -> None:
+
+class Intent(NamedTuple):
+    """`session`: "" where nobody can read it. `pages`: relative to the keep, those that may have lines of it; None: nobody knows,
+    so any may."""
+
+    session: str
+    pages: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, data: bytes) -> Intent:
+        """Of damaged bytes nothing is made: they name no session that was deleted, and by themselves they mean nothing."""
+        try:
+            session, _, told = data.decode().partition("\n")
+        except ValueError:
+            return cls("")
+        try:
+            pages = json.loads(told)  # an older version told none
+        except (ValueError, RecursionError):
+            return cls(session)
+        return cls(session, frozenset(map(str, pages)) if isinstance(pages, list) else None)
+
+    def packed(self) -> bytes:
+        told = "" if self.pages is None else f"\n{json.dumps(sorted(self.pages))}\n"
+        return f"{self.session}{told}".encode()
+
+
+class Deleting:
+    """`forget` takes the session out of the index and the pages; the index may be rebuilt or not there, so it is the caller's to
+    say how."""
+
+    def __init__(self, host: Host, root: str, journals: Journals, forget: Forget) -> None:
         self._host = host
         self._root = root
         self._journals = journals
@@ -44,14 +76,27 @@ class Deleting:
         folder = f"{self._root}/{INTENTS}"
         make_folders(self._host, folder)
         with self._alone(wait_s=_WAIT_S):
-            replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", session.encode())
+            intent = self._intent(session)
+            replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", intent.packed())
             self._say(Kind.SESSION_DELETED, session)
-            self._finish(session)
+            self._finish(intent)
+
+    def _intent(self, session: str) -> Intent:
+        """With what an earlier try knew of pages: it has erased by what they were known, perhaps."""
+        from dreamkeep.recovery.showing import showing  # who only finishes an append needs none of it
+
+        path = f"{self._root}/{INTENTS}/{os.path.basename(folder_of(session))}"
+        before = Intent.of(read_file(self._host, path)) if self._host.stat(path) is not None else Intent(session, frozenset())
+        if before.pages is None:
+            return Intent(session)
+        return Intent(session, showing(self._host, self._root, session) | before.pages)
 
     def undelete(self, session: str) -> None:
         make_folders(self._host, f"{self._root}/{INTENTS}")
         with self._alone(wait_s=_WAIT_S):
-            self._finish_each(f"{self._root}/{INTENTS}")
+            # One that waits for its page is no reason to keep another from being given free.
+            for _, problem in (one for one in self._finish_each(f"{self._root}/{INTENTS}") if one[0] == session):
+                raise problem
             self._say(Kind.SESSION_UNDELETED, session)
 
     def finish_all(self) -> None:
@@ -61,25 +106,26 @@ class Deleting:
             return
         try:
             with self._alone(wait_s=0):
-                self._finish_each(folder)
+                for _, problem in self._finish_each(folder):
+                    raise problem
         except Busy:
             pass  # he holds the lock because he is at work
 
-    def _finish_each(self, folder: str) -> None:
+    def _finish_each(self, folder: str) -> list[tuple[str, Exception]]:
+        """Sessions whose deletion waits, and why."""
         dead = Tombstones(self._host, self._root)
-        problems: list[Exception] = []
+        problems: list[tuple[str, Exception]] = []
         for name in self._host.names(folder):
-            # Of damaged bytes nothing is made: they name no session that was deleted, and by themselves they mean nothing.
-            session = "" if name.endswith(".tmp") else read_file(self._host, f"{folder}/{name}").decode(errors="replace")
+            intent = Intent("") if name.endswith(".tmp") else Intent.of(read_file(self._host, f"{folder}/{name}"))
             try:
-                if session and dead.has(session):
-                    self._finish(session)
+                if intent.session and dead.has(intent.session):
+                    self._finish(intent)
                 else:
                     self._host.remove(f"{folder}/{name}")
             except (DreamkeepError, OSError) as problem:
-                problems.append(problem)  # one that waits for a page to be mended must not keep another from being finished
-        if problems:
-            raise problems[0]
+                # One that waits for a page to be mended must not keep another from being finished.
+                problems.append((intent.session, problem))
+        return problems
 
     def _alone(self, wait_s: float) -> AbstractContextManager[None]:
         return alone(self._host, f"{self._root}/{LOCK}", wait_s=wait_s)
@@ -87,15 +133,16 @@ class Deleting:
     def _say(self, kind: str, session: str) -> None:
         self._journals.say("", kind, {"session": session})
 
-    def _finish(self, session: str) -> None:
+    def _finish(self, intent: Intent) -> None:
         """What is known only from the journal comes before the journal: a crash in between must not lose the trail."""
+        session, pages = intent
         name = folder_of(session)
         folder = f"{self._root}/{name}"
         forget_outside(self._host, self._root, self._journals, session, forget.connections(self._host, folder))
         self._sweep_imports()
         if self._host.stat(folder) is not None:
             self._journals.writer(session).remove()
-        self._forget(name)
+        self._forget(name, pages)
         self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
 
     def _sweep_imports(self) -> None:
