@@ -353,3 +353,20 @@ def test_a_deletion_that_dies_at_any_step_leaves_no_word_on_the_page_after_the_n
             assert there or texts(keep) == {LINT, PORT}, n
         if finished:
             break
+
+
+def test_a_note_that_is_told_while_a_deletion_waits_does_not_wait_for_its_own_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "k"
+    dreamt(root)
+    [page] = (root / "pages").rglob("MEMORY.md")
+    page.write_text(page.read_text() + BEGIN)
+    with Keep.open(root) as keep, pytest.raises(Failed):
+        keep.delete(SID)
+    monkeypatch.setattr("dreamkeep.dream.publish._WAIT_S", 0.05)
+    told: list[str] = []
+    with Keep.open(root) as keep:
+        keep.warn = told.append
+        keep.note_add("Ask before you delete anything.")
+    assert not [one for one in told if "busy" in one.lower() or "wait" in one.lower()], told

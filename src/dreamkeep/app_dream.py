@@ -262,6 +262,7 @@ class Dreams(Part):
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.page import FOLDER
 
+        self._finish_first()  # it writes pages itself, and would wait for the lock that is held here
         try:
             with alone(self._host, self.root):
                 return self._remembering(lambda memory: self._publish_all(memory, run, warn))

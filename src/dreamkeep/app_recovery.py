@@ -372,7 +372,7 @@ class Recovering(Part):
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP), self._placed())
+        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed())
         done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
