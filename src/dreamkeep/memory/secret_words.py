@@ -55,7 +55,7 @@ _BEHIND = re.compile(
     r"""(?P<tail>[A-Za-z0-9_\-.]{0,40}+)
     (?P<close>[\\"'`\])*]{0,6}+)
     (?P<between>
-        [ \t]{0,8}+(?::=|=>|===?|!=|=|:|：|,|\|)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
+        [ \t]{0,8}+(?::=|=>|===?|!=|=|:(?!:[\w<&*~$])|：|,|\|)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
       | [ \t]{1,4}+(?:(?:for|to|of|on|in)[ \t]{1,4}+(?:the[ \t]{1,4}+)?[\w.\-@/]{1,40}+[ \t]{1,4}+){0,2}
         (?:is|was|equals)(?:[ \t]{1,4}+(?:now|set[ ]to|just|still))?:?[ \t*]{1,6}+
       | [ \t]{1,8}+
@@ -65,6 +65,13 @@ _BEHIND = re.compile(
     (?P<open>(?:[frbu]{0,2}+\\{0,3}+["'`]{1,3}+)?)""",
     re.X,
 )
+#: `src/password.js:14:const x1`: the word is a part of a file's name, and what follows is a place in that file.
+_FILE = re.compile(
+    r"\.(?:py|pyi|[cm]?[jt]sx?|vue|svelte|rb|go|rs|java|kts?|swift|cs|cpp|hpp|[ch]|php|exs?|erl|scala|lua|sh|sql|ya?ml|md)$"
+)
+_LINE_IN_FILE = re.compile(r"\d{1,6}:")
+#: `Linux-node-<sha256>`: a cache's key, made of what it is for.
+_CHECKSUM = re.compile(r"[A-Za-z0-9][_\-.:/](?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})$")
 #: A value in quotes ends at its quote, one without at what can't be in it. A backslash before n, r, t or a quote: JSON in a text.
 _IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}") for quote in ('"', "'", "`")}
 _SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}")
@@ -215,6 +222,8 @@ def _value(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None
     behind = _BEHIND.match(text, word.end())
     if behind is None or not _same_word(text, word.end(), behind["tail"]):
         return None
+    if behind["between"] == ":" and _FILE.search(behind["tail"]) and _LINE_IN_FILE.match(text, behind.end()):
+        return None
     return _judged(text, start, strength, behind)
 
 
@@ -310,6 +319,8 @@ def _secret(strength: str, case: _Case) -> bool:
         return _password(case)
     if strength == KEYISH:
         return machine_made(value) or (case.environment and len(value) >= 12 and runs(value) < 4.5) or _typed_token(case)
+    if _CHECKSUM.search(value):
+        return False
     # Ids of sessions, cache keys: what has no capitals is one of those, unless it is called a signature.
     both = value != value.lower() and value != value.upper()
     return len(value) >= 20 and random_looking(value) and (both or "sig" in case.name.lower())
