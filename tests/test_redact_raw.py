@@ -653,3 +653,62 @@ def test_a_message_without_an_id_and_with_a_secret_that_is_not_ascii_is_no_loss(
     ]
     kept = json.loads(mask_line(json.dumps({"messages": said}, ensure_ascii=False).encode()))["messages"]
     assert kept[0] != said[0] and lost_messages(said, kept) == [] and len(lost_messages(said[1:], kept)) == 1
+
+
+# -- plain words are never taken for a secret that was masked
+
+#: As long as `FORM`.
+PLAIN = "the tests pass, deploy on Monday as planned."
+
+
+def test_plain_words_as_long_as_a_masked_secret_are_not_taken_for_it() -> None:
+    assert len(PLAIN) == len(FORM)
+    for around in ("%s", '{"role":"user","content":"%s"}', ',\n  {"content": "%s"}', '{"content": "%s"},'):
+        line, plain = ((around % words).encode() for words in (FORM, PLAIN))
+        kept = mask_line(line.strip(b", \n"))
+        kept = line.replace(line.strip(b", \n"), kept)
+        assert FORM.encode() not in kept and Hidden([kept]).find(plain) is None and Hidden([kept]).find(line) == kept
+
+
+def test_the_lines_of_a_key_are_found_again_each_by_itself_and_a_hash_is_none() -> None:
+    body = b"MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL"
+    text = b"-----BEGIN RSA PRIVATE KEY-----\n" + (body + b"\n") * 2 + b"abcd==\n-----END RSA PRIVATE KEY-----"
+    hidden = Hidden(mask_text(text).split(b"\n"))
+    assert all(hidden.find(line) for line in text.split(b"\n"))
+    assert hidden.find(b"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08") is None
+    assert hidden.find(b"a line of words, and it is just as long as one that is of a key.") is None
+
+
+def test_a_rewritten_text_keeps_its_words_where_a_secret_was_as_long(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two"))
+    beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
+    beside.parent.mkdir(parents=True)
+    with Keep.open(root) as keep:
+        beside.write_text(f"$ gh auth token\n{FORM}\n$ next\n")
+        ingest(keep, home)
+        beside.write_text(f"$ report\n{PLAIN}\n$ end of it\n")
+        ingest(keep, home)
+        assert PLAIN in keep.show(SESSION)["messages"][-1]["text"] and not leaks(root, FORM)
+
+
+def test_a_message_edited_to_words_as_long_as_its_secret_is_kept(tmp_path: Path, root: str) -> None:
+    web = Web(tmp_path / "home", database=False)
+    with Keep.open(root) as keep:
+        for words in (FORM, PLAIN):
+            web.save("abc", [web_said("user", "hello", 1778573700.0), web_said("user", words, 1778573703.0)])
+            list(keep.ingest(home=tmp_path / "home"))
+        assert leaks(root, PLAIN) and not leaks(root, FORM) and faults(keep, tmp_path / "home", deep=True) == []
+
+
+def test_a_snapshots_plain_line_is_not_taken_for_one_that_is_masked_here(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two"))
+    beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
+    beside.parent.mkdir(parents=True)
+    beside.write_text(f"$ one\n{FORM}\n")
+    with Keep.open(root) as keep, Keep.open(tmp_path / "plain") as other:
+        ingest(keep, home)
+        beside.write_text(f"$ one\n{FORM}\n$ two\n{PLAIN}\n")
+        ingest(other, home)
+        other.export(tmp_path / "s")
+        keep.import_(tmp_path / "s")
+        assert leaks(root, PLAIN) and not leaks(root, FORM)

@@ -91,19 +91,25 @@ class Again:
         #: Whether something is masked that was masked before, also if the file itself has it so by now.
         self.masked = False
 
-    def kept(self, lines: Sequence[bytes]) -> list[bytes]:
-        return [self._known(line) or (mask_line(line) if self._masks else line) for line in lines]
+    def kept(self, lines: Sequence[bytes], now: Sequence[bytes] | None = None) -> list[bytes]:
+        """`now`: the same as they are masked with what is around them; else each by itself."""
+        if now is None:
+            return [self._known(line) or (mask_line(line) if self._masks else line) for line in lines]
+        return [self._one(line, masked) for line, masked in zip(lines, now, strict=True)]
 
     def pieces(self, data: bytes, pieces: Sequence[bytes]) -> list[bytes]:
         """The same of a document (`data`) and its pieces, which are no JSON by themselves."""
-        masked = mask_line(data) if self._masks else data
+        masked = mask_line(data)
         found, at = [], 0
         for piece in pieces:
-            found.append(self._known(piece) or masked[at : at + len(piece)])
+            found.append(self._one(piece, masked[at : at + len(piece)]))
             at += len(piece)
         return found
 
-    def _known(self, line: bytes) -> bytes | None:
-        own = line if line in self._old else self._hidden.find(line)
+    def _one(self, line: bytes, now: bytes) -> bytes:
+        return self._known(line, now) or (now if self._masks else line)
+
+    def _known(self, line: bytes, now: bytes | None = None) -> bytes | None:
+        own = line if line in self._old else self._hidden.find(line, now)
         self.masked = self.masked or (own is not None and is_masked(own))
         return own

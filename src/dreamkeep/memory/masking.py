@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.memory.outward import named_secret
-from dreamkeep.memory.redact import MARK, Span, everywhere, joined, open_blocks, secrets_in
+from dreamkeep.memory.redact import MARK, Span, everywhere, joined, key_line, open_blocks, secrets_in
 from dreamkeep.memory.secret_words import telling_for_sure
 
 #: A string of JSON, and whether it is a name; what stands between two in a list.
@@ -37,6 +37,7 @@ _STRUCTURE = re.compile(
     r"|timestamp|time|ts|date|created|updated)\Z"
 )
 _DEEPEST = 4
+_SEPARATOR = b" \t\r\n,"
 
 
 class _Site(NamedTuple):
@@ -102,9 +103,40 @@ class Hidden:
             if runs := _runs(line):
                 self._known.setdefault(len(line), {}).setdefault(runs, {}).setdefault(_without(line, runs), line)
 
-    def find(self, line: bytes) -> bytes | None:
-        known = self._known.get(len(line), {})
-        return next((kept for runs, held in known.items() if (kept := held.get(_without(line, runs))) is not None), None)
+    def find(self, line: bytes, now: bytes | None = None) -> bytes | None:
+        """A line that is nearly all mask fits any other of its length: so what it hides of this one must be a secret, as far as
+        can be told today. `now`: this line as it is masked together with what is around it."""
+        for runs, held in self._known.get(len(line), {}).items():
+            if (kept := held.get(_without(line, runs))) is not None and _are_secrets(line, runs, now):
+                return kept
+        return None
+
+
+def _are_secrets(line: bytes, runs: Sequence[Span], now: bytes | None) -> bool:
+    left = _uncovered(runs, _runs(now)) if now is not None else list(runs)
+    if left:
+        left = _uncovered(left, _runs(_mask_piece(line)))
+    # A key's lines: nothing but its neighbours tells what they are.
+    ends = len(line.rstrip())
+    return all(end == ends and key_line(_decoded(line[start:end])) for start, end in left)
+
+
+def _uncovered(runs: Sequence[Span], by: Sequence[Span]) -> list[Span]:
+    """Both in order."""
+    left, n = [], 0
+    for start, end in runs:
+        while n < len(by) and by[n][1] < end:
+            n += 1
+        if n == len(by) or by[n][0] > start:
+            left.append((start, end))
+    return left
+
+
+def _mask_piece(piece: bytes) -> bytes:
+    """A piece of a document has a separator before it, and is JSON without it."""
+    inner = piece.strip(_SEPARATOR)
+    begin = len(piece) - len(piece.lstrip(_SEPARATOR))
+    return piece[:begin] + mask_line(inner) + piece[begin + len(inner) :]
 
 
 def is_masked(line: bytes) -> bool:

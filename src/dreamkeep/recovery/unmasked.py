@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from dreamkeep.memory.masking import Hidden, is_masked
+from dreamkeep.memory.masking import Hidden, is_masked, mask_data
 
 M = TypeVar("M", bound=Mapping[str, Any])
 
@@ -17,7 +17,9 @@ def gone(lost: Sequence[M], now: Sequence[Mapping[str, Any]]) -> list[M]:
     if not any(map(is_masked, written)):
         return list(lost)
     hidden = Hidden(written)
-    there = {kept for one in now if (kept := hidden.find(_bytes(one))) is not None}
+    # What one message betrays was masked in all.
+    masked = [_bytes(one) for one in mask_data(list(now))]
+    there = {kept for one, own in zip(now, masked, strict=True) if (kept := hidden.find(_bytes(one), own)) is not None}
     return [one for one, data in zip(lost, written, strict=True) if data not in there]
 
 
