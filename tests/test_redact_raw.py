@@ -712,3 +712,21 @@ def test_a_snapshots_plain_line_is_not_taken_for_one_that_is_masked_here(tmp_pat
         other.export(tmp_path / "s")
         keep.import_(tmp_path / "s")
         assert leaks(root, PLAIN) and not leaks(root, FORM)
+
+
+def test_a_rewritten_text_keeps_no_line_of_a_key(tmp_path: Path, root: str) -> None:
+    home, file = home_with(tmp_path, lines_with("one", "two"))
+    beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
+    beside.parent.mkdir(parents=True)
+    body = "MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL\n"
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + body * 6 + "-----END RSA PRIVATE KEY-----\n"
+    with Keep.open(root) as keep:
+        for words in ("starting the job\nplease wait\n", f"job done, its key:\n{key}bye\n", f"again:\n{key}bye\nthat is all\n"):
+            beside.write_text(words)
+            ingest(keep, home)
+            assert not leaks(root, "MIIEpAIBAAKCAQEA") and faults(keep, home, deep=True) in ([], ["source_changed"])
+        Path(root, "keep.toml").unlink()
+    with Keep.open(root) as keep:  # switched off, a line that is masked here is still that line
+        beside.write_text(f"more:\n{key}bye\nthat is all\n")
+        ingest(keep, home)
+        assert not leaks(root, "MIIEpAIBAAKCAQEA") and leaks(root, "more:")

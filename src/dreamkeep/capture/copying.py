@@ -145,13 +145,22 @@ class Copying:
             return
         last = len(cut.lines) - 1
         full = [line if n == last and cut.more else line + b"\n" for n, line in enumerate(cut.lines)]
-        kept = again.kept(full) if again else full
+        kept = again.kept(full, self._masked_text(cut, full)) if again else full
         self._is_masked = self._is_masked or (again is not None and again.masked)
         ops, new = operations(kept, old, places)
         fresh = [line.removesuffix(b"\n") for line in new]
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
         self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, b"".join(full), b"".join(kept), cut.more)
         self.new_bytes += sum(map(len, new))
+
+    def _masked_text(self, cut: Cut, full: Sequence[bytes]) -> list[bytes] | None:
+        """A text's lines are told by those around them; a record's by themselves."""
+        if self.source.form != TEXT:
+            return None
+        from dreamkeep.capture.masked import kept_lines
+
+        lines = kept_lines(self.content, self.word.offset, cut, text=True)
+        return [line + b"\n" * own.endswith(b"\n") for line, own in zip(lines, full, strict=True)]
 
     def document_again(self, what: str) -> None:
         """The whole of it as a new generation: what the journal has of it can't be told to be whole."""
