@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Word
-from dreamkeep.capture.masked import mask_event
+from dreamkeep.capture.content import Bytes, Cut, Word
+from dreamkeep.capture.masked import kept_lines, mask_event
 from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
@@ -730,3 +730,15 @@ def test_a_rewritten_text_keeps_no_line_of_a_key(tmp_path: Path, root: str) -> N
         beside.write_text(f"more:\n{key}bye\nthat is all\n")
         ingest(keep, home)
         assert not leaks(root, "MIIEpAIBAAKCAQEA") and leaks(root, "more:")
+
+
+def test_a_secret_over_the_border_of_two_pieces_of_a_very_long_line_is_masked_in_both() -> None:
+    before = b'{"content":"' + b"word " * (1 << 18) + b"then "
+    line = before + FORM.encode() + b" " + b"word " * 2000 + b'"}'
+    for half in (len(before) + 9, len(before) + 30):
+        content = Bytes(line)
+        first = kept_lines(content, 0, Cut([line[:half]], False, True, half), text=False)
+        second = kept_lines(content, half, Cut([line[half:]], True, False, len(line) - half), text=False)
+        kept = first[0] + second[0]
+        assert len(kept) == len(line) and kept == line.replace(FORM.encode(), kept[len(before) : len(before) + len(FORM)])
+        assert b"[redacted]" in kept and not any(FORM[n : n + 8].encode() in kept for n in range(len(FORM) - 8))

@@ -65,7 +65,7 @@ def kept_lines(content: Content, at: int, cut: Cut, *, text: bool) -> list[bytes
         before = content.read(min(_BEFORE, at), at - min(_BEFORE, at))
         return mask_text(before + held + after)[len(before) : len(before) + len(held)].split(b"\n")
     lines = list(cut.lines)
-    before = (_line_before(content, at) or b"") if cut.joins else b""
+    before = _begun(content, at) if cut.joins else b""
     lines[0] = before + lines[0]
     lines[-1] += after
     masked = [mask_line(line) for line in lines]
@@ -79,6 +79,12 @@ def _line_before(content: Content, at: int) -> bytes | None:
     start = max(0, at - BLOCK)
     _, found, begun = content.read(at - start, start).rpartition(b"\n")
     return begun if found or not start else None
+
+
+def _begun(content: Content, at: int) -> bytes:
+    """The same for masking; where its beginning is far away, so much of it as may betray or be a part of what goes on here."""
+    begun = _line_before(content, at)
+    return content.read(min(_BEFORE, at), at - min(_BEFORE, at)) if begun is None else begun
 
 
 class Again:
