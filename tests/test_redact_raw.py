@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -24,7 +26,7 @@ from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_text
+from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_row, mask_text
 from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
 from dreamkeep.session.raw import pack, unpack
@@ -264,6 +266,33 @@ def test_rows_of_a_database_are_masked_and_not_journaled_again(tmp_path: Path, r
         assert sum(one.new_bytes for one in again) < file.stat().st_size / 8, "rows that did not change were journaled again"
         back = [keep.restore(one.id, "hermes", home=tmp_path / "back") for one in keep.sessions() if one.agent == "hermes"]
         assert any(not one["exact"] and any("masked" in note for note in one["notes"]) for one in back)
+
+
+def test_a_text_of_a_database_that_is_no_utf8_is_masked_too(tmp_path: Path, root: str) -> None:
+    home = tmp_path / "home"
+    generator("hermes").write(home)
+    [file] = home.rglob("state.db")
+    said = b"caf\xe9: the token is " + FORM.encode() + b" ok"
+    with apsw.Connection(str(file)) as db:
+        db.execute("UPDATE messages SET content = CAST(? AS TEXT) WHERE role = 'user'", (said,))
+    with Keep.open(root) as keep:
+        assert [one.problem for one in keep.ingest(agents=["hermes"], home=home) if one.problem] == []
+        raw = b"".join(data for _, data in every_byte(root))
+        held = [base64.b64decode(found) for found in re.findall(rb'"\$text":"([A-Za-z0-9+/=]+)"', raw)]
+        assert held and all(FORM.encode() not in one and len(one) == len(said) for one in held)
+        shown = json.dumps([keep.show(session.id) for session in keep.sessions()])
+        assert "the token is [redacted]**" in shown and FORM not in shown
+        assert not any(one.new_events for one in keep.ingest(agents=["hermes"], home=home))
+
+
+def test_a_blob_is_masked_where_it_reads_like_a_text_and_nowhere_else() -> None:
+    noise = random.Random(4).randbytes(200_000)
+    for raw in (noise, noise + b"\0password=hunter2 and so on\0", f"password={NAMED} é".encode()):
+        line = b'{"row":{"id":1,"data":{"$blob":"%b"}}}' % base64.b64encode(raw)
+        kept = mask_row(line)
+        held = base64.b64decode(json.loads(kept)["row"]["data"]["$blob"])
+        assert len(kept) == len(line) and b"hunter2" not in held and NAMED.encode() not in held
+        assert held[: len(noise)] == noise if raw is not noise and raw.startswith(noise) else (kept is line) == (raw is noise)
 
 
 def test_what_a_hook_hears_is_masked(tmp_path: Path, root: str) -> None:

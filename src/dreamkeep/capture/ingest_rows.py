@@ -140,9 +140,9 @@ class _Session:
         about: dict[str, Any] = {"source": self._name, "role": self._source.role}
         if not self._ingest.masks:
             return pack(about, lines)
-        from dreamkeep.memory.masking import mask_line
+        from dreamkeep.memory.masking import mask_row
 
-        kept = [mask_line(line) for line in lines]
+        kept = [mask_row(line) for line in lines]
         masked = [line for line, own in zip(lines, kept, strict=True) if line is not own]
         return pack({**about, "versions": dict(map(rows.key_of, masked))} if masked else about, kept)
 

@@ -31,6 +31,9 @@ _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 #: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
 _SHORT, _LEAST = "\u2042".encode(), 3
 _MASKED = re.compile(rb"\[redacted\]\**+|\xe2\x81\x82\**+")
+#: What a row has of no JSON (capture/rows.py); and in a blob that is no text, what reads like one: anything else is compressed.
+_ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
+_READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
 #: What these hold is known again by it.
 _STRUCTURE = re.compile(
     r"(?:.*(?:id|Id|ID|uuid|Uuid|At|_at)|type|subtype|kind|role|status|state|method|jsonrpc|model|version|name|table|\$.*"
@@ -67,6 +70,32 @@ def mask_text(text: bytes) -> bytes:
     decoded = _decoded(text)
     whole = _Site(decoded, 0, None if len(decoded) == len(text) else _byte_places(decoded))
     return _masked(text, _found([whole]))
+
+
+def mask_row(line: bytes) -> bytes:
+    """A row of a database as JSON: also in what stands there as base64, because it is no UTF-8."""
+    decoded = _ENCODED.sub(_masked_base64, line) if b'{"$' in line else line
+    return mask_line(line if decoded == line else decoded)
+
+
+def _masked_base64(match: re.Match[bytes]) -> bytes:
+    import base64
+    import binascii
+
+    try:
+        raw = base64.b64decode(match[2], validate=True)
+    except binascii.Error:
+        return match[0]  # none of ours
+    kept = mask_line(raw) if match[1] == b"text" or _is_utf8(raw) else _READABLE.sub(lambda run: mask_text(run[0]), raw)
+    return match[0] if kept == raw else match[0].replace(match[2], base64.b64encode(kept))
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def mask_data(value: Any) -> Any:
