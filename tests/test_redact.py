@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -37,8 +38,6 @@ def test_a_planted_secret_is_masked_and_the_words_around_it_stay(one: Planted) -
 
 @pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
 def test_it_is_masked_inside_json_too(one: Planted) -> None:
-    import json
-
     text, _ = redact(json.dumps({"type": "tool", "output": one.text}, ensure_ascii=False))
     assert not any(json.dumps(secret)[1:-1] in text for secret in one.secrets), text
 
@@ -240,3 +239,18 @@ def test_a_flag_in_another_message_is_not_a_masked_commands() -> None:
     pieces = ["mongosh --username root --password=exv7CI5IV3hf", "cargo run -p station -- --dry --pass next"]
     once, _ = redact_all(pieces)
     assert once[1] == pieces[1] and redact_all(once)[0] == once
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
+def test_what_stands_behind_a_written_out_line_feed_is_found(one: Planted) -> None:
+    """As in JSON lines, in JSON that was cut, in JSON of JSON: none of them is read as JSON."""
+    line = json.dumps({"n": 1, "cmd": f"First.\n{one.text}\nThen."})
+    for text, inside in ((f'{line}\n{{"n":2}}', 1), (line[:-1], 1), (json.dumps({"body": line})[:-1], 2)):
+        masked, count = redact(text)
+        assert count and redact(masked) == (masked, 0)
+        for secret in one.secrets:
+            written = secret
+            for _ in range(inside):
+                written = json.dumps(written)[1:-1]
+            assert secret not in masked and written not in masked
+    assert json.loads(redact(f'{line}\n{{"n":2}}')[0].split("\n")[0])["n"] == 1

@@ -15,6 +15,8 @@ says otherwise. What is masked reads `[redacted]`; masking again changes nothing
 from __future__ import annotations
 
 import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.memory.secret_forms import COMMANDS, FORMS
@@ -88,8 +90,47 @@ def secrets_in(text: str) -> list[Span]:
     """Where they are, by what this text alone tells; in no order, and some may overlap."""
     if len(text) < 6:
         return []
-    spans = [span for span in _single(text) if MARK not in text[span[0] : span[1]]]
-    return spans + _blocks(text)
+    found = _unescaped(text) if "\\" in text else _single(text)
+    return [span for span in found if MARK not in text[span[0] : span[1]]] + _blocks(text)
+
+
+#: What JSON in a text writes for a line's end, a quote, a letter; with more backslashes, if it is JSON in JSON.
+_ESCAPE = re.compile(r"\\++(?:([nrt\"'])|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))")
+_SIGNS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescaped(text: str) -> list[Span]:
+    """Looked at as it is, and as it reads without its escapes: behind a written-out line feed a command is a command, too. Where
+    both tell a secret at the same place, the second tells its end."""
+    raw = [_whole_escapes(text, span) for span in _single(text)]
+    pieces: list[str] = []
+    #: Where each escape's sign is in what is read, and behind which place in the text.
+    signs, ends = array("Q"), array("Q")
+    at = size = 0
+    for escape in _ESCAPE.finditer(text):
+        pieces += (text[at : escape.start()], _SIGNS.get(escape[1], escape[1]) if escape[1] else chr(int(escape[2], 16)))
+        size += escape.start() - at
+        signs.append(size)
+        ends.append(escape.end())
+        at, size = escape.end(), size + 1
+    if not signs:
+        return raw
+
+    def place(sign: int) -> int:
+        n = bisect_left(signs, sign)  # so many escapes are before it
+        return ends[n - 1] + sign - signs[n - 1] - 1 if n else sign
+
+    read = [(place(start), place(end)) for start, end in _single("".join((*pieces, text[at:])))]
+    begun = {start for start, _ in read}
+    return read + [span for span in raw if span[0] not in begun]
+
+
+def _whole_escapes(text: str, span: Span) -> Span:
+    """Without a backslash at its end that is the quote's behind it."""
+    start, end = span
+    if text[end : end + 1] in ('"', "'"):
+        end = start + len(text[start:end].rstrip("\\"))
+    return start, end
 
 
 def _single(text: str) -> Iterator[Span]:
@@ -249,8 +290,9 @@ def open_blocks(texts: Sequence[str], spans: list[list[Span]]) -> None:
     for text, own in zip(texts, spans, strict=True):
         if open and (end := _lines(text, 0, 0)):
             own.append((0, end))
-        begun = [span for span in own if span[1] >= len(text.rstrip()) and _is_begun(text, span)]
-        open = bool(begun) or (open and bool(own) and own[-1][0] == 0 and own[-1][1] >= len(text.rstrip()))
+        ends = len(text.rstrip())
+        begun = [span for span in own if span[1] >= ends and _is_begun(text, span)]
+        open = bool(begun) or (open and bool(own) and own[-1][0] == 0 and own[-1][1] >= ends)
 
 
 def _is_begun(text: str, span: Span) -> bool:
