@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -771,3 +772,14 @@ def test_a_secret_over_the_border_of_two_pieces_of_a_very_long_line_is_masked_in
         kept = first[0] + second[0]
         assert len(kept) == len(line) and kept == line.replace(FORM.encode(), kept[len(before) : len(before) + len(FORM)])
         assert b"[redacted]" in kept and not any(FORM[n : n + 8].encode() in kept for n in range(len(FORM) - 8))
+
+
+def test_masking_needs_a_few_times_the_memory_of_its_line() -> None:
+    line = json.dumps({"content": ["Ein Schlüssel, kein Wort.\n" * 40_000, SAYS]}, ensure_ascii=False).encode()
+    mask_line(line)
+    tracemalloc.start()
+    try:
+        kept = mask_line(line)
+        assert tracemalloc.get_traced_memory()[1] < 16 * len(line) and FORM.encode() not in kept
+    finally:
+        tracemalloc.stop()

@@ -24,8 +24,8 @@ from dreamkeep.memory.secret_words import telling_for_sure
 #: A string of JSON, and whether it is a name; what stands between two in a list.
 _STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
 _NEXT = re.compile(r"\s*+,\s*+")
-#: One sign of such a string: a pair of surrogates, an escape, or what stands for itself.
-_SIGN = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
+#: The signs of such a string: a pair of surrogates or an escape is one, the others stand for themselves.
+_SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]+", re.DOTALL)
 #: Line feeds stay, also written as escapes: a key's lines stay lines.
 _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 #: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
@@ -44,32 +44,28 @@ _SEPARATOR = b" \t\r\n,"
 
 
 class _Site(NamedTuple):
-    """A text: where each of its signs begins in the line (None: one byte each, from `start` on), and its own name. Texts of one
-    `group` follow each other in a list."""
+    """A text: from `start` to `end` of the text that it is `inside` of, and with which signs it is written there (None: as it
+    is). Its places in the line are found only if there is something to mask. Texts of one `group` follow each other in a list."""
 
     text: str
-    start: int
-    places: Sequence[int] | None
+    inside: _Site | None = None
+    start: int = 0
+    end: int = 0
+    signs: re.Pattern[str] | None = None
+    depth: int = 0
     name: str = ""
-    group: int = -1
+    group: object = None
     is_name: bool = False
-
-    def at(self, place: int) -> int:
-        return self.start + place if self.places is None else self.places[place]
 
 
 def mask_line(line: bytes) -> bytes:
     """A JSON text or any other; the same object where nothing was masked."""
-    text = _decoded(line)
-    whole = _Site(text, 0, None if len(text) == len(line) else _byte_places(text))
-    return _masked(line, _found(list(_sites(whole, 0))))
+    return _masked(line, list(_sites(_Site(_decoded(line)), 0)))
 
 
 def mask_text(text: bytes) -> bytes:
     """As one text, whatever it looks like, and of however many lines."""
-    decoded = _decoded(text)
-    whole = _Site(decoded, 0, None if len(decoded) == len(text) else _byte_places(decoded))
-    return _masked(text, _found([whole]))
+    return _masked(text, [_Site(_decoded(text))])
 
 
 def mask_row(line: bytes) -> bytes:
@@ -187,8 +183,8 @@ def _without(line: bytes, runs: Sequence[Span]) -> bytes:
 # -- where they are
 
 
-def _found(sites: Sequence[_Site]) -> list[Span]:
-    """Stretches of the line."""
+def _found(sites: Sequence[_Site]) -> list[list[Span]]:
+    """Stretches of each text, in order."""
     texts = [site.text for site in sites]
     spans = [secrets_in(text) for text in texts]
     _in_lists(sites, spans)
@@ -197,19 +193,18 @@ def _found(sites: Sequence[_Site]) -> list[Span]:
         if is_told:
             spans[n] = [(0, len(texts[n]))]  # its name tells what it is
     pattern = everywhere(texts, spans, ())
-    found: list[Span] = []
-    for site, own in zip(sites, spans, strict=True):
+    for n, site in enumerate(sites):
         if pattern is not None and not site.is_name and not _STRUCTURE.match(site.name):
-            own = own + [match.span() for match in pattern.finditer(site.text)]
-        found += [(site.at(start), site.at(end)) for start, end in joined(own)] if own else ()
-    return found
+            spans[n] += [match.span() for match in pattern.finditer(site.text)]
+        spans[n] = list(joined(spans[n])) if spans[n] else []
+    return spans
 
 
 def _in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
     """A key whose lines are the texts of a list."""
-    groups: dict[int, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for n, site in enumerate(sites):
-        if site.group >= 0:
+        if site.group is not None:
             groups.setdefault(site.group, []).append(n)
     for own in groups.values():
         open_blocks([sites[n].text for n in own], [spans[n] for n in own])
@@ -226,26 +221,21 @@ def _sites(site: _Site, depth: int) -> Iterator[_Site]:
         last = match.end()
         if match[2]:
             name = _read(match[1])
-            yield _inner(site, match, "", -1, is_name=True)
+            yield _inner(site, match)._replace(is_name=True)
             continue
         if "{" in between or "}" in between:
             name = ""  # of something else
         if not _NEXT.fullmatch(between):
-            group, option = site.at(match.start()), ""
-        inner = _inner(site, match, option or name, group)
+            group, option = match.start(), ""
+        inner = _inner(site, match)._replace(name=option or name, group=(id(site), group))
         # `["mysql", "--password", "…"]`: as a command's words.
         option = inner.text.lstrip("-") if inner.text.startswith("-") else ""
         yield from _sites(inner, depth + 1)
 
 
-def _inner(site: _Site, match: re.Match[str], name: str, group: int, *, is_name: bool = False) -> _Site:
-    raw, start = match[1], match.start(1)
-    if "\\" not in raw:
-        if site.places is None:
-            return _Site(raw, site.start + start, None, name, group, is_name)
-        return _Site(raw, 0, site.places[start : start + len(raw) + 1], name, group, is_name)
-    places = [site.at(start), *(site.at(start + sign.end()) for sign in _SIGN.finditer(raw))]
-    return _Site(_read(raw), 0, places, name, group, is_name)
+def _inner(site: _Site, match: re.Match[str]) -> _Site:
+    signs = _SIGNS if "\\" in match[1] else None
+    return _Site(_read(match[1]), site, *match.span(1), signs, site.depth + 1)
 
 
 def _is_json(text: str) -> bool:
@@ -270,24 +260,68 @@ def _decoded(raw: bytes, errors: str = "surrogateescape") -> str:
     return raw.decode("utf-8", errors)
 
 
-def _byte_places(text: str) -> list[int]:
-    places, at = [0], 0
-    for sign in text:
-        code = ord(sign)
-        # A lone byte that was no UTF-8 stands as a surrogate, and is one.
-        at += 1 if code < 0x80 or 0xDC80 <= code <= 0xDCFF else 2 if code < 0x800 else 3 if code < 0x10000 else 4
-        places.append(at)
-    return places
+# -- and where that is in the line
+
+
+def _in_line(line: bytes, sites: Sequence[_Site], found: Sequence[list[Span]]) -> list[Span]:
+    """Stretches of the line, in order: those of the innermost texts first, as stretches of what they are inside of, and so on. So
+    each text is gone through once, however much was found in it."""
+    levels: dict[int, dict[int, tuple[_Site, list[Span]]]] = {}
+
+    def add(site: _Site, spans: list[Span]) -> None:
+        levels.setdefault(site.depth, {}).setdefault(id(site), (site, []))[1].extend(spans)
+
+    for site, spans in zip(sites, found, strict=True):
+        if spans:
+            add(site, spans)
+    for depth in range(max(levels, default=0), 0, -1):
+        for site, spans in levels.get(depth, {}).values():
+            if site.inside is not None:
+                add(site.inside, _in_outer(site, site.inside.text, list(joined(spans))))
+    return [span for site, spans in levels.get(0, {}).values() for span in _in_bytes(line, site.text, list(joined(spans)))]
+
+
+def _in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
+    if site.signs is None:
+        return [(site.start + start, site.start + end) for start, end in spans]
+    wanted = [place for span in spans for place in span]
+    places: list[int] = []
+    before = 0
+    for piece in site.signs.finditer(outer, site.start, site.end):
+        size = {"\\": 1, "\0": 0}.get(outer[piece.start()], piece.end() - piece.start())
+        while len(places) < len(wanted):
+            into = wanted[len(places)] - before
+            # One begins where its first sign does, and ends where its last one ends.
+            if into > size or (into == size and len(places) % 2 == 0):
+                break
+            places.append(piece.start() + into if size > 1 or not into else piece.end())
+        if len(places) == len(wanted):
+            break
+        before += size
+    return list(zip(places[::2], places[1::2], strict=True))
+
+
+def _in_bytes(line: bytes, text: str, spans: list[Span]) -> list[Span]:
+    if len(line) == len(text):
+        return spans
+    found, at, size = [], 0, 0
+    for start, end in spans:
+        first = size + len(text[at:start].encode("utf-8", "surrogateescape"))
+        size = first + len(text[start:end].encode("utf-8", "surrogateescape"))
+        found.append((first, size))
+        at = end
+    return found
 
 
 # -- and masked
 
 
-def _masked(line: bytes, found: list[Span]) -> bytes:
-    if not found:
+def _masked(line: bytes, sites: Sequence[_Site]) -> bytes:
+    found = _found(sites)
+    if not any(found):
         return line
     changed = bytearray(line)
-    for start, end in joined(found):
+    for start, end in _in_line(line, sites, found):
         changed[start:end] = dark(line[start:end])
     return bytes(changed)
 
