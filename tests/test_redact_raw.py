@@ -30,7 +30,9 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_row, mask_text
 from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
+from dreamkeep.session.facts import Record
 from dreamkeep.session.raw import pack, unpack
+from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes
 from tests.agents.hermes_webui import said as web_said
 from tests.agents.webui_home import Web
@@ -783,3 +785,36 @@ def test_masking_needs_a_few_times_the_memory_of_its_line() -> None:
         assert tracemalloc.get_traced_memory()[1] < 16 * len(line) and FORM.encode() not in kept
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("one", PLANTED, ids=lambda one: one.kind)
+def test_a_line_that_is_read_around_its_damage_is_masked_as_without_it(one: Planted) -> None:
+    line = json.dumps({"type": "user", "content": f"Schlüssel:\n{one.text}\nThen."}, ensure_ascii=False).encode()
+    half = line.index(b"Then")
+    damaged = {
+        "a BOM": b"\xef\xbb\xbf" + line,
+        "NULs before it": b"\0" * 8 + line + b"\r",
+        "NULs in it": line[:20] + b"\0\0" + line[20:half] + b"\0" + line[half:],
+        "torn": line[:18] + line,
+        "torn behind its secrets": line[:half] + line[:30] + line,
+    }
+    for what, bad in damaged.items():
+        kept = mask_line(bad)
+        said = _read_as_record(kept)
+        assert len(kept) == len(bad) and mask_line(kept) == kept and said == json.loads(mask_line(line)), what
+        assert not [form for form in one.secrets if json.dumps(form, ensure_ascii=False)[1:-1].encode() in kept], what
+
+
+def _read_as_record(line: bytes) -> Any:
+    body = {"source": "main-1", "role": "main", **json.loads(pack({}, [line]).raw)}
+    found = [one for _, one in records(Event("1", Kind.SOURCE_READ, "2026-11-01T10:00:00Z", body), {})]
+    [data] = [one.data for one in found if isinstance(one, Record)]
+    return data
+
+
+def test_the_beginning_of_a_secret_that_a_torn_record_ends_with_is_masked() -> None:
+    line = json.dumps({"type": "user", "content": SAYS}).encode()
+    for of in (FORM, NAMED):
+        torn = line[: line.index(of.encode()) + 7]
+        kept = mask_line(torn + line)
+        assert of[:7].encode() not in kept and _read_as_record(kept) == json.loads(mask_line(line))

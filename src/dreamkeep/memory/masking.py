@@ -14,7 +14,8 @@ betrays is masked in all of them, but not where records are told by it (ids, kin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dreamkeep.memory.outward import named_secret
@@ -40,6 +41,14 @@ _STRUCTURE = re.compile(
     r"|timestamp|time|ts|date|created|updated)\Z"
 )
 _DEEPEST = 4
+#: What a line has at its ends that is no part of a record; and its signs without NULs.
+_AROUND = " \t\r\n\v\f\ufeff"
+_NO_NULS = re.compile("\0+|[^\0]+")
+_DIGITS = re.compile(r"\d{300,}+")
+#: As a reader looks for a retry.
+_SAME_HEAD, _RETRIES = 6, 16
+#: So many signs of a secret tell that it begins there.
+_LEAST_BEGUN = 4
 _SEPARATOR = b" \t\r\n,"
 
 
@@ -56,11 +65,13 @@ class _Site(NamedTuple):
     name: str = ""
     group: object = None
     is_name: bool = False
+    #: It ends somewhere, maybe in a secret that a text behind it has whole.
+    is_torn: bool = False
 
 
 def mask_line(line: bytes) -> bytes:
     """A JSON text or any other; the same object where nothing was masked."""
-    return _masked(line, list(_sites(_Site(_decoded(line)), 0)))
+    return _masked(line, list(_parts(_Site(_decoded(line)))))
 
 
 def mask_text(text: bytes) -> bytes:
@@ -196,8 +207,16 @@ def _found(sites: Sequence[_Site]) -> list[list[Span]]:
     for n, site in enumerate(sites):
         if pattern is not None and not site.is_name and not _STRUCTURE.match(site.name):
             spans[n] += [match.span() for match in pattern.finditer(site.text)]
+        if site.is_torn:
+            spans[n] += _begun(site.text, {text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own})
         spans[n] = list(joined(spans[n])) if spans[n] else []
     return spans
+
+
+def _begun(text: str, secrets: Collection[str]) -> list[Span]:
+    """The beginning of a secret at the end of a text."""
+    sizes = [n for one in secrets for n in range(_LEAST_BEGUN, len(one)) if text.endswith(one[:n])]
+    return [(len(text) - max(sizes), len(text))] if sizes else []
 
 
 def _in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
@@ -210,11 +229,49 @@ def _in_lists(sites: Sequence[_Site], spans: list[list[Span]]) -> None:
         open_blocks([sites[n].text for n in own], [spans[n] for n in own])
 
 
+def _parts(whole: _Site) -> Iterator[_Site]:
+    """The texts of a line, which is read as records are (session/records.py): around NULs and a BOM, and, where a record that was
+    torn has its retry behind it, from there on."""
+    text = whole.text
+    site = whole
+    if "\0" in text:
+        site = _Site(text.replace("\0", ""), whole, 0, len(text), _NO_NULS, 1)
+    begin, end = len(site.text) - len(site.text.lstrip(_AROUND)), len(site.text.rstrip(_AROUND))
+    begins = [begin] if _is_json(site.text[begin:end]) else _retries(site.text, begin, end)
+    if not begins:
+        yield whole
+        return
+    for start, following in pairwise(begins):
+        yield _part(site, start, following)._replace(is_torn=True)
+    yield from _strings(_part(site, begins[-1], end), 0)
+
+
+def _part(site: _Site, start: int, end: int) -> _Site:
+    if (start, end) == (0, len(site.text)):
+        return site
+    return _Site(site.text[start:end], site, start, end, None, site.depth + 1)
+
+
+def _retries(text: str, begin: int, end: int) -> list[int]:
+    """Where a record was begun, and begun again, until it could be read; [] where it never can."""
+    head = text[begin : begin + _SAME_HEAD]
+    begins = [begin]
+    while head[:1] == "{" and len(begins) <= _RETRIES and (at := text.find(head, begins[-1] + 1, end)) >= 0:
+        begins.append(at)
+        if _is_json(text[at:end]):
+            return begins
+    return []
+
+
 def _sites(site: _Site, depth: int) -> Iterator[_Site]:
     """The texts in a text: itself, or, if it is JSON, its strings."""
     if depth >= _DEEPEST or not _is_json(site.text):
         yield site
-        return
+    else:
+        yield from _strings(site, depth)
+
+
+def _strings(site: _Site, depth: int) -> Iterator[_Site]:
     name, group, last, option = "", 0, 0, ""
     for match in _STRING.finditer(site.text):
         between = site.text[last : match.start()]
@@ -245,8 +302,10 @@ def _is_json(text: str) -> bool:
         return False
     try:
         json.loads(text)
-    except (ValueError, RecursionError):
+    except (json.JSONDecodeError, RecursionError):
         return False
+    except ValueError:
+        return _is_json(_DIGITS.sub("0", text))  # of so many digits only other readers take a number
     return True
 
 
