@@ -818,3 +818,31 @@ def test_the_beginning_of_a_secret_that_a_torn_record_ends_with_is_masked() -> N
         torn = line[: line.index(of.encode()) + 7]
         kept = mask_line(torn + line)
         assert of[:7].encode() not in kept and _read_as_record(kept) == json.loads(mask_line(line))
+
+
+def test_two_secrets_as_names_stay_two_names() -> None:
+    other = "ghp_" + "b1B2c3D4" * 5
+    for one, two in (
+        (FORM, other),
+        (f"Shall I use {FORM}?", f"Shall I use {other}?"),
+        ("DB_PASSWORD=Tr0ub4d", "DB_PASSWORD=Tr1ub4d"),
+        (f"é\n{FORM}", f"é\n{other}"),
+    ):
+        value = {one: "belongs to alice", two: {two: "belongs to bob", one: "to alice"}}
+        for ascii_only in (True, False):
+            line = json.dumps({"a": value, "b": json.dumps([value, {one: "again"}])}, ensure_ascii=ascii_only).encode()
+            kept = mask_line(line)
+            assert len(kept) == len(line) and hides(kept, line) and mask_line(kept) == kept and Hidden([kept]).find(line) == kept
+            said = json.loads(kept)
+            first, second = said["a"]
+            assert said["a"] == {first: "belongs to alice", second: {second: "belongs to bob", first: "to alice"}}
+            assert json.loads(said["b"]) == [said["a"], {first: "again"}], "one name is masked alike wherever it stands"
+            assert one not in said["a"] and two not in said["a"]
+        assert next(iter(mask_data(value).values())) == "belongs to alice" and len(mask_data(value)) == 2
+
+
+def test_a_damaged_line_is_masked_by_its_names_and_lists_too() -> None:
+    line = b'{"type":"user","argv":["mysql","--password","Hunter2abcX"],"input":{"password":"correct horse"}}'
+    for bad in (b"\xef\xbb\xbf" + line, b"\0\0" + line, line[:20] + b"\0" + line[20:], line[:12] + line):
+        kept = mask_line(bad)
+        assert b"Hunter2abcX" not in kept and _read_as_record(kept) == json.loads(mask_line(line))

@@ -31,7 +31,8 @@ _SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]+", re
 _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 #: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
 _SHORT, _LEAST = "\u2042".encode(), 3
-_MASKED = re.compile(rb"\[redacted\]\**+|\xe2\x81\x82\**+")
+#: With a number at its end, if it is a name's.
+_MASKED = re.compile(rb"(?:\[redacted\]|\xe2\x81\x82)\**+(?:\xe2\x81\x82[0-9]++)?")
 #: What a row has of no JSON (capture/rows.py); and in a blob that is no text, what reads like one: anything else is compressed.
 _ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
 _READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
@@ -198,6 +199,9 @@ def _found(sites: Sequence[_Site]) -> list[list[Span]]:
     """Stretches of each text, in order."""
     texts = [site.text for site in sites]
     spans = [secrets_in(text) for text in texts]
+    for n, site in enumerate(sites):
+        if site.is_name and spans[n]:  # one with a number would lose it
+            spans[n] = [span for span in spans[n] if not _MASKED.fullmatch(texts[n][slice(*span)].encode("utf-8", "replace"))]
     _in_lists(sites, spans)
     told = [bool(site.name and telling_for_sure(site.name) and named_secret(site.name, site.text)) for site in sites]
     for n, is_told in enumerate(told):
@@ -382,7 +386,31 @@ def _masked(line: bytes, sites: Sequence[_Site]) -> bytes:
     changed = bytearray(line)
     for start, end in _in_line(line, sites, found):
         changed[start:end] = dark(line[start:end])
+    names = [site.is_name and bool(own) for site, own in zip(sites, found, strict=True)]
+    if any(names):
+        places = _in_line(line, sites, [[(0, len(site.text))] if name else [] for site, name in zip(sites, names, strict=True)])
+        _tell_apart(changed, [site.text for site, name in zip(sites, names, strict=True) if name], places)
     return bytes(changed)
+
+
+def _tell_apart(changed: bytearray, names: Sequence[str], places: Sequence[Span]) -> None:
+    """Two names with different secrets must not become one: then only one of the two values would be read."""
+    known: dict[bytes, dict[str, int]] = {}
+    for name, (start, end) in zip(names, places, strict=True):
+        masked = bytes(changed[start:end])
+        alike = known.setdefault(masked, {})
+        if (number := alike.setdefault(name, len(alike))) > 0:
+            changed[start:end] = _numbered(masked, number + 1)
+
+
+def _numbered(masked: bytes, number: int) -> bytes:
+    """`[redacted]*******` → `[redacted]***⁂2`; one that is too short for it stays."""
+    start, end = max(_runs(masked), key=lambda run: run[1] - run[0], default=(0, 0))
+    told = _SHORT + b"%d" % number
+    for mark in (MARK.encode(), _SHORT):
+        if (stars := end - start - len(mark) - len(told)) >= 0:
+            return masked[:start] + mark + b"*" * stars + told + masked[end:]
+    return masked
 
 
 def dark(raw: bytes) -> bytes:
