@@ -794,7 +794,7 @@ def test_a_line_that_is_read_around_its_damage_is_masked_as_without_it(one: Plan
     damaged = {
         "a BOM": b"\xef\xbb\xbf" + line,
         "NULs before it": b"\0" * 8 + line + b"\r",
-        "NULs in it": line[:20] + b"\0\0" + line[20:half] + b"\0" + line[half:],
+        "NULs in it": line[:20] + b"\0\0" + line[20:half].replace(b"\\", b"\0\\", 1) + b"\0" + line[half:],
         "torn": line[:18] + line,
         "torn behind its secrets": line[:half] + line[:30] + line,
     }
@@ -843,6 +843,7 @@ def test_two_secrets_as_names_stay_two_names() -> None:
 
 def test_a_damaged_line_is_masked_by_its_names_and_lists_too() -> None:
     line = b'{"type":"user","argv":["mysql","--password","Hunter2abcX"],"input":{"password":"correct horse"}}'
+    assert mask_line(b'{"%b":"a\0\\\\ b\\n"}' % FORM.encode()).endswith(b'":"a\0\\\\ b\\n"}')
     for bad in (b"\xef\xbb\xbf" + line, b"\0\0" + line, line[:20] + b"\0" + line[20:], line[:12] + line):
         kept = mask_line(bad)
         assert b"Hunter2abcX" not in kept and _read_as_record(kept) == json.loads(mask_line(line))

@@ -4,8 +4,8 @@
     {"type":"user","text":"the key is [redacted]********"}
 
 Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
-So places, sizes and line feeds hold, and whoever compares a line with what was kept of it (`hides`) need not know how it was
-masked.
+So places, sizes and line feeds hold, and whoever looks for what was kept of a line (`Hidden`) need not know how it was masked,
+only that what is hidden is a secret.
 
 Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
 betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
@@ -25,8 +25,8 @@ from dreamkeep.memory.secret_words import telling_for_sure
 #: A string of JSON, and whether it is a name; what stands between two in a list.
 _STRING = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"(\s*+:)?', re.DOTALL)
 _NEXT = re.compile(r"\s*+,\s*+")
-#: The signs of such a string: a pair of surrogates or an escape is one, the others stand for themselves.
-_SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]+", re.DOTALL)
+#: The signs of such a string: a pair of surrogates or an escape is one, the others (a group) stand for themselves.
+_SIGNS = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|([^\\]+)", re.DOTALL)
 #: Line feeds stay, also written as escapes: a key's lines stay lines.
 _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 #: A short one has a sign that is hardly ever anybody's own; fewer bytes tell nothing.
@@ -44,7 +44,7 @@ _STRUCTURE = re.compile(
 _DEEPEST = 4
 #: What a line has at its ends that is no part of a record; and its signs without NULs.
 _AROUND = " \t\r\n\v\f\ufeff"
-_NO_NULS = re.compile("\0+|[^\0]+")
+_NO_NULS = re.compile("\0+|([^\0]+)")
 _DIGITS = re.compile(r"\d{300,}+")
 #: As a reader looks for a retry.
 _SAME_HEAD, _RETRIES = 6, 16
@@ -351,7 +351,7 @@ def _in_outer(site: _Site, outer: str, spans: list[Span]) -> list[Span]:
     places: list[int] = []
     before = 0
     for piece in site.signs.finditer(outer, site.start, site.end):
-        size = {"\\": 1, "\0": 0}.get(outer[piece.start()], piece.end() - piece.start())
+        size = len(piece[1]) if piece[1] else int(outer[piece.start()] != "\0")
         while len(places) < len(wanted):
             into = wanted[len(places)] - before
             # One begins where its first sign does, and ends where its last one ends.
