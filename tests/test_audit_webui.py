@@ -557,3 +557,22 @@ def test_rows_that_the_webui_took_away_with_a_deleted_session_are_not_missed(web
         assert keep.audit(home=web.home)["faults"] == []
         (web.folder / "_deleted_webui_sessions.json").unlink()
         assert "source_vanished" in {one["class"] for one in keep.audit(home=web.home)["faults"]}
+
+
+def test_a_list_of_deleted_sessions_that_can_not_be_read_hides_no_loss_in_the_database(web: Web, root: str) -> None:
+    """B7: one bad thing hides nothing else."""
+    ingest(root, web)
+    assert web.hermes is not None
+    web.hermes.db.execute("DELETE FROM messages WHERE session_id = ?", (SID,))
+    web.hermes.db.execute("DELETE FROM sessions WHERE id = ?", (SID,))
+
+    class Refusing(RealHost):
+        def open_read(self, path: str) -> int:
+            if path.endswith("_deleted_webui_sessions.json"):
+                raise PermissionError(13, "no", path)
+            return super().open_read(path)
+
+    (web.folder / "_deleted_webui_sessions.json").write_text("[]")
+    with Keep.open(root, host=Refusing()) as keep:
+        found = {one["class"]: one for one in keep.audit(home=web.home)["faults"]}
+    assert "source_vanished" in found and "state.db" not in str(found.get("store_unreadable", {}).get("where"))

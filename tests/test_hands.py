@@ -725,3 +725,18 @@ def test_a_note_is_edited_to_nothing_that_could_not_be_added(tmp_path: Path, tex
         with pytest.raises(BadUsage, match="1 to 2000 characters"):
             keep.note_add(text)
         assert texts(keep) == {FORCE}
+
+
+@pytest.mark.parametrize("acts", [("confirm",), ("confirm", "retract")])
+def test_what_was_confirmed_after_an_undo_goes_with_the_session_whose_words_it_is(tmp_path: Path, acts: tuple[str, ...]) -> None:
+    """R5: the confirmation names an insight that fell with its run."""
+    with Keep.open(tmp_path / "k") as keep:
+        _, run = dreamed(keep, "s", FORCE)
+        note = keep.notes()[0]["id"]
+        keep.note_change(note, "pin")
+        keep.dream_undo(run)
+        for act in acts:
+            keep.note_change(note, act)
+        keep.delete("s")
+        assert keep.notes(state="all") == []
+        assert holding(tmp_path / "k", b"force-push") == []

@@ -328,3 +328,80 @@ def test_a_loss_that_was_accepted_is_not_told_again_by_what_capture_remembers(wo
     world.grow(6, 3)
     world.ingest()
     assert world.audit(deep=True)["clean"] and world.rejoined() == world.transcript.read_bytes()
+
+
+def _older_journal(world: World, act: Callable[[], None]) -> None:
+    """An older copy of the journal is put back, after `act`, and there is no index."""
+    kept = world.part().read_bytes()
+    act()
+    world.ingest()
+    assert world.audit()["clean"]
+    world.part().write_bytes(kept)
+    _without_index(world)
+
+
+def test_a_loss_is_told_also_of_a_transcript_that_was_moved_and_came_back(world: World) -> None:
+    world.captured(3)
+    elsewhere = world.transcript.parent.parent / "-q" / world.transcript.name
+    elsewhere.parent.mkdir()
+    world.transcript.rename(elsewhere)
+    world.ingest()
+
+    def back() -> None:
+        elsewhere.rename(world.transcript)
+        world.grow(3, 3)
+
+    _older_journal(world, back)
+    assert [one["class"] for one in world.audit()["faults"]] == ["journal_missing_part"]
+
+
+def test_a_loss_is_told_also_where_the_file_has_again_what_it_had_before(world: World) -> None:
+    """What stood between was only here."""
+    world.captured(3)
+    before = world.transcript.read_bytes()
+
+    def there_and_back() -> None:
+        world.transcript.write_bytes(before.replace(b'"', b'" ', 1) + before)
+        world.ingest()
+        world.transcript.write_bytes(before)
+
+    kept = world.part().read_bytes()
+    there_and_back()
+    world.ingest()
+    world.part().write_bytes(kept)
+    _without_index(world)
+    assert "journal_missing_part" in [one["class"] for one in world.audit()["faults"]]
+
+
+def test_an_older_memory_and_a_link_that_is_gone_tell_of_no_loss(world: World) -> None:
+    sources = Path(world.root, "state", "sources.json")
+    folder = world.home / ".claude"
+    real = world.home / "elsewhere"
+    world.captured(3)
+    shutil.rmtree(Path(world.root))
+    folder.rename(real)
+    folder.symlink_to(real)
+    world.ingest()
+    old = sources.read_bytes()
+    world.grow(3, 3)
+    world.ingest()
+    sources.write_bytes(old)
+    _without_index(world)
+    folder.unlink()
+    real.rename(folder)
+    assert not [one for one in world.audit()["faults"] if one["class"].startswith("journal_")]
+
+
+def test_a_journal_that_can_not_be_opened_hinders_no_rebuild_of_the_index(world: World) -> None:
+    world.captured(3)
+    world.messages()
+    with Keep.open(world.root) as keep:
+        keep.session("well").record("hello")
+        keep.sessions()
+    Path(world.root, "index.sqlite").write_bytes(b"no index")
+    for path in Path(world.root).glob("index.sqlite-*"):
+        path.unlink()
+    world.part().unlink()
+    world.part().mkdir()
+    done = world.repair(apply=True)
+    assert "rebuild" in [step["action"] for step in done["applied"]], done

@@ -221,7 +221,8 @@ class Learned:
         """What was done to a note that others say, too, stays, and so do a user's words on it, unless they are this session's."""
         if not (body.get("text") or body.get("reason")):
             return None  # no word is in it, and perhaps no room to erase anything
-        rests = self._rests.get(id, set())
+        # What was confirmed may be nobody's any more, its run undone: then the note that was named is what it speaks of.
+        rests = self._rests.get(id, set()) | self._rests.get(str(body.get("note") or ""), set())
         if id in self._quoting or self._is_alone(rests):
             # What it did to other notes quotes it.
             self._words += [str(body[name]) for name in ("text", "was") if body.get(name)]

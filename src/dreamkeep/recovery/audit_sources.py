@@ -16,7 +16,7 @@ Of journals that `state/sources.json` does not name (it was lost, an ingest fail
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -50,6 +50,10 @@ _NOT_FILLED = (
 _NOT_OVER_IT = (
     "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
     " gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
+)
+_ELSEWHERE = (
+    "What is there is no beginning of what was captured, so that is not put over it: `dreamkeep restore SESSION --to AGENT"
+    " --home DIR` gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
 )
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
@@ -249,7 +253,9 @@ class _Audit:
             what = counted(
                 len(lost), "message that was captured is gone or empty", "messages that were captured are gone or empty"
             )
-            yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), gone=len(lost), **about)
+            yield fault(
+                "source_shrank", about["path"], what, key="|".join(sorted(lost)), step=_ELSEWHERE, gone=len(lost), **about
+            )
 
     def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
         name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))
@@ -296,9 +302,15 @@ class _Audit:
         """Sessions that the user deleted there; none of a list that can't be read."""
         if self._tombs is None:
             lists = (f"{place}{DELETED}" for place in self._webui)
-            there = [read_file(self._host, path) for path in lists if (at := self._host.stat(path)) and at.is_file]
-            self._tombs = frozenset(sid for data in there for sid in webui.ids_in(data) or ())
+            self._tombs = frozenset(sid for path in lists for sid in self._listed(path))
         return self._tombs
+
+    def _listed(self, path: str) -> Iterable[str]:
+        try:
+            at = self._host.stat(path)
+            return (webui.ids_in(read_file(self._host, path)) if at and at.is_file else None) or ()
+        except OSError:
+            return ()  # told by the audit of that folder
 
     def _database(self, path: str, seen: Seen, at: Stat | None) -> Iterator[Fault]:
         if _form(seen.agent, path) != ROWS:

@@ -55,16 +55,29 @@ def word_of(host: Host, root: str, session: str, names: Iterable[str]) -> tuple[
 
 def lacks(host: Host, carried: Mapping[str, object], role: str, path: str, said: str) -> Word | None:
     """What was captured of a file, as capture remembers (`said`), if its journal carries less: then frames are lost. Not if it
-    was only moved, nor if the journal has just these bytes, whatever it calls them. `carried`: by the source's name."""
+    was only moved, nor if the journal has just these bytes as the version before. `carried`: by the source's name."""
     known = Word.parse(said)
     if known is None or not known.offset:
         return None
     for name in rejoin.names_of(host, role, path):
-        if name in carried:
-            here = Word.parse(carried[name])
-            less = here is not None and here[:2] < known[:2] and (here.offset, here.crc) != (known.offset, known.crc)
-            return known if less else None
-    return known
+        here = Word.parse(carried.get(name))
+        if here is not None:
+            return known if _is_less(here, known) else None
+    # It was moved, or a link on the way to it leads elsewhere now: then it is carried by another name.
+    others = (Word.parse(word) for name, word in carried.items() if name.startswith(f"{role}-"))
+    return None if any(here and _may_be(here, known) and not _is_less(here, known) for here in others) else known
+
+
+def _may_be(here: Word, known: Word) -> bool:
+    """Whether both may be of one file: as far as that can be told by how it begins."""
+    return here.head_size != known.head_size or here.head == known.head
+
+
+def _is_less(here: Word, known: Word) -> bool:
+    """A repair tells the same bytes once more, as a new generation; two more are an agent's, and what stood between is lost."""
+    if here[:2] >= known[:2]:
+        return False
+    return (here.offset, here.crc) != (known.offset, known.crc) or known.generation > here.generation + 1
 
 
 def carried_in(host: Host, folder: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ from dreamkeep.capture.find import Trouble, named
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.seen import NAME as SOURCES
 from dreamkeep.capture.seen import Cache
+from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.held import is_held
 from dreamkeep.host import Host, alone, read_file
@@ -176,9 +177,14 @@ def _look_where_behind(mending: Mending, session: str = "") -> None:
     capture remembers stays: it is what an audit tells the loss by."""
     cache = Cache(mending.host, mending.root)
     for path, agent, native, role, _, word in list(cache.captured()):
-        folder = f"{mending.root}/{folder_of(f'{agent}:{native}')}"
-        if session in ("", f"{agent}:{native}") and lacks(mending.host, carried_in(mending.host, folder), role, path, word):
-            cache.look_again(path)
+        if session in ("", f"{agent}:{native}"):
+            folder = f"{mending.root}/{folder_of(f'{agent}:{native}')}"
+            try:
+                behind = lacks(mending.host, carried_in(mending.host, folder), role, path, word)
+            except (OSError, DreamkeepError):
+                continue  # what is wrong with that journal is its own fault, and told as that
+            if behind:
+                cache.look_again(path)
     _save(mending, cache)
 
 
