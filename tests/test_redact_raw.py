@@ -27,7 +27,8 @@ from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.memory.masking import Hidden, hides, mask_data, mask_line, mask_row, mask_text
+from dreamkeep.memory.hidden import Hidden, hides
+from dreamkeep.memory.masking import mask_data, mask_line, mask_row, mask_text
 from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
 from dreamkeep.session.facts import Record

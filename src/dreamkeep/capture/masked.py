@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.capture.content import BLOCK, Content, Cut
 from dreamkeep.event import Event, Kind, Verbatim
-from dreamkeep.memory.masking import Hidden, is_masked, mask_data, mask_line, mask_text
+from dreamkeep.memory.hidden import Hidden
+from dreamkeep.memory.masking import is_masked, mask_data, mask_line, mask_text
 from dreamkeep.session.raw import changed
 from dreamkeep.session.records import LONGEST_LINE, is_record
 

@@ -73,7 +73,7 @@ def _is_masked(host: Host, folder: str, name: str) -> bool:
 
 def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
     """A line in which only one of the two had something masked is one line: as it is here."""
-    from dreamkeep.memory.masking import Hidden
+    from dreamkeep.memory.hidden import Hidden
 
     here, there = Hidden(list(ours)), Hidden(theirs)
     plain = {masked: own for own in ours if (masked := there.find(own)) is not None}

@@ -4,8 +4,7 @@
     {"type":"user","text":"the key is [redacted]********"}
 
 Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
-So places, sizes and line feeds hold, and whoever looks for what was kept of a line (`Hidden`) need not know how it was masked,
-only that what is hidden is a secret.
+So places, sizes and line feeds hold, and whoever looks for what was kept of a line (hidden.py) need not know how it was masked.
 
 Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
 betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
@@ -19,7 +18,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dreamkeep.memory.outward import named_secret
-from dreamkeep.memory.redact import MARK, Span, everywhere, joined, key_line, open_blocks, secrets_in
+from dreamkeep.memory.redact import MARK, Span, everywhere, joined, open_blocks, secrets_in
 from dreamkeep.memory.secret_words import telling_for_sure
 
 #: A string of JSON, and whether it is a name; what stands between two in a list.
@@ -50,7 +49,6 @@ _DIGITS = re.compile(r"\d{300,}+")
 _SAME_HEAD, _RETRIES = 6, 16
 #: So many signs of a secret tell that it begins there.
 _LEAST_BEGUN = 4
-_SEPARATOR = b" \t\r\n,"
 
 
 class _Site(NamedTuple):
@@ -122,74 +120,13 @@ def mask_data(value: Any) -> Any:
     return value if kept is line else json.loads(_decoded(kept, "surrogatepass"))
 
 
-def hides(kept: bytes, line: bytes) -> bool:
-    """Whether `kept` is `line`, but for what is masked in it."""
-    if len(kept) != len(line):
-        return False
-    runs = _runs(kept)
-    return bool(runs) and _without(kept, runs) == _without(line, runs)
-
-
-class Hidden:
-    """Lines that were kept, to find the one that is another with something masked in it."""
-
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        #: length → where something is masked → the rest → the line.
-        self._known: dict[int, dict[tuple[Span, ...], dict[bytes, bytes]]] = {}
-        for line in dict.fromkeys(lines):
-            if runs := _runs(line):
-                self._known.setdefault(len(line), {}).setdefault(runs, {}).setdefault(_without(line, runs), line)
-
-    def find(self, line: bytes, now: bytes | None = None) -> bytes | None:
-        """A line that is nearly all mask fits any other of its length: so what it hides of this one must be a secret, as far as
-        can be told today. `now`: this line as it is masked together with what is around it."""
-        for runs, held in self._known.get(len(line), {}).items():
-            if (kept := held.get(_without(line, runs))) is not None and _are_secrets(line, runs, now):
-                return kept
-        return None
-
-
-def _are_secrets(line: bytes, runs: Sequence[Span], now: bytes | None) -> bool:
-    left = _uncovered(runs, _runs(now)) if now is not None else list(runs)
-    if left:
-        left = _uncovered(left, _runs(_mask_piece(line)))
-    # A key's lines: nothing but its neighbours tells what they are.
-    ends = len(line.rstrip())
-    return all(end == ends and key_line(_decoded(line[start:end])) for start, end in left)
-
-
-def _uncovered(runs: Sequence[Span], by: Sequence[Span]) -> list[Span]:
-    """Both in order."""
-    left, n = [], 0
-    for start, end in runs:
-        while n < len(by) and by[n][1] < end:
-            n += 1
-        if n == len(by) or by[n][0] > start:
-            left.append((start, end))
-    return left
-
-
-def _mask_piece(piece: bytes) -> bytes:
-    """A piece of a document has a separator before it, and is JSON without it."""
-    inner = piece.strip(_SEPARATOR)
-    begin = len(piece) - len(piece.lstrip(_SEPARATOR))
-    return piece[:begin] + mask_line(inner) + piece[begin + len(inner) :]
-
-
 def is_masked(line: bytes) -> bool:
     return _MASKED.search(line) is not None
 
 
-def _runs(line: bytes) -> tuple[Span, ...]:
+def runs_in(line: bytes) -> tuple[Span, ...]:
+    """Where something is masked, in order."""
     return tuple(run.span() for run in _MASKED.finditer(line))
-
-
-def _without(line: bytes, runs: Sequence[Span]) -> bytes:
-    pieces, at = [], 0
-    for start, end in runs:
-        pieces.append(line[at:start])
-        at = end
-    return b"\0".join([*pieces, line[at:]])
 
 
 # -- where they are
@@ -405,7 +342,7 @@ def _tell_apart(changed: bytearray, names: Sequence[str], places: Sequence[Span]
 
 def _numbered(masked: bytes, number: int) -> bytes:
     """`[redacted]*******` → `[redacted]***⁂2`; one that is too short for it stays."""
-    start, end = max(_runs(masked), key=lambda run: run[1] - run[0], default=(0, 0))
+    start, end = max(runs_in(masked), key=lambda run: run[1] - run[0], default=(0, 0))
     told = _SHORT + b"%d" % number
     for mark in (MARK.encode(), _SHORT):
         if (stars := end - start - len(mark) - len(told)) >= 0:

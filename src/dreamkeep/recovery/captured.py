@@ -21,7 +21,7 @@ from dreamkeep.journal.settle import survey
 from dreamkeep.session.records import is_record, loads
 
 if TYPE_CHECKING:
-    from dreamkeep.memory.masking import Hidden
+    from dreamkeep.memory.hidden import Hidden
 
 #: Above this the lines of a source are not compared one by one: it would need too much memory.
 LARGEST = 256 << 20
@@ -159,7 +159,7 @@ def _is_masked(word: Word | None) -> bool:
 def _hidden(masked: list[bytes]) -> Hidden | None:
     if not masked:
         return None
-    from dreamkeep.memory.masking import Hidden
+    from dreamkeep.memory.hidden import Hidden
 
     return Hidden(masked)
 

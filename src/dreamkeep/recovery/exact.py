@@ -21,7 +21,7 @@ from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
-from dreamkeep.memory.masking import Hidden
+from dreamkeep.memory.hidden import Hidden
 from dreamkeep.recovery.put import Pieces
 from dreamkeep.recovery.where import Home, place
 from dreamkeep.session.summary import Summary

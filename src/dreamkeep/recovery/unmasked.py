@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from dreamkeep.memory.masking import Hidden, is_masked, mask_data
+from dreamkeep.memory.hidden import Hidden
+from dreamkeep.memory.masking import is_masked, mask_data
 
 M = TypeVar("M", bound=Mapping[str, Any])
 
