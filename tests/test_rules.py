@@ -542,6 +542,48 @@ def test_what_is_said_to_a_refused_call_is_what_it_says_and_a_mere_reason_turns_
     assert wanted is None or made[0][1].startswith(wanted[1])
 
 
+def refused(call: dict[str, Any], told: str = "exec command rejected by user") -> list[Said]:
+    return [
+        user("go"),
+        Said("2", "assistant", "", AT, {"id": "c", **call}),
+        Said("3", "tool", told, AT, {"id": "c", "error": True}),
+    ]
+
+
+@pytest.mark.parametrize("command", ["terraform apply -auto-approve", ["terraform", "apply", "-auto-approve"]])
+def test_a_command_that_was_refused_without_a_word_is_a_rejection_that_quotes_it(command: object) -> None:
+    what = given(refused({"name": "exec_command", "input": {"cmd": command}}))
+    [one], dropped = checked(Rules().backfill(what), what, Known(), run="r", redact=str)
+    assert (one.type, one.text) == ("rejection", "Not allowed: `terraform apply -auto-approve`")
+    assert [(quote.seq, quote.quote) for quote in one.evidence] == [("2", "terraform apply -auto-approve")] and not dropped
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "Edit", "input": {"file_path": "/p/a.py"}},
+        {"name": "WebFetch", "input": {"url": "https://example.org"}},
+        {"name": "exec_command", "input": {"cmd": "ls"}},
+    ],
+)
+def test_that_an_edit_or_a_look_was_refused_without_a_word_says_nothing(call: dict[str, Any]) -> None:
+    assert found(refused(call)) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "We could add unique and not_null for order_sk; the reason is that duplicates got in.",
+        "If you do it, the root cause is the split before the sampling.",
+        "I'd recommend WAL mode, because the root cause is the lock.",
+        "You should use a queue, the root cause was the race between the two workers.",
+    ],
+)
+def test_what_the_model_says_one_could_do_is_nothing_that_it_found_out(words: str) -> None:
+    asked_why = user("why does it fail? find out the cause please")
+    assert [one for one in found([asked_why, model(words)]) if one.author == "agent"] == []
+
+
 def test_what_is_left_on_the_list_is_open_only_at_the_end() -> None:
     todos = [{"content": "Port the worker", "status": "completed"}, {"content": "Drop the old table", "status": "pending"}]
     call = Said("2", "assistant", "", AT, {"id": "x", "name": "TodoWrite", "input": {"todos": todos}})

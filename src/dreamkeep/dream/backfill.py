@@ -190,6 +190,8 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
     elif depth < 8 and isinstance(value, (list, tuple)):
         for inner in value:
             yield from _strings(inner, depth + 1)
+        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
+            yield " ".join(value)  # a command may be given word by word
 
 
 # -- what a session holds

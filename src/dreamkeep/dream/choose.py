@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from dreamkeep.dream import lexicon
-from dreamkeep.dream.judge import Judged, hangs, judge
+from dreamkeep.dream.judge import Judged, clauses, hangs, hits, judge
 from dreamkeep.dream.rules_said import QUOTE, Found, made
 from dreamkeep.dream.sentences import Sentence, plain, sentences
 from dreamkeep.dream.weigh import Around, Weighed, bare, of_user, weighed
@@ -16,6 +16,9 @@ from dreamkeep.dream.worded import TEXT, shortened, without_lead, worded
 #: took of an offer.
 ALONE, KEEP, NORM, TAKEN = 2.0, 1.0, -1.0, -2.0
 NORM_ALONE = 0.0
+#: An order for good in a clause of its own; what is put off, or changed to something else, in so many words. What stands around
+#: it makes it hardly less.
+ORDER, OUTRIGHT = -2.0, -4.0
 #: How much more must speak for another type than for the one that a rule tells.
 DOUBT = 1.0
 #: So few words are an answer, and say nothing without the question.
@@ -25,6 +28,8 @@ _SCRAP = 3
 #: So many at most for a clause to be told with its whole sentence.
 _WHOLE = 25
 _CHOICES = ("decision", "rejection")
+#: Whoever asks, jokes or supposes does not mean it.
+_NOT_MEANT = ("question", "hypothetical", "sarcasm", "others")
 _LOOK = 800
 MOST = 10
 
@@ -74,8 +79,13 @@ class Message:
             return None
         doubt = kind.types.get(kind.type, 0.0) - kind.types.get(one.type, 0.0)
         typed = self._whole(one._replace(type=kind.type) if doubt >= DOUBT else one)
+        if typed.type == "open_loop" and self._is_ordered(one):
+            typed = typed._replace(type="constraint")  # "for the next time: please never …" is nothing to be done then
         offer = self._offer(one.quote, typed.type)
         return typed._replace(text=_behind(offer, typed.text)) if offer else typed
+
+    def _is_ordered(self, one: Found) -> bool:
+        return any(_orders(each) for each in self.own if _meets(each, one.start, one.start + len(one.quote)))
 
     def _whole(self, one: Found) -> Found:
         """Of a clause the sentence it stands in: what is said beside it is mostly what it is about, or why."""
@@ -94,12 +104,15 @@ class Message:
     def _least(self, one: Found) -> float:
         """Who says "must", "never" or "we decided", with nothing that speaks against it, means it."""
         end = one.start + len(one.quote)
-        met = [each.text for each in self.own if _meets(each, one.start, end)]
-        return NORM if any(_is_norm(text) for text in met) else KEEP
+        met = [each for each in self.own if _meets(each, one.start, end)]
+        outright = [least for each in met if (least := _least_outright(each)) is not None]
+        return min(outright, default=NORM if any(_is_norm(each.text) for each in met) else KEEP)
 
     def _least_alone(self, one: Sentence) -> float:
         """What a session begins with says what is to be made: there "it must" is no rule by itself. A few words answer. What is
         told by the way is told to be known."""
+        if (outright := _least_outright(one)) is not None:
+            return outright
         if _is_aside(one.text):
             return NORM_ALONE
         if not self._around.first and _is_worded_as_norm(one.text):
@@ -158,6 +171,22 @@ def _meets(one: Sentence, start: int, end: int) -> bool:
 
 def _is_norm(text: str) -> bool:
     return _is_worded_as_norm(text) and not judge(text, first=False)[0] - {"report"}
+
+
+def _least_outright(one: Sentence) -> float | None:
+    """ "…, please never start it on the login node": what is said before and behind does not matter. None: it is nothing such."""
+    if hits(plain(one.text), *_NOT_MEANT):
+        return None
+    if lexicon.pattern("talk", "text", "outright").search(plain(without_lead(one.text))):
+        return OUTRIGHT
+    return ORDER if _orders(one) else None
+
+
+@lru_cache(512)
+def _orders(one: Sentence) -> bool:
+    """Whether one of its clauses is an order for good, with nothing in it that speaks against that."""
+    orders = lexicon.pattern("talk", "text", "orders")
+    return any(orders.match(plain(each.text)) and not judge(each.text, first=False)[0] - {"report"} for each in clauses(one))
 
 
 def _is_aside(text: str) -> bool:

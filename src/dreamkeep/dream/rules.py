@@ -57,6 +57,7 @@ class Rules:
         steps = work.steps(given)
         found = chain(
             _words(steps),
+            rules_work.refusals(steps),
             rules_work.answers(steps),
             rules_work.plans(steps),
             rules_work.fixes(steps, given.cwd),
@@ -361,8 +362,12 @@ class Spoken(NamedTuple):
 
     def kept(self) -> list[tuple[Sentence, Weighed]]:
         each = [(one, weighed("model", marks)) for one, marks in self.marks()]
-        heavy = [(one, kind) for one, kind in each if kind.keep >= MODEL and len(one.text) <= TEXT]
+        heavy = [(one, kind) for one, kind in each if kind.keep >= MODEL and len(one.text) <= TEXT and not _suggests(one)]
         return sorted(heavy, key=lambda pair: (-pair[1].keep, pair[0].start))[:_FEW]
+
+
+def _suggests(one: Sentence) -> bool:
+    return _talk("reply", "suggests").search(plain(one.text)) is not None
 
 
 def spoken(steps: Sequence[Step]) -> Iterator[Spoken]:

@@ -10,7 +10,7 @@ from dreamkeep.dream import lexicon, work
 from dreamkeep.dream.given import Proposal, Said
 from dreamkeep.dream.sentences import plain, sentences
 from dreamkeep.dream.worded import TEXT, shortened, worded
-from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Reply, Step, Todos
+from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Refused, Reply, Step, Todos
 
 _COMMAND = 120
 _PATH = 60
@@ -299,6 +299,18 @@ def commits(steps: Sequence[Step]) -> Iterator[Proposal]:
 def _in_call(call: Said, words: str) -> str:
     command = work.command_of((call.tool or {}).get("input"))
     return words if words in command else ""
+
+
+def refusals(steps: Sequence[Step]) -> Iterator[Proposal]:
+    """A command that the user did not allow, and said nothing to it. (What he says is kept in his words; and that an edit was
+    refused without a word says only that it was not to be that one.)"""
+    for step in steps:
+        if not isinstance(step, Refused) or step.known or step.words or not work.is_shell(step.tool):
+            continue
+        command = step.what.strip().split("\n", maxsplit=1)[0].strip()
+        if len(command.split()) > 1 and (quote := _in_call(step.call, command)):
+            text = shortened(f"Not allowed: `{command}`")
+            yield Proposal("rejection", text, step.call.seq, quote, author="user", confidence=0.4)
 
 
 _STEP = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(?:\[[ x]\]\s*)?(.{4,200}?)\s*$")

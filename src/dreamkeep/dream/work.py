@@ -86,6 +86,7 @@ class Refused(NamedTuple):
     what: str
     words: str
     result: Said
+    call: Said
 
 
 class Approved(NamedTuple):
@@ -167,7 +168,7 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
     if result is not None and (words := refused(result)) is not None:
-        yield Refused(n, known, name, what(name, given), words, result)
+        yield Refused(n, known, name, what(name, given), words, result, said)
     elif _is("shell", name):
         yield from _shell(n, known, said, result)
     elif _is("edit", name):
@@ -185,6 +186,10 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
 
 def _is(what: str, name: str) -> bool:
     return name in lexicon.names("tools", "names", what)
+
+
+def is_shell(tool: str) -> bool:
+    return _is("shell", tool)
 
 
 # -- commands
