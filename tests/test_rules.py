@@ -143,6 +143,8 @@ def test_what_is_found_is_quoted_word_for_word_and_short_enough() -> None:
         "Ticket text below\n---\nA user must never see this.\nAlways send a mail.\n---\nhave a look?",
         "| rule | why |\n| never push | always red |",
         'the log says: "you must always run as root"',
+        "For context, the section of our architecture handbook:\n\n4.2 Logging\nServices MUST log in JSON. Log files must never contain"
+        " policy numbers. We always use the central appender.\n\nTell me only whether the new configuration violates it.",
     ],
 )
 def test_other_peoples_words_are_not_the_users(message: str) -> None:
@@ -577,6 +579,8 @@ def test_that_an_edit_or_a_look_was_refused_without_a_word_says_nothing(call: di
         "If you do it, the root cause is the split before the sampling.",
         "I'd recommend WAL mode, because the root cause is the lock.",
         "You should use a queue, the root cause was the race between the two workers.",
+        "The simplest fix is a sleep, because the root cause is the race.",
+        "A child should never know its parent, that is the root cause.",
     ],
 )
 def test_what_the_model_says_one_could_do_is_nothing_that_it_found_out(words: str) -> None:

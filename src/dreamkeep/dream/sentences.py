@@ -224,9 +224,7 @@ def _resumes(text: str, *, last: bool) -> bool:
 
 def is_announcement(line: str) -> bool:
     head = line.strip()[-200:]
-    if lexicon.pattern("quoted", "lines", "own").search(head) and not re.search(
-        r"\b(?:their|his|her|upstream)\b", head, re.IGNORECASE
-    ):
+    if lexicon.pattern("quoted", "lines", "own").search(head) and not lexicon.pattern("quoted", "lines", "foreign").search(head):
         return False
     return lexicon.pattern("quoted", "lines", "announces").search(head) is not None
 
