@@ -565,6 +565,25 @@ def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:
     assert lanes.done(60)
 
 
+def test_at_the_end_what_is_quick_is_waited_for_longer_than_a_dream() -> None:
+    """On a busy machine ten searches took more than the five seconds that a dream is given, and none was answered."""
+    go, dream = threading.Event(), threading.Event()
+    told: list[bytes | None] = []
+
+    def answer(one: protocol.Call) -> bytes:
+        assert (dream if one.tool == "dream_run" else go).wait(60)
+        return b""
+
+    lanes = Lanes(answer)
+    lanes.put(protocol.Call("slow", "dream_run", {}, False), lambda data: None)
+    lanes.put(protocol.Call("quick", "search", {}, False), told.append)
+    threading.Timer(0.3, go.set).start()
+    assert not lanes.done(0.0, 60), "the dream goes on"
+    assert told == [b""]
+    dream.set()
+    assert lanes.done(60)
+
+
 def test_a_cancelled_call_is_not_answered(tmp_path: Path) -> None:
     root, go = tmp_path / "keep", tmp_path / "go"
     slow_keep(root, go)

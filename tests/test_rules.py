@@ -143,8 +143,8 @@ def test_what_is_found_is_quoted_word_for_word_and_short_enough() -> None:
         "Ticket text below\n---\nA user must never see this.\nAlways send a mail.\n---\nhave a look?",
         "| rule | why |\n| never push | always red |",
         'the log says: "you must always run as root"',
-        "For context, the section of our architecture handbook:\n\n4.2 Logging\nServices MUST log in JSON. Log files must never contain"
-        " policy numbers. We always use the central appender.\n\nTell me only whether the new configuration violates it.",
+        "For context, the section of our architecture handbook:\n\n4.2 Logging\nServices MUST log in JSON. Log files must never"
+        " contain policy numbers. We always use the central appender.\n\nTell me only whether the new configuration violates it.",
     ],
 )
 def test_other_peoples_words_are_not_the_users(message: str) -> None:

@@ -59,9 +59,11 @@ class Lanes:
             for asked in self._under_way:
                 asked.cancelled |= asked.key == (whose, id)
 
-    def done(self, wait_s: float) -> bool:
-        """Whether all that was put is done; waits so long for it."""
+    def done(self, wait_s: float, quick_s: float = 0.0) -> bool:
+        """Whether all that was put is done; waits so long for it, and for what is quick at least `quick_s`."""
         with self._changed:
+            if quick_s > wait_s:
+                self._changed.wait_for(lambda: all(asked.call.tool in SLOW for asked in self._under_way), quick_s)
             return self._changed.wait_for(lambda: not self._under_way, wait_s)
 
     def _work(self, lane: _Lane) -> None:

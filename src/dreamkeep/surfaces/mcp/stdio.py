@@ -19,7 +19,8 @@ from dreamkeep.surfaces.mcp.lanes import Lanes
 from dreamkeep.surfaces.mcp.protocol import Call, Cancel, Reply, Talk
 
 LARGEST = 16 << 20
-_LAST_WORDS_S = 5.0
+#: How long an answer is waited for when nothing more is asked. What is quick comes soon, unless the machine is very busy.
+_LAST_WORDS_S, _QUICK_S = 5.0, 60.0
 
 
 def run(tools: Tools) -> int:
@@ -65,7 +66,7 @@ def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes
             out.say(protocol.failed(None, protocol.NO_REQUEST, f"a message is of at most {LARGEST >> 20} MiB"))
         elif line.strip():
             _take(line, talk, lanes, out)
-    return lanes.done(_LAST_WORDS_S)
+    return lanes.done(_LAST_WORDS_S, _QUICK_S)
 
 
 def _take(line: bytes, talk: Talk, lanes: Lanes, out: _Out) -> None:
