@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.dream.consolidate import Consolidating, Decision, Similar, loss, lost, plan
+from dreamkeep.dream.undo import rethought
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory.insight import Insight, Quote
-from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.memory import Memory, fold
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.score import days_between, moment, newest_of, score
 
@@ -455,7 +456,7 @@ def sayings(draw: st.DrawFn) -> list[Insight]:
     return list({one.id: one for one in found}.values())
 
 
-def active(world: World) -> set[tuple[str, str, str, frozenset[str]]]:
+def active(world: World | Journal) -> set[tuple[str, str, str, frozenset[str]]]:
     return {
         (one.project, one.kind, one.text, frozenset(one.insights))
         for one in world.memory.notes.values()
@@ -463,7 +464,7 @@ def active(world: World) -> set[tuple[str, str, str, frozenset[str]]]:
     }
 
 
-def states(world: World) -> dict[str, str]:
+def states(world: World | Journal) -> dict[str, str]:
     return {one.id: one.state for one in world.memory.insights.values()}
 
 
@@ -526,6 +527,58 @@ def test_who_plans_again_and_again_plans_what_one_who_begins_anew_plans(insights
             world.memory = _without(world.memory, gone)
     every = list(world.memory.insights.values())
     assert kept.plan(world.memory, every, now=NOW, run="x") == plan(world.memory, every, now=NOW, run="x")
+
+
+class Journal:
+    """Runs that are journaled and undone, as the keep does it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @property
+    def memory(self) -> Memory:
+        return fold(self.events)
+
+    def dream(self, run: str, insights: list[Insight]) -> None:
+        self._say(Kind.DREAM_STARTED, {"run": run, "trigger": "manual", "sessions": []})
+        for one in insights:
+            self._say(Kind.INSIGHT_ADDED, {**one.as_json(), "run": run})
+        for kind, body in plan(self.memory, insights, now=NOW, run=run):
+            self._say(kind, body)
+
+    def undo(self, run: str) -> None:
+        before = self.memory
+        self._say(Kind.DREAM_UNDONE, {"run": run})
+        for kind, body in rethought(before, self.memory, run, NOW):
+            self._say(kind, body)
+
+    def _say(self, kind: str, body: dict[str, Any]) -> None:
+        self.events.append(Event(f"e-{len(self.events)}", kind, NOW, body))
+
+
+@settings(max_examples=300)
+@given(sayings(), st.randoms(use_true_random=False))
+def test_a_run_that_was_undone_leaves_what_would_be_there_without_it(insights: list[Insight], chance: random.Random) -> None:
+    """M11: whatever later runs said, and whichever runs are undone in whichever order, before or after others."""
+    times = sorted({one.said_at or "" for one in insights})
+    heard: dict[str, list[Insight]] = {}
+    for one in insights:
+        # Within a month: what a later run gave up as too old stays given up.
+        soon = one._replace(run=one.evidence[0].session, said_at=day(times.index(one.said_at or "")))
+        heard.setdefault(soon.run, []).append(soon)
+    journal, undone = Journal(), set()
+    for n, (run, said_in) in enumerate(heard.items(), 1):
+        journal.dream(run, said_in)
+        for gone in [one for one in list(heard)[:n] if one not in undone and chance.random() < 0.3]:
+            journal.undo(gone)
+            undone.add(gone)
+    without = Journal()
+    for run, said_in in heard.items():
+        if run not in undone:
+            without.dream(run, said_in)
+    assert active(journal) == active(without)
+    assert states(journal) == states(without)
+    assert plan(journal.memory, list(journal.memory.insights.values()), now=NOW, run="again") == []
 
 
 @settings(max_examples=100)

@@ -210,6 +210,25 @@ def test_what_an_undone_run_had_superseded_is_superseded_by_a_later_run_that_sai
         assert active() == {old, "We never use floats for prices."}
 
 
+def test_a_word_that_another_runs_word_had_overruled_when_it_was_heard_holds_when_that_run_is_undone(root: str) -> None:
+    """M11: it came too late, or from an agent: the run that heard it superseded it itself."""
+    from .test_publish import Prompts
+
+    by_user, by_agent = "The port of the server is always 8443.", "The port of the server is always 8080."
+    with Keep.open(root) as keep:
+        session = keep.session("a", cwd="/")
+        session.record(by_user)
+        session.end()
+        first = str(keep.dream(backend=Prompts())["run"])
+        keep.add_insight("constraint", by_agent, project=keep.notes()[0]["project"])
+        assert [one["text"] for one in keep.notes(state="superseded")] == [by_agent]
+        keep.dream_undo(first)
+        assert [one["text"] for one in keep.notes()] == [by_agent]
+        before = keep.notes(state=None)
+        keep.reindex(from_zero=True)
+        assert keep.notes(state=None) == before
+
+
 def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
     root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,13 @@ def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str, sim
     return Consolidating(similar).plan(memory, insights, now=now, run=run)
 
 
+def near(memory: Memory, insights: Sequence[Insight], *, now: str, similar: Similar | None = None) -> list[Insight]:
+    """Whatever these have a say in: all who say the same, or what excludes it, or what they close or take back."""
+    shelf = Shelf(memory)
+    touched = _Planning(shelf, now, "", similar).touched(insights)
+    return [one for about in touched for one in shelf.of(about.project).members.get(about, ())]
+
+
 class Consolidating:
     """Plans again and again, as `plan` does, and does not work out anew what has not changed: for a run over many sessions."""
 
@@ -124,7 +131,7 @@ class _Planning:
         self._done: list[Decision] = []
 
     def all(self, insights: Sequence[Insight]) -> list[Decision]:
-        touched = self._touched([*insights, *self._overdue()])
+        touched = self.touched([*insights, *self._overdue()])
         # Those that stay first: others refer to them.
         for about in sorted(touched, key=lambda about: (self.fate(about).what != ACTIVE, self._sort_key(about))):
             self._settle(about)
@@ -140,7 +147,7 @@ class _Planning:
 
     # -- where to look
 
-    def _touched(self, insights: Iterable[Insight]) -> set[Fact]:
+    def touched(self, insights: Iterable[Insight]) -> set[Fact]:
         near: set[Fact] = set()
         for one in insights:
             about = s.fact(one)
@@ -330,6 +337,9 @@ class _Planning:
             ends = {RETRACTED: Kind.NOTE_RETRACTED, CLOSED: Kind.NOTE_CLOSED, EXPIRED: Kind.NOTE_EXPIRED}
             for one in self._unpinned(about):
                 self._say(ends[fate.what], id=one.id, reason=fate.why)
+        elif fate.what == SILENT:
+            for one in self._unasked(about):
+                self._say(Kind.NOTE_EXPIRED, id=one.id, reason="what made more of it than a guess was taken back")
 
     def _judge(self, about: Fact, fate: Fate) -> None:
         """Suggested insights are confirmed by a user or a second session, or expire."""
@@ -338,9 +348,10 @@ class _Planning:
             return
         if v.corroborated(live):
             by = "a user said it" if v.said_by_user(live) else f"{len(v.sessions(live))} sessions say it"
+            on = sorted(one.id for one in live)  # should they fall with a run that is undone, so does this
             for one in sorted(live, key=v.earliest):
                 if one.state in (i.SUGGESTED, i.EXPIRED):
-                    self._say(Kind.INSIGHT_CONFIRMED, id=one.id, reason=by)
+                    self._say(Kind.INSIGHT_CONFIRMED, id=one.id, reason=by, on=on)
             return
         for one in sorted(live, key=v.earliest):
             if one.state == i.SUGGESTED and self._stale(one):
@@ -452,6 +463,12 @@ class _Planning:
         """Only a hand takes away what a hand has pinned."""
         found = [one for one in self._shelf.of(about.project).active(about) if not one.pinned]
         return sorted(found, key=lambda one: one.id)
+
+    def _unasked(self, about: Fact) -> list[Note]:
+        """Of a fact that is no memory any more: its notes, unless a user wanted one of it."""
+        if any(one.source in s.BY_HAND for one in self._shelf.of(about.project).live(about)):
+            return []
+        return [one for one in self._unpinned(about) if all(step.run for step in one.history)]
 
     def _everywhere(self, key: frozenset[Term]) -> None:
         """A user's preference that could hold anywhere and was said in two projects is kept for all of them."""

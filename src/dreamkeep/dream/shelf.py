@@ -23,7 +23,8 @@ from dreamkeep.memory.note import Note
 from dreamkeep.memory.score import moment
 
 SAID, FIX, LOOP = "said", "fix", "loop"
-_BY_HAND = ("hand", "cli")
+#: How a user tells something outright.
+BY_HAND = ("hand", "cli")
 #: What a note was edited to, as if it had been said: such an insight is nowhere but here.
 _EDITED = "edited:"
 _DAY = "on day "
@@ -330,7 +331,7 @@ def _changes(one: Insight) -> bool:
 def _passes(one: Insight, bar: Bar) -> bool:
     if one.author != i.USER and not bar.anybody:
         return False
-    if bar.hard and one.source not in _BY_HAND:
+    if bar.hard and one.source not in BY_HAND:
         return False
     at = moment(one.said_at)
     return at is not None and at > bar.at

@@ -1,7 +1,9 @@
 """After a run was undone: what it had settled is thought over again, by what is left. Pure.
 
 A later run that said the same had nothing to settle any more: X was superseded by Y already. Without the first run both would
-stand there. What follows now follows from what that later run heard, so it is that run's: should it be undone, too, so is this.
+stand there. Or it settled against itself: what it heard was overruled by Y, or taken back by it, and with Y gone it holds. Such a
+word may have no note, and none that names the first run: so all that the first run's words touched is thought over, too.
+What follows now follows from what that later run heard, so it is that run's: should it be undone, too, so is this.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dreamkeep.dream import shelf
-from dreamkeep.dream.consolidate import Decision, Similar, plan
+from dreamkeep.dream.consolidate import Decision, Similar, near, plan
 from dreamkeep.event import Kind
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.memory import Memory
@@ -18,9 +20,11 @@ from dreamkeep.memory.note import Note
 
 def rethought(before: Memory, after: Memory, run: str, now: str, similar: Similar | None = None) -> list[Decision]:
     """`before`, `after`: what was remembered with that run, and without it."""
-    touched = [one for one in before.notes.values() if _has_part_in(before, one, run)]
-    left = {id: after.insights[id] for one in touched for id in one.insights if id in after.insights}
-    decisions = plan(after, list(left.values()), now=now, run="", similar=similar)
+    settled = [id for one in before.notes.values() if _has_part_in(before, one, run) for id in one.insights]
+    said = [one for one in before.insights.values() if one.run == run]
+    touched = dict.fromkeys((*settled, *(one.id for one in near(before, said, now=now, similar=similar))))
+    left = [after.insights[id] for id in touched if id in after.insights]
+    decisions = plan(after, left, now=now, run="", similar=similar)
     made = {str(one.body["id"]): one.body["insights"] for one in decisions if one.kind == Kind.NOTE_ADDED}
 
     def whose(decision: Decision) -> str:

@@ -288,12 +288,20 @@ class Memory:
             self._confirmed(event.at, was, str(body.get("reason", "")))
             return
         found = self.insights[str(body["id"])]
+        if event.kind == Kind.INSIGHT_CONFIRMED and "on" in body and not self._borne_out(map(str, body["on"])):
+            return
         self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
         resting = self.rests.get(found.id, {}).get("notes", ())
         for one in [self.notes[id] for id in resting if found.id in self.notes[id].insights]:
             self._rest(one, event.at, str(body.get("reason", "")), str(body.get("run", "")))
         if event.kind == Kind.INSIGHT_CONFIRMED and body.get("note") in self.notes:
             self._confirmed(event.at, self.notes[body["note"]], str(body.get("reason", "")))
+
+    def _borne_out(self, ids: Iterable[str]) -> bool:
+        """Whether what is left of these still confirms each of them: a user's word, one that was confirmed, or two sessions."""
+        left = [self.insights[one] for one in ids if one in self.insights]
+        sure = any(one.author == i.USER or one.state == i.CONFIRMED for one in left)
+        return sure or len({quote.session for one in left for quote in one.evidence}) > 1
 
     def _confirmed(self, at: str, was: Note, why: str) -> None:
         """By the user, who named the note: it holds, also where it was taken back or given up before."""
