@@ -418,6 +418,30 @@ def test_two_keeps_that_write_one_file_take_nothing_for_a_hands_work(tmp_path: P
         assert texts(one) == {"Ask about the walrus."} and "walrus" not in file.read_text()
 
 
+def test_a_keep_that_knows_less_and_writes_the_same_file_takes_no_note_away_from_the_other(tmp_path: Path) -> None:
+    """M10: two machines of one user learned the same, and one of them more; so no line is there that the other does not know."""
+    file = tmp_path / "AGENTS.md"
+    warned: list[str] = []
+    with Keep.open(tmp_path / "one") as one, Keep.open(tmp_path / "two") as two:
+        one.warn = warned.append
+        for keep in (one, two):
+            keep.note_add("Ask about the walrus.", project="p")
+        one.note_add("Pears are green.", project="p")
+        one.page(project="p", write=file)
+        two.page(project="p", write=file)
+        theirs = file.read_text()
+        assert "Pears" not in theirs
+        one.dream()
+        assert texts(one) == {"Ask about the walrus.", "Pears are green."} and file.read_text() == theirs
+        assert warned and all("another keep" in text for text in warned)
+        assert one.audit()["notices"] == []
+        one.page(project="p", write=file)
+        assert texts(one) == {"Ask about the walrus.", "Pears are green."} and "Pears are green." in file.read_text()
+        file.write_text("\n".join(line for line in file.read_text().split("\n") if "Pears" not in line))
+        one.dream()
+        assert texts(one) == {"Ask about the walrus."}, "a hand's work in our own region still is"
+
+
 @pytest.mark.parametrize(
     "name, content", [("HEAD", b"ref: refs/heads/\0\0\n"), ("commondir", b"\0\0\0\n"), ("", b"gitdir: \0\n")]
 )

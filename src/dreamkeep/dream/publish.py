@@ -227,7 +227,8 @@ def _preview(
     edits: list[Edit] = []
     if last and found.region is not None:
         edits = list(page.meant(_by_hand(host, root, last, path, found.region).edits, after.notes))
-    made = page.render(after.notes.values(), project, page.room(text, budget))
+    mark = page.marked(str(last.get("region", ""))) if last else ""
+    made = page.render(after.notes.values(), project, page.room(text, budget), mark)
     old = str(last.get("region", "")).splitlines() if last else []
     new = made.text.splitlines() if made.notes or text else []
     diff = "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1)) if new else ""
@@ -284,7 +285,8 @@ class Publishing:
         if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
             return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
         edits = self._take_edits(owner, project, path, found.region)
-        made = page.render(self._memory.shown(project), project, page.room(text, self._budget))
+        mark = self._mark(owner, path)
+        made = page.render(self._memory.shown(project), project, page.room(text, self._budget), mark)
         told = Published(project, path, False, len(made.notes), len(made.left_out), edits)
         if before is None and not made.notes:
             return told
@@ -292,7 +294,7 @@ class Publishing:
             return told._replace(
                 problem="what stands there already leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
             )
-        shown = made.text or page.EMPTY
+        shown = made.text or page.empty(mark)
         after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
@@ -312,6 +314,14 @@ class Publishing:
         if not self._memory.pages[self._key(project, path)].get("written"):
             self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
         return told._replace(changed=after != before)
+
+    def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
+        """By what our region in a file elsewhere is told from another keep's, which may know the same notes: the same for as long
+        as the file is ours, so that it is no change. Nobody else writes into the keep."""
+        if in_keep(self._root, path):
+            return ""
+        known = page.marked(str(owner.get("region", ""))) if owner else ""
+        return known or f"k-{self._host.random(4).hex()}"
 
     def _others(self, project: str, path: str) -> list[Mapping[str, Any]]:
         """What is known of the same file by another name, or as another project's page: a file has one owner, the last."""

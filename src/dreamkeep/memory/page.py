@@ -31,6 +31,8 @@ from dreamkeep.memory.score import newest_of, score
 LOOK = 2
 BEGIN = "<!-- dreamkeep:begin v1: notes kept by dreamkeep; change, delete or add lines here, and your word counts -->"
 END = "<!-- dreamkeep:end -->"
+#: In a file that others may write, too, the fence says whose region it is: `begin v1 k-1a2b3c4d: …`.
+_WHOSE = re.compile(r"^\s*<!-- dreamkeep:begin v1 (k-[0-9a-f]{8}):")
 
 #: Where in a keep its pages lie.
 FOLDER = "pages"
@@ -114,12 +116,12 @@ STRUCK = "its line was deleted from the page"
 # -- notes → region
 
 
-def render(notes: Iterable[Note], project: str, budget: Budget = Budget()) -> Rendered:  # noqa: B008  (a frozen value)
-    """The active notes of the project, and those that hold everywhere."""
+def render(notes: Iterable[Note], project: str, budget: Budget = Budget(), mark: str = "") -> Rendered:  # noqa: B008  (a frozen value)
+    """The active notes of the project, and those that hold everywhere. `mark`: whose region it is (`marked`)."""
     listed = [one for one in notes if one.state == ACTIVE and one.project in (project, "")]
     newest = newest_of(one.last_at for one in listed)
     best = sorted(listed, key=lambda one: (-score(one, newest), one.id))
-    page = _Page(budget)
+    page = _Page(budget, begin(mark))
     for one in best:
         page.offer(one)
     return page.made()
@@ -128,11 +130,12 @@ def render(notes: Iterable[Note], project: str, budget: Budget = Budget()) -> Re
 class _Page:
     """A region that grows as long as there is room."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, begin: str) -> None:
         self._budget = budget
+        self._begin = begin
         self._chosen: list[Note] = []
         self._lines = 2
-        self._size = Size.of(BEGIN).plus(Size.of(END)).plus(Size.of("\n"))
+        self._size = Size.of(begin).plus(Size.of(END)).plus(Size.of("\n"))
         self._left: list[Left] = []
         self._possible = self._fits(0, Size())
 
@@ -173,7 +176,7 @@ class _Page:
     def made(self) -> Rendered:
         if not self._possible:
             return Rendered("", (), tuple(self._left))
-        lines = [BEGIN]
+        lines = [self._begin]
         shown: list[str] = []
         for heading in (*_HEADINGS.values(), _OTHER):
             under = [one for one in self._chosen if _heading(one) == f"### {heading}"]
@@ -182,6 +185,16 @@ class _Page:
                 lines += [f"### {heading}", *map(item, under)]
                 shown += [one.id for one in under]
         return Rendered("\n".join([*lines, END]), tuple(shown), tuple(self._left))
+
+
+def begin(mark: str = "") -> str:
+    return BEGIN.replace(" v1:", f" v1 {mark}:", 1) if mark else BEGIN
+
+
+def marked(region: str) -> str:
+    """Whose region it is, by its fence; "" where it does not say."""
+    found = _WHOSE.match(region)
+    return found[1] if found else ""
 
 
 def item(one: Note) -> str:
@@ -227,8 +240,9 @@ class Size(NamedTuple):
         return -(-self.quarters // 4)
 
 
-#: A region that shows nothing: where there is no room for a note any more, none that ended may stay there.
-EMPTY = f"{BEGIN}\n{END}"
+def empty(mark: str = "") -> str:
+    """A region that shows nothing: where there is no room for a note any more, none that ended may stay there."""
+    return f"{begin(mark)}\n{END}"
 
 
 def room(text: str, budget: Budget) -> Budget:
@@ -432,10 +446,12 @@ def was_ours(last: Mapping[str, Any], region: str) -> bool:
 
 
 def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool:
-    """It has notes that we never had (`known`: ours): another keep, of a colleague perhaps, has written it. Then what is missing
-    in it was not deleted, and what is new is nobody's word to us."""
+    """Its fence names another keep, of a colleague perhaps, or it has notes that we never had (`known`: ours): another one has
+    written it. Then what is missing in it was not deleted, and what is new is nobody's word to us."""
     if not last.get("region") or "erased" in last or was_ours(last, region):
         return False  # of an erased one, notes that nobody has are those that went with a session
+    if marked(region) not in ("", marked(str(last["region"]))):
+        return True  # also where it has none that we have not
     ours = refs(str(last["region"])) | refs(str(last.get("before", "")))
     return any(one not in known for one in refs(region) - ours)
 

@@ -357,7 +357,7 @@ class Importing:
         if found.region is None:
             return True
         self._host.remove(staged)
-        write_new(self._host, staged, [page.put(text, page.EMPTY).encode("utf-8", "surrogateescape")])
+        write_new(self._host, staged, [page.put(text, page.empty()).encode("utf-8", "surrogateescape")])
         return bool(f"{found.before}{found.after}".strip())
 
     def _is_of_dead(self, name: str) -> bool:
