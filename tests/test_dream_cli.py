@@ -229,6 +229,26 @@ def test_a_word_that_another_runs_word_had_overruled_when_it_was_heard_holds_whe
         assert keep.notes(state=None) == before
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_notes_history_counts_no_session_whose_run_was_undone(root: str, gone: int) -> None:
+    """M11: `why` tells how many sessions said it, of those that are left."""
+    from .test_publish import Prompts
+
+    runs = []
+    with Keep.open(root) as keep:
+        for name in ("a", "b"):
+            session = keep.session(name, cwd="/")
+            session.record("We never use floats for prices.")
+            session.end()
+            runs.append(str(keep.dream(backend=Prompts())["run"]))
+        [note] = keep.notes()
+        assert any("said in 2 sessions" in step["why"] for step in keep.dream_why(note["id"])["history"])
+        keep.dream_undo(runs[gone])
+        [note] = keep.notes()
+        history = keep.dream_why(note["id"])["history"]
+        assert note["sessions"] == 1 and history and not any("2 sessions" in step["why"] for step in history)
+
+
 def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
     root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ What an event says wrongly (another program, a newer version) is passed over, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ RESTS, MARKS = "rests", "marks"
 PROJECTS = "projects"
 TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS)
 
+#: As a plan gives it (dream/voices.py).
+_SAID_IN = re.compile(r", said in (\d{1,9}) sessions\b")
 #: So many of its earlier versions a page is known by.
 _REGIONS = 1000
 
@@ -324,8 +327,8 @@ class Memory:
         first = self.insights[rests[0]]
         kind, text = str(body.get("kind") or first.type), str(body.get("text") or first.text)
         made = Note(id, kind, text, self.called(str(body["project"] or "")) if "project" in body else first.project)
-        made = made.after(event.at, "added", str(body.get("reason", "")), str(body.get("run", "")))
-        self._put(NOTES, id, self._resting(made, rests))
+        made = self._resting(made, rests)
+        self._put(NOTES, id, made.after(event.at, "added", _counted(body, made), str(body.get("run", ""))))
 
     def _strengthened(self, event: Event, body: Mapping[str, Any]) -> None:
         id = str(body["id"])
@@ -344,8 +347,9 @@ class Memory:
         more = [one for one in rests if one not in was.insights]
         better = {"text": was.text, "kind": was.kind, **said}
         if more or better != {"text": was.text, "kind": was.kind}:
-            now = was.after(event.at, "strengthened", str(body.get("reason", "")), str(body.get("run", "")), **better)
-            self._put(NOTES, was.id, self._resting(now, [*was.insights, *more]))
+            now = self._resting(was, [*was.insights, *more])
+            now = now.after(event.at, "strengthened", _counted(body, now), str(body.get("run", "")), **better)
+            self._put(NOTES, was.id, now)
 
     def _rest(self, was: Note, at: str, why: str, run: str) -> None:
         """After one of its insights was judged."""
@@ -498,6 +502,12 @@ class Memory:
         self._put(PAGES, key, {**about, "at": event.at, "before": before, "regions": list(dict.fromkeys(regions))[-_REGIONS:]})
         for one in others:
             self._drop(PAGES, one)
+
+
+def _counted(body: Mapping[str, Any], now: Note) -> str:
+    """A reason counts the sessions that there were when it was given; those that fell with a run since say nothing any more."""
+    left = f", said in {now.sessions} sessions" if now.sessions > 1 else ""
+    return _SAID_IN.sub(lambda said: said[0] if int(said[1]) <= now.sessions else left, str(body.get("reason", "")), count=1)
 
 
 def _longer(was: Note, now: Note) -> bool:
