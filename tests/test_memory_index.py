@@ -50,6 +50,17 @@ def test_memory_followed_step_by_step_is_memory_read_from_zero(tmp_path: Path) -
         assert memory(keep) == before
 
 
+def test_rows_that_followed_a_new_name_are_to_the_letter_those_of_an_index_from_zero(tmp_path: Path) -> None:
+    """D34"""
+    with Keep.open(tmp_path / "k") as keep:
+        for n in range(6):
+            keep.note_add(f"The port of service {n} is 844{n}.", project="example.org/old")
+        keep.project_rename("example.org/old", "example.org/new")
+        followed = keep._ask(lambda store: list(store.memory()))
+        keep.reindex(from_zero=True)
+        assert keep._ask(lambda store: list(store.memory())) == followed
+
+
 def test_two_that_follow_at_once_agree(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as one, Keep.open(tmp_path / "k") as other:
         for n in range(5):

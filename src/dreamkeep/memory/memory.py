@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from dreamkeep.event import Event, Kind
@@ -455,7 +456,8 @@ class Memory:
             if names.get(old) != now:
                 self._put(PROJECTS, old, {"now": now})
         for table in (INSIGHTS, NOTES, TASKS):
-            for id, one in list(self._table(table).items()):
+            # In an order of their own: what is fetched row by row and what was folded just now must give the same.
+            for id, one in sorted(self._table(table).items(), key=itemgetter(0)):
                 if one.project in after:
                     self._put(table, id, one._replace(project=after[one.project]))
         self._tasks_of = None
