@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
+from dreamkeep.dream.given import Given, Proposal
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
@@ -506,3 +508,51 @@ def test_a_hook_call_that_was_journaled_here_is_not_put_into_the_spool_again(tmp
     for root in (a, b):
         folder = f"{root}/{folder_of(f'claude:{SID}')}"
         assert len([1 for _, event in events(Reading(HOST, folder)) if event.kind == Kind.HOOK_FIRED]) == 1
+
+
+class Prompts:
+    """Every prompt is a constraint."""
+
+    name = "prompts"
+
+    def backfill(self, given: Given) -> list[Proposal]:
+        said = [m for turn in given.turns if not turn.known for m in turn.messages if m.role == "user"]
+        return [Proposal("constraint", m.text, m.seq, m.text, confidence=0.9) for m in said]
+
+
+def test_what_a_deletion_there_left_of_an_event_is_taken_over_once(tmp_path: Path) -> None:
+    """R4: importing twice is importing once, also where the words of a deleted session were erased from what stays."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "goes", FONT)
+    talk(a, "stays", LINT)
+    with Keep.open(a) as keep:
+        keep.dream(backend=Prompts())
+        note = next(one["id"] for one in keep.notes() if one["text"] == LINT)
+        keep.note_change(note, "pin", reason=f"{FONT} They said so.")
+        keep.delete("goes")
+    talk(b, "other", "ships sail")
+    into(a, b, tmp_path / "s")
+    before = (b / KEEP / "000001.jsonl").read_bytes()
+    assert into(a, b, tmp_path / "s")["events"] == 0
+    assert (b / KEEP / "000001.jsonl").read_bytes() == before
+    with Keep.open(b) as keep:
+        assert [one["pinned"] for one in keep.notes() if one["id"] == note] == [True]
+
+
+def test_a_users_word_counts_though_a_deletion_took_its_reason(tmp_path: Path) -> None:
+    """R4: what was said of the note elsewhere before that does not turn it back."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "goes", FONT)
+    with Keep.open(a) as keep:
+        keep.dream(backend=Prompts())
+        note = keep.note_add("Use tabs.", kind="constraint")["id"]
+    shutil.copytree(a, b)
+    with Keep.open(b) as keep:
+        keep.note_change(note, "retract")
+        keep.note_change(note, "confirm")
+    with Keep.open(a) as keep:
+        keep.note_change(note, "retract", reason=f"{FONT} They said so.")
+        keep.delete("goes")
+    into(b, a, tmp_path / "s")
+    with Keep.open(a) as keep:
+        assert [one["state"] for one in keep.notes(state=None) if one["id"] == note] == ["retracted"]

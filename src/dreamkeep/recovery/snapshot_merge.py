@@ -74,8 +74,8 @@ class Ours:
         self.same = 0
         #: Hook calls that were journaled here, by their names in the spool: whoever drains one gives its frame another id.
         self.calls: set[str] = set()
-        #: Ids of frames in which something was erased, and that were not told again since.
-        self.erased: set[str] = set()
+        #: Ids of frames in which something was erased, and that were not told again since; and what is left in each of them.
+        self.erased: dict[str, set[str]] = {}
         #: Sources of which they have frames that we lack; and what they carry.
         self.sources: set[str] = set()
         self.theirs: Carried = {}
@@ -93,7 +93,7 @@ class Ours:
             self.apart = True
             for mine in chain([self._mine], iter(self._next, None)):
                 self._remember(mine)
-        return frame["id"] in self._ids
+        return frame["id"] in self._ids or (_is_erased(frame) and _left(frame) in self.erased.get(frame["id"], ()))
 
     def differing(self) -> list[str]:
         """Of these sources, those that are not the same here, by length and checksum; all, if something of ours is lost."""
@@ -108,11 +108,11 @@ class Ours:
 
     def _remember(self, frame: Frame) -> None:
         if _is_erased(frame):
-            self.erased.add(frame["id"])
-            return
-        self._ids.add(frame["id"])
-        self.erased.discard(frame["id"])
-        body = frame.get("body") or {}
+            self.erased.setdefault(frame["id"], set()).add(_left(frame))
+        else:
+            self._ids.add(frame["id"])
+            self.erased.pop(frame["id"], None)
+        body = frame.get("body") or {}  # a user's word without its reason is still the user's word
         if frame["kind"] == Kind.HOOK_FIRED:
             self.calls.update(_calls(body))
         if not body.get("run"):
@@ -141,6 +141,11 @@ def lacking(ours: Ours, host: Host, folder: str) -> Iterator[Lacking]:
 def _is_erased(frame: Frame) -> bool:
     """At its own length and checksum (journal/erase.py), so that these do not tell it."""
     return isinstance(frame.get("body"), dict) and "erased" in frame["body"]
+
+
+def _left(frame: Frame) -> str:
+    """By what it is known that no more is left in another copy: whatever was filled in, and however it is written."""
+    return json.dumps({key: value for key, value in frame["body"].items() if key != "erased"}, sort_keys=True)
 
 
 def _lost(mine: Frame, theirs: Frame) -> bool:
