@@ -95,6 +95,25 @@ def test_what_others_set_aside_stays_though_it_speaks_of_the_deleted_session(tmp
     assert len(list(aside.rglob(f"{other}.*"))) == 3 and list(aside.rglob(f"{mine}.*")) == []
 
 
+def test_a_deletion_takes_nothing_away_behind_a_link_and_waits_for_none_that_leads_in_a_circle(tmp_path: Path) -> None:
+    """K7: what a link leads to is not the keep's, and a pipe holds no words."""
+    mine, aside = tmp_path / "mine", tmp_path / "k" / "aside"
+    mine.mkdir()
+    (mine / "diary.txt").write_text("what I thought of a-longer-one")
+    with Keep.open(tmp_path / "k") as keep:
+        keep.session("a-longer-one").record("xylophone")
+        aside.mkdir(exist_ok=True)
+        (aside / "folder").symlink_to(mine)
+        (aside / "file").symlink_to(mine / "diary.txt")
+        (aside / "circle").symlink_to(".")
+        (aside / "itself").symlink_to("itself")
+        os.mkfifo(aside / "pipe")
+        keep.delete("a-longer-one")
+        assert keep.audit(home=tmp_path)["clean"]
+    assert (mine / "diary.txt").read_text() == "what I thought of a-longer-one"
+    assert holding(tmp_path / "k" / "journal", WORD) == []
+
+
 def test_a_good_frame_glued_to_damage_is_not_erased_with_it(tmp_path: Path) -> None:
     """K2: it may be a tombstone."""
     native = "a-session-to-delete"

@@ -843,6 +843,26 @@ def test_a_part_that_can_not_be_read_is_told_and_the_rest_is_exported(tmp_path: 
         assert texts(new, "python:good")[::2] == ["good 0", "good 1", "good 2"]
 
 
+def test_a_link_that_leads_in_a_circle_or_elsewhere_is_told_and_the_rest_is_exported(tmp_path: Path) -> None:
+    """R4: what a link to a folder leads to is not the keep's."""
+    root = tmp_path / "k"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary.txt").write_text("mine")
+    with Keep.open(root) as keep:
+        keep.session("s").record("words")
+        for folder in ("aside", "pages"):
+            (root / folder).mkdir(exist_ok=True)
+            (root / folder / "circle").symlink_to(".")
+            (root / folder / "itself").symlink_to("itself")
+            (root / folder / "elsewhere").symlink_to(tmp_path / "mine")
+            (root / folder / "plain").write_text("plain")
+        told = {one["where"] for one in keep.export(tmp_path / "s")["problems"]}
+    assert told == {f"{folder}/{name}" for folder in ("aside", "pages") for name in ("circle", "itself", "elsewhere")}
+    imported(tmp_path / "c", tmp_path / "s")
+    assert (tmp_path / "c" / "aside" / "plain").read_text() == "plain"
+    assert not list((tmp_path / "c").rglob("diary.txt"))
+
+
 def test_names_that_are_no_text_and_odd_ones_come_through(tmp_path: Path) -> None:
     """D22"""
     with Keep.open(tmp_path / "k") as keep:

@@ -6,6 +6,7 @@ have lines of the session when the journal does not tell any more; by itself it 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,12 +17,13 @@ from typing import Any, NamedTuple
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
-from dreamkeep.host import Host, alone, make_folders, read_file, replace_file
+from dreamkeep.host import Host, Stat, alone, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery import staging
+from dreamkeep.recovery.plain import is_link
 
 INTENTS = "state/deleting"
 LOCK = "state/delete.lock"
@@ -200,12 +202,23 @@ def _remove_aside(host: Host, folder: str, session: str, marks: Collection[bytes
         return
     for name in host.names(folder):
         path = f"{folder}/{name}"
-        at = host.stat(path)
+        at = _own(host, path)
         if at and at.is_folder:
             _remove_aside(host, path, session, marks)
-        elif name != _LEDGER and (_is_of(name, session) or (not _OF_A_SESSION.match(name) and _holds(host, path, marks))):
+        elif at and name != _LEDGER and (_is_of(name, session) or (not _OF_A_SESSION.match(name) and _holds(host, path, marks))):
             host.remove(path)
     host.sync_folder(folder)
+
+
+def _own(host: Host, path: str) -> Stat | None:
+    """None for what is not the keep's: a link, wherever it leads, and what holds no words: a pipe, a device."""
+    try:
+        at = host.stat(path)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            return None
+        raise
+    return at if at and (at.is_file or at.is_folder) and not is_link(host, path) else None
 
 
 def _is_of(name: str, session: str) -> bool:

@@ -28,6 +28,7 @@ from dreamkeep.host import Host, lock, write_all
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, SESSIONS
 from dreamkeep.journal.reader import Reading
+from dreamkeep.recovery.plain import is_link
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header, Packer, Unpacker
 
 FORMAT = 1
@@ -188,8 +189,7 @@ class _Export:
         self._add_bytes(ABOUT, _json({"format": FORMAT, "keep": keep_id(self._host, self._root)}))
         with self._nobody_drains():
             # Of one moment: a hook call is in the spool or in a journal, and in no snapshot it is in both or in none.
-            for name in files_below(self._host, self._root, SPOOL):
-                self._add_file(name)
+            self._add_files(SPOOL)
             ends = {journal: self._end(journal) for journal in journals}
         if self._host.stat(f"{self._root}/{TOML}"):
             self._add_file(TOML)
@@ -198,8 +198,8 @@ class _Export:
             if self._progress:
                 self._progress(n + 1, len(journals))
         for folder in FOLDERS:
-            for name in files_below(self._host, self._root, folder) if folder != SPOOL else ():
-                self._add_file(name)
+            if folder != SPOOL:
+                self._add_files(folder)
         if self._view:
             for journal in journals[1:]:
                 if page := self._view(journal):
@@ -272,6 +272,22 @@ class _Export:
         except FileNotFoundError as problem:
             raise Failed("it changed while it was read", where=name, next="Export again.") from problem
 
+    def _add_files(self, folder: str) -> None:
+        """All below it. What a link to a folder leads to is not the keep's, and it may lead back to where it lies."""
+        for name in _names(self._host, f"{self._root}/{folder}"):
+            path = f"{folder}/{name}"
+            try:
+                at = self._host.stat(f"{self._root}/{path}")
+            except OSError as problem:
+                self._tell(path, problem)
+                continue
+            if at and at.is_folder and is_link(self._host, f"{self._root}/{path}"):
+                self.problems.append(Bad(path, "it is a link to a folder, and what it leads to is not the keep's"))
+            elif at and at.is_folder:
+                self._add_files(path)
+            elif at and not name.endswith(".tmp"):
+                self._add_file(path)
+
     def _add_file(self, name: str) -> None:
         """Opened once: it may be taken away or replaced while it is read twice, or grow."""
         try:
@@ -322,18 +338,6 @@ def session_folders(host: Host, root: str) -> list[str]:
     found = []
     for agent in _names(host, f"{root}/{SESSIONS}"):
         found += [f"{SESSIONS}/{agent}/{name}" for name in _names(host, f"{root}/{SESSIONS}/{agent}")]
-    return found
-
-
-def files_below(host: Host, root: str, folder: str) -> list[str]:
-    found: list[str] = []
-    for name in _names(host, f"{root}/{folder}"):
-        path = f"{folder}/{name}"
-        at = host.stat(f"{root}/{path}")
-        if at and at.is_folder:
-            found += files_below(host, root, path)
-        elif at and not name.endswith(".tmp"):
-            found.append(path)
     return found
 
 
