@@ -370,3 +370,49 @@ def test_a_note_that_is_told_while_a_deletion_waits_does_not_wait_for_its_own_lo
         keep.warn = told.append
         keep.note_add("Ask before you delete anything.")
     assert not [one for one in told if "busy" in one.lower() or "wait" in one.lower()], told
+
+
+@pytest.mark.parametrize("how", ["around it", "a crash before it was withdrawn", "an import"])
+def test_no_word_stays_on_the_page_of_a_name_that_its_project_gave_up(tmp_path: Path, how: str) -> None:
+    """R5: and what a user wrote around our notes stays, and a line in between counts."""
+    root = tmp_path / "k"
+    project = dreamt(root)
+    page = page_of(root)
+    if how == "an import":
+        shutil.copytree(root, tmp_path / "other")
+        with Keep.open(tmp_path / "other") as keep:
+            keep.project_rename(project, "tool")
+            keep.export(tmp_path / "s")
+    with Keep.open(root) as keep:
+        page.write_text(f"# Mine\n\n{page.read_text()}")
+        keep.dream(backend=Prompts())
+        before = page.read_text()
+        if how == "an import":
+            keep.import_(tmp_path / "s")
+        else:
+            keep.project_rename(project, "tool")
+            if how == "around it":
+                assert page.read_text().startswith("# Mine\n") and LINT not in page.read_text()
+            else:
+                page.write_text(before.replace(END, f"- Use tabs.\n{END}"))
+        keep.delete("goes")
+        assert holding(root, WORD) == []
+        assert page.read_text().startswith("# Mine\n")
+        assert ("Use tabs." in texts(keep)) == (how == "a crash before it was withdrawn")
+        assert {LINT, PORT} <= texts(keep) and unfinished(root) == []
+
+
+def test_a_page_of_a_name_that_was_given_up_holds_up_a_deletion_while_its_fence_is_broken(tmp_path: Path) -> None:
+    """R5: what a broken fence keeps us from taking out is told, as on any page."""
+    root = tmp_path / "k"
+    project = dreamt(root)
+    page = page_of(root)
+    with Keep.open(root) as keep:
+        page.write_text(page.read_text().replace(END, ""))
+        keep.project_rename(project, "tool")
+        with pytest.raises(Failed, match="no end"):
+            keep.delete("goes")
+        assert unfinished(root) == [SID]
+        page.write_text(f"{page.read_text()}{END}\n")
+        keep.delete("goes")
+        assert holding(root, WORD) == [] and unfinished(root) == []

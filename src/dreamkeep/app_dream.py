@@ -300,7 +300,24 @@ class Dreams(Part):
                 f"The file {path} is not in the keep, and has lines of the deleted session. "
                 "Once it can be written, and its fence is whole, the next dream takes them out."
             )
-        return [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
+        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
+        return held + self._retire_pages()
+
+    def _retire_pages(self) -> list[tuple[str, str]]:
+        """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
+        from dreamkeep.dream.publish import alone, left_over
+
+        def retired(memory: Memory) -> list[tuple[str, str]]:
+            return [(path, why) for path in left_over(self._host, self.root, memory) if (why := self._retire(memory, path))]
+
+        with alone(self._host, self.root):
+            return self._remembering(retired)
+
+    def _retire(self, memory: Memory, path: str) -> str:
+        try:
+            return self._publishing(memory).retire(path)
+        except (DreamkeepError, OSError) as problem:
+            return str(problem)
 
     def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
         publishing = self._publishing(memory)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from dreamkeep.dream.checkout import head_of
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, make_folders, publish_file, read_file
+from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file
 from dreamkeep.host import alone as host_alone
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
@@ -63,15 +63,41 @@ def alone(host: Host, root: str) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
-def withdraw(host: Host, path: str) -> None:
-    """A page in the keep that nobody asks for any more goes, under the lock; unless somebody wrote around our region."""
+def withdraw(host: Host, path: str) -> str:
+    """A page in the keep that nobody asks for any more goes, under the lock; where somebody wrote around our region, that stays,
+    without our notes. Why it could not, "" where it could."""
     if host.stat(path) is None:
-        return
-    found = page.parse(read_file(host, path).decode("utf-8", "surrogateescape"))
-    if not found.problem and found.region is not None and not (found.before + found.after).strip():
+        return ""
+    data = read_file(host, path)
+    text = data.decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    if found.problem or not _is_text(data):
+        return found.problem or "it is no text in UTF-8"
+    if found.region is not None and not (found.before + found.after).strip():
         host.remove(path)
         if not host.names(os.path.dirname(path)):
             host.remove_folder(os.path.dirname(path))
+    elif found.region is not None and page.put(text, page.EMPTY) != text:
+        replace_file(host, host.real_path(path), page.put(text, page.EMPTY).encode("utf-8", "surrogateescape"))
+    return ""
+
+
+def left_over(host: Host, root: str, memory: Memory) -> list[str]:
+    """Files among the keep's pages that are nobody's page any more: their project was given another name, and somebody wrote
+    around their notes, or a crash came before they were withdrawn."""
+    if not _is_folder(host, f"{root}/{FOLDER}"):
+        return []
+    known = {str(one["path"]) for one in memory.pages.values()}
+    folders = [
+        f"{FOLDER}/{name}" for name in sorted(host.names(f"{root}/{FOLDER}")) if _is_folder(host, f"{root}/{FOLDER}/{name}")
+    ]
+    names = [f"{folder}/{name}" for folder in folders for name in sorted(host.names(f"{root}/{folder}"))]
+    return [f"{root}/{name}" for name in names if name not in known and not _is_folder(host, f"{root}/{name}")]
+
+
+def _is_folder(host: Host, path: str) -> bool:
+    at = host.stat(path)
+    return at is not None and at.is_folder
 
 
 def look(memory: Memory, project: str, budget: Budget) -> str:
@@ -427,6 +453,26 @@ class Publishing:
         found = [_redacted(edit) for edit in page.meant(page.reworded(str(last.get("region", "")), text), self._memory.notes)]
         if found:
             self._take(found, project, self._when(str(last.get("at", "")), path))
+
+    def retire(self, path: str) -> str:
+        """Under the lock; a file that is nobody's page any more (`left_over`), when a session was deleted: it may have lines of
+        it. Why it still may, "" where it may not. What a user wrote in its region, and nobody knows yet, is taken in."""
+        before = self._read(path) or b""
+        text = before.decode("utf-8", "surrogateescape")
+        found = page.parse(text)
+        edits = self._unknown(map(_redacted, page.own_lines(found.region))) if found.region is not None else []
+        if edits:
+            self._take(edits, self._once_called(path), self._when("", path))
+        if why := withdraw(self._host, path):
+            return why
+        outside = _names_gone(f"{found.before}\n\n{found.after}", self._memory)
+        return "lines of notes that are gone stand outside of its fence; take them out" if outside else ""
+
+    def _once_called(self, path: str) -> str:
+        """The project whose page it was, by its name of today; "" where nobody knows."""
+        name = os.path.basename(path)
+        was = (one for one in self._memory.projects if place(self._root, one, name) == path)
+        return self._memory.called(next(was, ""))
 
     def _shows(self, last: Mapping[str, Any], session: str) -> bool:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
