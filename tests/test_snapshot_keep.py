@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
-from dreamkeep.recovery import snapshot_import
+from dreamkeep.recovery import snapshot_import, snapshot_merge
 from tests.test_ingest import SID, home_with, record
 
 HOST = RealHost()
@@ -556,3 +556,28 @@ def test_a_users_word_counts_though_a_deletion_took_its_reason(tmp_path: Path) -
     into(b, a, tmp_path / "s")
     with Keep.open(a) as keep:
         assert [one["state"] for one in keep.notes(state=None) if one["id"] == note] == ["retracted"]
+
+
+def test_a_journal_is_read_once_for_all_hook_calls_that_wait_in_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: thousands may wait, and a session may be long."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    talk(a, "mine", *(f"prompt {n}" for n in range(20)), end=False)
+    talk(b, "other", "ships sail")
+    (b / "spool").mkdir(exist_ok=True)
+    said = json.dumps({"session_id": "mine", "prompt": "more", "hook_event_name": "UserPromptSubmit"})
+    for n in range(30):
+        (b / "spool" / f"{n:020d}-1-{n:016x}~python~UserPromptSubmit.hook").write_text(said)
+    seen = 0
+
+    def counted(*given: Any) -> Iterator[Any]:
+        nonlocal seen
+        for one in events(*given):
+            seen += 1
+            yield one
+
+    monkeypatch.setattr(snapshot_merge, "events", counted)
+    assert into(b, a, tmp_path / "s")["files"] == 30
+    told = sum(1 for name in (KEEP, folder_of("python:mine")) for _ in events(Reading(HOST, f"{a}/{name}")))
+    assert seen <= told

@@ -30,7 +30,7 @@ from dreamkeep.recovery.snapshot import FOLDERS, PAGES, TOML, VIEW, Opened, Prog
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
 from dreamkeep.recovery.snapshot_keep import Placed, Theirs, tombs
 from dreamkeep.recovery.snapshot_mended import proven
-from dreamkeep.recovery.snapshot_merge import Lacking, Ours, batches, calls_in, is_journaled, is_older, lacking, wanted
+from dreamkeep.recovery.snapshot_merge import Journaled, Lacking, Ours, batches, is_journaled, is_older, lacking, wanted
 from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
 
 #: Seven digits are 40 TB of one session: a higher number is none of ours.
@@ -99,6 +99,8 @@ class Importing:
         self._skipped: list[tuple[str, str]] = []
         self._bad: list[Bad] = []
         self._counts = {"added": 0, "merged": 0, "unchanged": 0, "events": 0, "files": 0}
+        #: By journal, hook calls that are in it.
+        self._journaled: dict[str, Journaled] = {}
         #: Sessions that were refused because they are deleted here, and the taps through which they were seen there.
         self._refused: dict[str, set[str]] = {}
 
@@ -374,7 +376,10 @@ class Importing:
             return False
         call = name.rpartition("/")[2]
         journals = (folder_of(session), KEEP) if session else (KEEP,)
-        return not any(call in calls_in(self._host, f"{self._root}/{one}") for one in journals)
+        return not any(self._calls_in(one).has(call) for one in journals)
+
+    def _calls_in(self, journal: str) -> Journaled:
+        return self._journaled.setdefault(journal, Journaled(self._host, f"{self._root}/{journal}"))
 
     def _place(self, staged: str, name: str) -> None:
         """Create-or-fail; what is there already and differs stays."""

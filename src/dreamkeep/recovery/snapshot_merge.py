@@ -16,7 +16,7 @@ from dreamkeep.capture.content import Word
 from dreamkeep.event import Carry, Event, Kind, Verbatim
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
-from dreamkeep.journal.reader import Reading, events, whole
+from dreamkeep.journal.reader import Position, Reading, events, whole
 from dreamkeep.journal.settle import Carried, merge
 
 #: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
@@ -180,10 +180,24 @@ def is_journaled(event: Event, ours: Ours) -> bool:
     return bool(calls) and calls <= ours.calls
 
 
-def calls_in(host: Host, folder: str) -> set[str]:
-    """The hook calls that were journaled there, by their names in the spool."""
-    found = (event.body for _, event in events(Reading(host, folder)) if event.kind == Kind.HOOK_FIRED)
-    return {call for body in found for call in _calls(body)}
+class Journaled:
+    """Hook calls that were journaled in a journal (`folder`), by their names in the spool. Read once, then only what is new: a
+    snapshot may have thousands that wait."""
+
+    def __init__(self, host: Host, folder: str) -> None:
+        self._host = host
+        self._folder = folder
+        self._position: Position | None = None
+        self._calls: set[str] = set()
+
+    def has(self, call: str) -> bool:
+        reading = Reading(self._host, self._folder, self._position)
+        for _, event in events(reading):
+            if event.kind == Kind.HOOK_FIRED:
+                self._calls |= _calls(event.body)
+        if reading.position.seq:
+            self._position = reading.position
+        return call in self._calls
 
 
 def _calls(body: Mapping[str, Any]) -> set[str]:
