@@ -371,6 +371,31 @@ def test_a_reason_holds_no_secret(tmp_path: Path) -> None:
         assert all(b"hush-hush" not in data for data in truth(tmp_path / "k").values())
 
 
+def test_a_session_that_failed_and_is_deleted_while_the_dream_goes_on_leaves_no_word_in_its_report(tmp_path: Path) -> None:
+    """R5: a backend may tell in the session's own words why it failed."""
+
+    class Failing:
+        name = "failing"
+
+        def backfill(self, given: Given) -> list[Proposal]:
+            said = " ".join(m.text for turn in given.turns for m in turn.messages)
+            if "xylophone" in said:
+                raise ValueError(f"what is {said}?")
+            with Keep.open(tmp_path / "k") as other:
+                other.delete("goes")
+            return []
+
+    with Keep.open(tmp_path / "k") as keep:
+        for name, words in (("goes", "the xylophone"), ("stays", "pears")):
+            session = keep.session(name)
+            session.record(words)
+            session.end()
+        report = keep.dream(backend=Failing())
+        assert [one["status"] for one in report["sessions"]] == ["failed", "completed"]
+        assert keep.dream_history()
+    assert holding(tmp_path / "k", b"xylophon") == []
+
+
 def test_a_session_that_is_deleted_while_it_is_dreamed_leaves_no_word(tmp_path: Path) -> None:
     """R5 D21"""
     filled(tmp_path / "k", sessions=2, turns=1)

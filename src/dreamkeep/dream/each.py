@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
+_GONE = "the session is not there any more"
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 #: Families of events that say what is remembered; and others after which it is not what it was.
@@ -150,9 +151,16 @@ class Run:
                 self._ask(lambda store: None)
         self._journal(self._thought_over())
         pages = {"pages": publish(self._id)} if publish else {}
+        self._seen = [_wordless(one) if self._is_deleted(one["id"]) else one for one in self._seen]
         made = {**self._report(scope, self._spent), **pages}
         self._journal([self._event(Kind.DREAM_FINISHED, report=made)])
+        for one in self._seen:
+            if one.get("reason", _GONE) != _GONE:
+                self._unsay_if_deleted(one["id"])
         return made
+
+    def _is_deleted(self, session: str) -> bool:
+        return self._deletions is not None and self._deletions.has(session)
 
     def _journal(self, events: Sequence[Event]) -> None:
         """Durable, then known: the fold is the same as whoever reads the journal has."""
@@ -168,7 +176,7 @@ class Run:
     def _unsay_if_deleted(self, session: str) -> None:
         """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
         Asked after it was said: a deletion that begins later than this finds it there."""
-        if self._deletions and self._deletions.has(session):
+        if self._deletions and self._is_deleted(session):
             self._deletions.forget(session)
             self.memory = self._ask(_remembered)
 
@@ -233,11 +241,11 @@ class Run:
 
     def _dreamed(self, one: Dreamed) -> Result:
         # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
-        gone = self._deletions is not None and self._deletions.has(one.session)
+        gone = self._is_deleted(one.session)
         found = None if gone else self._glance(lambda store: session_given(store, one) if _is_whole(store, one) else None)
         found = found or self._ask(lambda store: session_given(store, one))
         if found is None:
-            return self._failed(one, "the session is not there any more")
+            return self._failed(one, _GONE)
         summary, turns = found
         opened, task = self._task(summary, turns)
         known = Known(self.memory.said_in(one.session))
@@ -393,6 +401,11 @@ def _listed(one: Dreamed) -> dict[str, Any]:
     """`again`: from where on an undone run had read it (`when.asked_for`)."""
     again = {"again": True} if one.taken_back is not None and one.read <= one.taken_back else {}
     return {"session": one.session, "first": one.read + 1, "last": one.finished, **again}
+
+
+def _wordless(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a session failed may be told in its own words: not of one that was deleted since."""
+    return {**told, **({"reason": _GONE} if "reason" in told else {})}
 
 
 def _then(events: list[Event], after: Dreamed | None) -> list[Event]:
