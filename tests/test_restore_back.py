@@ -269,6 +269,38 @@ def test_what_is_lost_is_counted() -> None:
     assert claude.write(plain).lost[claude.THOUGHTS] == 1 and codex.write(plain).lost[codex.THOUGHTS] == 1
 
 
+def _called(name: str) -> Message:
+    return Message(0, 0, "assistant", "", None, None, {"id": name, "name": "Bash", "input": {"for": name}})
+
+
+def _answered(name: str) -> Message:
+    return Message(0, 0, "tool", f"result of {name}", None, None, {"id": name})
+
+
+def test_calls_made_one_after_the_other_stay_so_and_calls_made_together_do_too() -> None:
+    """What the second call does may rest on what the first one gave."""
+    one_by_one = [_called("a"), _answered("a"), _called("b"), _answered("b")]
+    together = [_called("c"), _called("d"), _answered("d"), _answered("c"), _called("e"), _answered("e")]
+    said = [Message(0, 0, "user", "go", None, None), *one_by_one, *together, Message(0, 0, "assistant", "done", None, None)]
+    plain, _ = talk.plain(SUMMARY, said, {})
+    assert "".join(step.id if step.kind == talk.CALL else step.id.upper() for step in plain.steps) == "aAbBcdCDeE"
+    wanted = [["a"], ["b"], ["c", "d"], ["e"]]
+    assert [
+        [call["id"] for call in json.loads(row["tool_calls"])] for row in hermes.write(plain).messages if "tool_calls" in row
+    ] == wanted
+    document = json.loads(hermes_webui.write(plain).written.data)
+    assert [[call["id"] for call in one["tool_calls"]] for one in document["messages"] if "tool_calls" in one] == wanted
+    chat = [json.loads(line) for line in gemini.write(plain, "p").data.splitlines()]
+    assert [[call["id"] for call in one["toolCalls"]] for one in chat if "toolCalls" in one] == wanted
+    by_message: dict[str, list[str]] = {}
+    for line in map(json.loads, claude.write(plain).data.splitlines()):
+        for block in line["message"]["content"] if line.get("type") == "assistant" else ():
+            by_message.setdefault(line["message"]["id"], []).extend([block["id"]] if block["type"] == "tool_use" else [])
+    assert [ids for ids in by_message.values() if ids] == wanted
+    items = [json.loads(line)["payload"] for line in codex.write(plain).data.splitlines() if b'"call_id"' in line]
+    assert "".join(one["call_id"] if one["type"] == "function_call" else one["call_id"].upper() for one in items) == "aAbBcdCDeE"
+
+
 def test_resume_sees_the_summary_and_what_follows() -> None:
     """In each form as its client reads it: older turns stay in the file, out of the model's sight."""
     said = [Message(n, 0, "user" if n != 2 else "summary", f"words {n}", None, None) for n in range(4)]

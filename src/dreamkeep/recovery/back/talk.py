@@ -245,8 +245,12 @@ def _ordered(
     lost: Losses,
 ) -> Iterator[Step]:
     together: list[Step] = []
+    answered = False
     for n, step in enumerate(steps):
         if step.kind == CALL:
+            if answered:  # the model had seen results before it made this one
+                yield from together
+                together, answered = [], False
             own, name = names[n]
             yield step._replace(id=own, name=name)
             found = results.get(n)
@@ -255,9 +259,10 @@ def _ordered(
             together.append(answer._replace(id=own, name=name))
             continue
         if step.kind == RESULT and n not in made:
+            answered = True
             continue  # it stands behind its call
         yield from together
-        together = []
+        together, answered = [], False
         if step.kind == RESULT:
             yield made[n]
             yield step._replace(id=made[n].id, name=made[n].name)
