@@ -537,6 +537,26 @@ def test_a_session_that_is_only_a_prompt_gets_a_file(web: Web, root: str) -> Non
 # -- everything at once
 
 
+def test_a_prompt_never_takes_the_place_of_a_session_of_which_more_is_kept(web: Web, root: str) -> None:
+    """W11: a file with the prompt alone would keep `restore` from giving the whole session back."""
+    web.save("kept", talk(5, "salt"), row=False)
+    read_again(root, web, "kept")
+    web.turn("kept", "t1", "submitted", content="one more")
+    data = web.file("kept").read_bytes()
+    web.file("kept").unlink()
+    done = repair(root, web)
+    assert not web.file("kept").exists()
+    assert [step["action"] for step in done["applied"]] == ["rebuild_webui_index"]
+    left = {one["class"]: one["repairable"] for one in done["audit"]["faults"]}
+    assert left == {"source_vanished": False, "webui_turn_pending": False}
+    with Keep.open(root) as keep:
+        keep.restore("hermes-webui:kept", "hermes-webui", home=web.home)
+    assert web.file("kept").read_bytes() == data
+    repair(root, web)
+    assert [one["content"] for one in web.messages("kept")][-1] == "one more"
+    assert len(web.messages("kept")) == len(talk(5, "salt")) + 1
+
+
 def test_all_poisons_at_once_are_mended_and_the_good_ones_stay_as_they_are(tmp_path: Path, root: str) -> None:
     """B2: what can't be mended hinders nothing."""
     web = Web(tmp_path / "home")

@@ -45,6 +45,7 @@ _NO_FOLDER = (
     "`{place}` is no folder any more, and the list of deleted sessions went with it. If all that was in it is to come back, make"
     " that folder again (move away what is in its place); then `dreamkeep repair --apply` does the rest."
 )
+_GONE_FIRST = "Its session file is gone, and what is kept of it has to come back first: another fault tells how."
 _MAYBE_DELETED = "`state.db` has no row of it, so it may have been deleted: rename the `.bak` by hand if it was not."
 
 
@@ -131,6 +132,7 @@ class _Audit:
 
     def _session(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
         live: webui.Document | None = None
+        first = ""
         if sid in folder.lives:
             needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
             if needed or not self._known_well(folder, sid):
@@ -140,9 +142,12 @@ class _Audit:
                 elif live is not None:
                     yield from self._whole(folder, sid, live, row)
         elif not folder.deleted or sid not in folder.deleted:
-            yield from self._gone(folder, sid, row)
+            for found in self._gone(folder, sid, row):
+                # A file with the prompt alone would stand where all that is kept of the session has to be.
+                first = first if found.repairable or found.cls == "webui_empty_row" else _GONE_FIRST
+                yield found
         if sid in folder.journals and sid not in (folder.deleted or ()):
-            yield from self._turns(folder, sid, live)
+            yield from self._turns(folder, sid, live, first)
 
     def _known_well(self, folder: Folder, sid: str) -> bool:
         seen = self._cache.get(folder.live(sid))
@@ -243,12 +248,12 @@ class _Audit:
     def _has_open_turns(self, folder: Folder, sid: str) -> bool:
         return any(not turn.over and turn.content for turn in folder.turns(sid))
 
-    def _turns(self, folder: Folder, sid: str, live: webui.Document | None) -> Iterator[Fault]:
+    def _turns(self, folder: Folder, sid: str, live: webui.Document | None, first: str) -> Iterator[Fault]:
         now = self._host.now() / 1e9
         for turn in webui.pending(folder.turns(sid), live or {}):
             if turn.at + _YOUNG_S > now:
                 continue
-            unsafe = self._why_not(folder, sid) if sid not in folder.lives else ""
+            unsafe = (self._why_not(folder, sid) or first) if sid not in folder.lives else ""
             if webui.may_be_meant(live or {}, turn, self._told(folder, sid)):
                 unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
             what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"

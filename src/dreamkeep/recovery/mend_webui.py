@@ -12,7 +12,7 @@ from types import MappingProxyType
 from dreamkeep.recovery import webui
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.recovery.webui_folder import INDEX, Folder, restored, told
+from dreamkeep.recovery.webui_folder import INDEX, Folder, copies, restored, told
 from dreamkeep.recovery.webui_rows import databases
 
 _DELETED = "it was deleted in the WebUI, or nobody can tell whether it was"
@@ -29,6 +29,13 @@ def _is_deleted(folder: Folder, sid: str) -> bool:
 
 def _told(looking: Looking, folder: Folder, sid: str) -> webui.Told:
     return told(folder, sid, databases(looking.host, looking.home, looking.environment))
+
+
+def _is_kept(looking: Looking, folder: Folder, sid: str) -> bool:
+    """Whether more than a prompt is known of a session whose file is gone, also if that can't be put in its place."""
+    if looking.host.stat(folder.backup(sid)) is not None or any(folder.versions(sid)):
+        return True
+    return bool(copies(folder, sid, databases(looking.host, looking.home, looking.environment)))
 
 
 def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
@@ -88,8 +95,8 @@ def recover_turn(mending: Mending, fault: Fault) -> Done:
     if webui.may_be_meant(live, turn, _told(mending, folder, sid)):
         return left("messages were cleared or taken back in this session, perhaps this one, too")
     if seen is None:
-        if folder.host.stat(folder.backup(sid)) is not None:
-            return left("its session file is gone and a backup is there: mend that first")
+        if _is_kept(mending, folder, sid):
+            return left("its session file is gone and more of it is kept elsewhere: mend that first")
         done = mending.ledger.publish(path, webui.written(webui.begun_by(turn, sid)), session=fault.session)
     else:
         done = mending.ledger.replace(path, webui.written(webui.with_prompt(live, turn)), seen=seen, session=fault.session)
