@@ -120,6 +120,33 @@ def test_an_orphan_gets_what_the_database_has_that_is_newer_and_not_what_was_tak
     assert contents(web.messages(SID)) == [*contents(TEN[:-2]), ("user", "another way"), ("assistant", "so be it")]
 
 
+@pytest.mark.parametrize("after_s", [0.2, 1.5, 2.0, 2.1, 60.0])
+def test_an_orphan_gets_the_answer_that_only_the_database_has_however_soon_it_came(web: Web, root: str, after_s: float) -> None:
+    """K4: the backup ends with the prompt, and a model may answer at once."""
+    asked = TEN[-2]["timestamp"]
+    web.file(SID).unlink()
+    web.backup(SID).write_text(document(SID, TEN[:-1], updated_at=asked))
+    assert web.hermes
+    answer = (asked + after_s, SID, TEN[-1]["content"])
+    web.hermes.db.execute("UPDATE messages SET timestamp=? WHERE session_id=? AND content=?", answer)
+    web.close()
+    repair(root, web)
+    assert contents(web.messages(SID)) == contents(TEN)
+
+
+def test_around_the_end_of_a_copy_the_same_message_in_other_words_or_at_another_time_is_no_new_one() -> None:
+    base = {
+        "messages": [said("user", "go on", 100.0), said("assistant", "done", 101.0), said("user", "go on", 110.0)],
+        "updated_at": 110.0,
+    }
+    same = [said("user", "go on", 100.4), said("assistant", "done", 101.3), said("user", "go on", 111.2)]
+    assert webui.later(base, {"messages": same}) == []
+    prefixed = [*same[:2], said("user", "[Workspace: /w] go on", 110.9)]
+    assert webui.later(base, {"messages": prefixed}) == []
+    twice = [*same, said("user", "go on", 111.9), said("assistant", "so it is", 111.95)]
+    assert webui.later(base, {"messages": twice}) == twice[3:]
+
+
 def _take_back(web: Web, since: float, sid: str = SID) -> None:
     """As an undo does it in the database."""
     assert web.hermes

@@ -239,12 +239,16 @@ def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: T
 
 
 def later(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[Message]:
-    """Messages of `other` that were said after all that `base` knows of."""
+    """Messages of `other` that were said after all that `base` knows of. Around its end, where the clocks of the two may differ by
+    their grain, those of `other` that it has not, in these words or in others."""
     known = [at for at in map(time_of, messages_of(base)) if at is not None]
     updated = base.get("updated_at")
     known += [float(updated)] if isinstance(updated, (int, float)) else []
-    end = max(known, default=0.0) + _GRAIN_S
-    return [one for one in messages_of(other) if (at := time_of(one)) is not None and at > end]
+    end = max(known, default=0.0)
+    near = [one for one in messages_of(base) if (at := time_of(one)) is None or at > end - 2 * _GRAIN_S]
+    new = [one for one in messages_of(other) if (at := time_of(one)) is not None and at > end - _GRAIN_S]
+    there = {id(one) for one in missing(near, [one for one in new if (time_of(one) or 0.0) <= end + _GRAIN_S], edited=True)}
+    return [one for one in new if (time_of(one) or 0.0) > end + _GRAIN_S or id(one) in there]
 
 
 def _taken_back(messages: Sequence[Message], told: Told) -> Counter[str]:
