@@ -287,6 +287,23 @@ def test_what_a_user_cleared_stays_cleared(keep: Keep, home: Path, tmp_path: Pat
         assert len(json.loads(Path(file["path"]).read_text())["messages"]) == kept
 
 
+def test_what_was_lost_after_a_clear_comes_back_and_what_was_cleared_does_not(keep: Keep, home: Path, tmp_path: Path) -> None:
+    """K3: a real loss after an intent is restored all the same."""
+    path = home / ".hermes" / "webui" / "sessions" / "aaaaaaaaaaaa.json"
+    path.parent.mkdir(parents=True)
+    said = [{"role": "user", "content": f"words {n}", "timestamp": 1000.0 + n} for n in range(30)]
+    new = [{"role": "user", "content": f"new words {n}", "timestamp": 5000.0 + n} for n in range(8)]
+    for cleared, messages in ((None, said), ("c1", []), ("c1", new), ("c1", new[:2])):
+        whole = {"session_id": path.stem, "title": "t", "clear_generation": cleared, "messages": messages}
+        path.write_text(json.dumps(whole))
+        list(keep.ingest(home=home))
+    [found] = [one for one in keep.audit(home=home)["faults"] if one["class"] == "source_shrank"]
+    assert "--home DIR" in found["next"], "over the file that is there nothing is put"
+    done = keep.restore(path.stem, "hermes-webui", home=tmp_path / "new")
+    assert json.loads(Path(done["files"][0]["path"]).read_text())["messages"] == new
+    assert "version 3 of 4" in " ".join(done["notes"])
+
+
 # -- never over something else
 
 

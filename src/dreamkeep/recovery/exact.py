@@ -173,7 +173,7 @@ class _Versions:
         for name, number, lines in rejoin.all_generations(self._host, self._folder, names):
             if number not in self._words[name]:
                 continue
-            size = sum(len(line.strip(_NOTHING)) for line in lines)
+            size = _rich(lines)
             newest[name] = lines
             wanted = self._wanted if self._known[name].get("role") == "main" else None
             if number == wanted or (wanted is None and size >= richest.get(name, 0)):
@@ -183,7 +183,15 @@ class _Versions:
             last = max(self._words[name])
             chosen = number in (last, self._wanted) or self._known[name].get("form") != DOCUMENT
             if not chosen and _meant(b"".join(lines), b"".join(newest[name])):
-                self._held[name] = last, newest[name]
+                self._held[name] = self._since_meant(name, newest[name])
+
+    def _since_meant(self, name: str, newest: list[bytes]) -> tuple[int, list[bytes]]:
+        """The richest version from when less was meant on: what was lost after that was not."""
+        best, size = (max(self._words[name]), newest), _rich(newest)
+        for number, lines in rejoin.generations(self._host, self._folder, name):
+            if number in self._words[name] and _rich(lines) > size and not _meant(b"".join(lines), b"".join(newest)):
+                best, size = (number, lines), _rich(lines)
+        return best
 
     def file(self, name: str, role: str, path: str) -> File | None:
         words = self._words[name]
@@ -201,6 +209,10 @@ class _Versions:
         _check(pieces, words[chosen], path)
         masked = words[chosen].masked_crc is not None
         return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
+
+
+def _rich(lines: list[bytes]) -> int:
+    return sum(len(line.strip(_NOTHING)) for line in lines)
 
 
 def _meant(before: bytes, after: bytes) -> bool:

@@ -239,8 +239,8 @@ def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: T
 
 
 def later(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[Message]:
-    """Messages of `other` that were said after all that `base` knows of. Around its end, where the clocks of the two may differ by
-    their grain, those of `other` that it has not, in these words or in others."""
+    """Messages of `other` that were said after all that `base` knows of. Around its end, where the clocks of the two may differ
+    by their grain, those that `base` has not, in these words or in others."""
     known = [at for at in map(time_of, messages_of(base)) if at is not None]
     updated = base.get("updated_at")
     known += [float(updated)] if isinstance(updated, (int, float)) else []
