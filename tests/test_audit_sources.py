@@ -15,7 +15,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture import rejoin
-from dreamkeep.errors import DreamkeepError
+from dreamkeep.errors import DreamkeepError, Failed
 from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit_sources import audit_sources
 from dreamkeep.recovery.captured import without_blanks
@@ -108,8 +108,19 @@ def _nuls_between(file: Path) -> None:
     file.write_bytes(file.read_bytes() + bytes(30) + b"\n" + record(9))
 
 
+def _gutted(file: Path) -> None:
+    """Lines from its middle are gone: what is left is no beginning of what it was."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:2], *lines[4:]]))
+
+
+def _cut_and_gone_on(file: Path) -> None:
+    _cut(file)
+    file.write_bytes(file.read_bytes() + record(9))
+
+
 HARM: dict[str, list[Callable[[Path], None]]] = {
-    "source_shrank": [_cut, _torn, _emptied],
+    "source_shrank": [_cut, _torn, _emptied, _gutted, _cut_and_gone_on],
     "source_blanked": [_blanked, _blanked_and_gone_on],
     "source_changed": [_edited, _replaced],
     "source_vanished": [Path.unlink, _dangling],
@@ -150,6 +161,24 @@ def test_what_happened_to_a_transcript_is_told_as_that_before_and_after_an_inges
     assert (found.cls, found.where, found.session) == (cls, str(file), f"claude:{file.stem}")
     assert found.next
     assert tree(root, home) == before
+
+
+@pytest.mark.parametrize("act", HARM["source_shrank"], ids=lambda act: act.__name__)
+def test_what_is_advised_for_a_transcript_that_shrank_can_be_done(tmp_path: Path, root: str, act: Callable[[Path], None]) -> None:
+    home, file = home_with(tmp_path, LINES)
+    ingest(root, home)
+    act(file)
+    left = file.read_bytes()
+    [found] = audit(root, home)
+    with Keep.open(root) as keep:
+        if "--home DIR" not in found.next:
+            keep.restore(found.session, "claude", home=home)
+            assert file.read_bytes() == LINES
+            return
+        with pytest.raises(Failed):
+            keep.restore(found.session, "claude", home=home)
+        [made] = keep.restore(found.session, "claude", home=tmp_path / "elsewhere")["files"]
+    assert (Path(made["path"]).read_bytes(), file.read_bytes()) == (LINES, left)
 
 
 def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_goes_on(tmp_path: Path, root: str) -> None:

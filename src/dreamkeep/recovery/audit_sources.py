@@ -51,7 +51,7 @@ _NOT_OVER_IT = (
     "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
     " gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
 )
-_ELSEWHERE = (
+ELSEWHERE = (
     "What is there is no beginning of what was captured, so that is not put over it: `dreamkeep restore SESSION --to AGENT"
     " --home DIR` gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
 )
@@ -227,6 +227,8 @@ class _Audit:
             yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, **about)
         elif content.size < found.captured:
             what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"
+            begins = captured.is_beginning(self._host, folder, about["name"], b"".join(iter_blocks(content)))
+            step = step or ("" if begins else ELSEWHERE)
             yield fault("source_shrank", path, what, key=found.key, step=step, gone=len(found.gone), **about)
         else:
             what = f"{many} are not there any more, and others are"
@@ -253,9 +255,7 @@ class _Audit:
             what = counted(
                 len(lost), "message that was captured is gone or empty", "messages that were captured are gone or empty"
             )
-            yield fault(
-                "source_shrank", about["path"], what, key="|".join(sorted(lost)), step=_ELSEWHERE, gone=len(lost), **about
-            )
+            yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), step=ELSEWHERE, gone=len(lost), **about)
 
     def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
         name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))

@@ -34,6 +34,7 @@ from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.recovery import unmasked, webui
+from dreamkeep.recovery.audit_sources import ELSEWHERE
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
@@ -153,9 +154,11 @@ class _Audit:
         seen = self._cache.get(folder.live(sid))
         return seen is not None and seen.look == Look.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
 
-    def _fault(self, cls: str, folder: Folder, sid: str, where: str, what: str, *, key: str = "", unsafe: str = "") -> Fault:
+    def _fault(
+        self, cls: str, folder: Folder, sid: str, where: str, what: str, *, key: str = "", unsafe: str = "", step: str = ""
+    ) -> Fault:
         about = {"place": folder.place, "sid": sid, "path": where}
-        return fault(cls, where, what, session=folder.session(sid), key=key, unsafe=unsafe, **about)
+        return fault(cls, where, what, session=folder.session(sid), key=key, unsafe=unsafe, step=step, **about)
 
     def _corrupt(self, folder: Folder, sid: str) -> Iterator[Fault]:
         found = copies(folder, sid, self._databases)
@@ -237,7 +240,8 @@ class _Audit:
         if lost:
             many = counted(len(lost), "message that was captured is", "messages that were captured are")
             what = f"{many} gone or empty, and nothing says that this was meant"
-            yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=webui.mark(list(lost.values())))
+            key = webui.mark(list(lost.values()))
+            yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
 
     def _told(self, folder: Folder, sid: str) -> webui.Told:
         """Asked only where something is missing: what was taken back is not."""

@@ -225,6 +225,13 @@ def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
     return best
 
 
+def is_beginning(host: Host, folder: str, name: str, now: bytes) -> bool:
+    """Whether what was captured may be put over these bytes: they are the beginning of a version of it, or nothing at all."""
+    if not now.strip(b" \t\r\n\0"):
+        return True
+    return any(b"".join(lines).startswith(now) for _, lines in rejoin.generations(host, folder, name))
+
+
 # -- documents
 
 
