@@ -111,6 +111,97 @@ def test_restored_into_a_fresh_home_they_are_captured_as_the_same_sessions(
         assert seen(second) == seen(keep)
 
 
+def _told(keep: Keep) -> dict[str, Any]:
+    """The same, without how many records nobody understood: those are counted wherever they lie."""
+    return {
+        session: [{**about, "unknown": set(about["unknown"]), "odd": 0}, said] for session, (about, said) in seen(keep).items()
+    }
+
+
+@pytest.mark.parametrize("agent", [*FILES, WITH_ROWS])
+def test_a_session_that_is_captured_from_a_second_place_too_reads_as_before(
+    agent: str, keep: Keep, home: Path, tmp_path: Path
+) -> None:
+    """Nothing is doubled, and nothing that was said after something was taken back is taken back with it."""
+    captured(keep, agent, home)
+    before = _told(keep)
+    for done in all_back(keep, home=tmp_path / "new"):
+        assert done["exact"]
+    assert [one.problem for one in keep.ingest(agents=[agent], home=tmp_path / "new") if one.problem] == []
+    assert _told(keep) == before
+    keep.reindex(from_zero=True)
+    assert _told(keep) == before
+
+
+def test_what_is_taken_back_where_a_restored_session_goes_on_is_taken_back(keep: Keep, home: Path, tmp_path: Path) -> None:
+    sid = "5f0c2d1e-0000-4000-8000-0000000000cc"
+
+    def line(n: int, role: str, parent: int | None, text: str) -> bytes:
+        content = text if role == "user" else [{"type": "text", "text": text}]
+        message = {"role": role, "content": content, **({"id": f"msg_{n}"} if role == "assistant" else {})}
+        about = {"type": role, "uuid": f"u{n}", "parentUuid": f"u{parent}" if parent else None, "sessionId": sid, "cwd": "/w"}
+        return json.dumps({**about, "timestamp": f"2026-05-12T08:00:{n:02d}.000Z", "message": message}).encode() + b"\n"
+
+    data = b"".join(
+        (
+            line(1, "user", None, "one"),
+            line(2, "assistant", 1, "done"),
+            line(3, "user", 2, "a wrong way"),
+            line(4, "assistant", 3, "gone wrong"),
+            line(5, "user", 2, "a right way"),
+            line(6, "assistant", 5, "gone right"),
+        )
+    )
+    path = home / ".claude" / "projects" / "-w" / f"{sid}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    list(keep.ingest(home=home))
+    [file] = keep.restore(sid, "claude", home=tmp_path / "new")["files"]
+    with open(file["path"], "ab") as there:
+        there.write(line(7, "user", 6, "and then?"))
+    list(keep.ingest(home=tmp_path / "new"))
+    said = {m["text"]: m.get("mark") for m in keep.show(sid)["messages"]}
+    assert [text for text, mark in said.items() if mark] == ["a wrong way", "gone wrong"]
+    with open(file["path"], "ab") as there:
+        there.write(line(8, "user", 2, "a third way"))
+    list(keep.ingest(home=tmp_path / "new"))
+    said = {m["text"]: m.get("mark") for m in keep.show(sid)["messages"]}
+    assert [text for text, mark in said.items() if not mark] == ["one", "done", "a third way"]
+
+
+def test_what_is_taken_back_first_in_a_second_place_is_taken_back(keep: Keep, home: Path, tmp_path: Path) -> None:
+    """The first new words there are what takes something back."""
+    path = claude_file(home, 5)
+    lines = [json.loads(one) for one in path.read_bytes().splitlines()]
+    list(keep.ingest(home=home))
+    [file] = keep.restore(path.stem, "claude", home=tmp_path / "new")["files"]
+    prompts = [one for one in lines if one["type"] == "user"]
+    last = {**prompts[-1], "uuid": "another", "timestamp": "2027-01-01T00:00:00.000Z"}
+    last["message"] = {"role": "user", "content": "otherwise"}
+    with open(file["path"], "ab") as there:
+        there.write(json.dumps(last).encode() + b"\n")
+    list(keep.ingest(home=tmp_path / "new"))
+    said = {m["text"]: m.get("mark") for m in keep.show(path.stem)["messages"]}
+    assert said[prompts[-1]["message"]["content"]] == "rewound" and not said["otherwise"]
+    assert not said[prompts[0]["message"]["content"]]
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5])
+@pytest.mark.parametrize("agent", ["gemini", "kimi", "pi", "qwen"])
+def test_a_transcript_that_was_cut_and_came_back_takes_nothing_back_anew(agent: str, left: float, keep: Keep, home: Path) -> None:
+    captured(keep, agent, home)
+    before = _told(keep)
+    whole = {path: path.read_bytes() for path in home.rglob("*.jsonl")}
+    for path, data in whole.items():
+        lines = data.splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[: int(len(lines) * left)]))
+    list(keep.ingest(agents=[agent], home=home))
+    for path, data in whole.items():
+        path.write_bytes(data)
+    list(keep.ingest(agents=[agent], home=home))
+    assert _told(keep) == before
+
+
 @pytest.mark.parametrize("agent", REAL_AGENTS)
 def test_real_transcripts_come_back_byte_for_byte(agent: str, keep: Keep, tmp_path: Path) -> None:
     if not (REAL / agent).is_dir():

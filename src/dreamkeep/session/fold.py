@@ -4,6 +4,9 @@ One session may be heard on several channels: its transcript, its hooks, the tap
 different channels are one when they have the same key, or the same role and the same words (each is paired once with each
 channel, so "continue" said twice stays two); the stronger channel's form is the one that is shown, in the place of the first.
 The order of a transcript is the truth: what it tells behind other messages lies behind them, whoever told of it before.
+
+A transcript may tell again what was read of it before: it was cut and came back, or lies in a second place (a copy, a restored
+one). As long as it says only what is known, nothing that it takes back is taken back anew: what came after that would go, too.
 """
 
 from __future__ import annotations
@@ -47,6 +50,11 @@ _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 #: Before a record's id, so that it is no message's key.
 _RECORD = "record:"
+#: How a source changed that is read from its beginning again, or goes on with what it had before.
+_REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
+#: Channels of an agent's own store that are told in its order, record by record.
+_IN_ORDER = ("file:", "row:")
+_HELD_BACK = 64
 
 
 class Fold:
@@ -63,6 +71,7 @@ class Fold:
         self._record_n = 0
         self._copied = False
         self._hander = ""  # the lock of whoever handed over what is read now
+        self._teller = ""  # the reader whose facts these are
         self._at = ""
 
     def state(self) -> State:
@@ -86,6 +95,8 @@ class Fold:
         if event.kind == Kind.SOURCE_CHANGED:
             if event.body.get("what") == "moved":
                 self._moved(event.body)
+            elif event.body.get("what") in _REWRITTEN:
+                self._tells_again(f"file:{event.body.get('source')}")
             return summary
         if event.kind == Kind.COMPACTION_CLOSED:
             self._segments.give_up(event.body.get("opened_at"), str(event.body["closing"]), event.at)
@@ -107,6 +118,7 @@ class Fold:
 
     def _read(self, summary: Summary, name: str, record: f.Record) -> Summary:
         channel = "turns" if record.source in _WEAK_SOURCES else record.channel
+        self._teller = name
         try:
             for fact in self._reader(name, record.channel).read(record):
                 summary = self._fact(summary, channel, fact)
@@ -130,6 +142,8 @@ class Fold:
             if name.startswith("acp:"):
                 self._forget_old_connections(name)
             state = self._state.setdefault("readers", {}).get(name) or {}
+            if not state and any(_alike(name, other) for other in (*self._readers, *self._state["readers"])):
+                self._tells_again(name)
             reader = self._readers[name] = reader_for(self._agent, channel, state)
         return reader
 
@@ -171,13 +185,41 @@ class Fold:
         unended = self._state.setdefault("unended", {})
         if old in unended:
             unended[new] = unended.pop(old)
-        for channel in ("file", "piece"):
+        for channel in ("file", "piece", "row"):
+            again = self._state.get("again", {})
+            if f"{channel}:{old}" in again:
+                again[f"{channel}:{new}"] = again.pop(f"{channel}:{old}")
             reader = self._readers.pop(f"{channel}:{old}", None)
             saved = self._state.setdefault("readers", {}).pop(f"{channel}:{old}", None)
             if reader is not None:
                 self._readers[f"{channel}:{new}"] = reader
             elif saved is not None:
                 self._state["readers"][f"{channel}:{new}"] = saved
+
+    # -- what is told again
+
+    def _tells_again(self, reader: str) -> None:
+        """Until it says something that nobody knows. What it takes back is held till then."""
+        if reader.startswith(_IN_ORDER):
+            self._state.setdefault("again", {})[reader] = []
+
+    def _is_held(self, fact: f.Rewound | f.Restored) -> bool:
+        held: list[Any] | None = self._state.get("again", {}).get(self._teller)
+        if held is None:
+            return False
+        held[:] = [*held, [isinstance(fact, f.Rewound), list(fact)]][-_HELD_BACK:]
+        return True
+
+    def _known_already(self) -> None:
+        """So what it took back before was taken back then."""
+        if self._state.get("again", {}).get(self._teller):
+            self._state["again"][self._teller] = []
+
+    def _new(self, summary: Summary, channel: str) -> Summary:
+        """Something that it has not told before: from here on it goes on."""
+        for taken, fields in self._state.get("again", {}).pop(self._teller, ()):
+            summary = self._fact(summary, channel, f.Rewound(*fields) if taken else f.Restored(*fields))
+        return summary
 
     # -- facts
 
@@ -198,8 +240,10 @@ class Fold:
             previewed = bool(said.file if bit != TEXT else known and not known.heard & TEXT)
             return self._whole(summary, half, said, mark, bit, turn, previewed)
         if known is not None:
+            self._known_already()
             self._part_of(said.record, known[:2])
             return self._said_again(summary, known, said, mark, bit, twin)
+        summary = self._new(summary, channel)
         nth = self._nth(channel, said, turn) if bit != REPLAY else ""
         other = None if mark == f.COPIED else self._other(said, bit, twin) or self._counterpart(nth, bit)
         if other is not None:
@@ -395,6 +439,9 @@ class Fold:
         said = self._changes.twin(_words(f.USER, began.prompt), bit) if elsewhere else None
         if turn is None and said is not None and said.turn:
             turn, name = self._changes.turn(said.turn), said.turn
+        prompt = self._changes.message(began.key) if turn is None and began.key else None
+        if prompt is not None and prompt.turn:
+            turn, name = self._changes.turn(prompt.turn), prompt.turn  # told again, and known by another name
         if turn is not None and said is not None and said.turn == name and bit == FILE and (turn.seq, turn.n) < self._told():
             turn = turn._replace(seq=self._seq, n=self._n + 1)  # as its prompt, which comes next
         owners = self._state.get("owners")
@@ -432,7 +479,7 @@ class Fold:
         return summary
 
     def _rewound(self, summary: Summary, channel: str, rewound: f.Rewound) -> Summary:
-        if rewound.by and self._changes.message(rewound.by):
+        if (rewound.by and self._changes.message(rewound.by)) or self._is_held(rewound):
             return summary
         place = self._place_of(rewound.key)
         if place is None and rewound.turns > 0:
@@ -445,7 +492,7 @@ class Fold:
         return summary
 
     def _restored(self, summary: Summary, channel: str, restored: f.Restored) -> Summary:
-        place = self._place_of(restored.key)
+        place = self._place_of(restored.key) if not self._is_held(restored) else None
         if place is not None:
             self._changes.take(Taken(place, back=False))
         return summary
@@ -524,6 +571,12 @@ class Fold:
         f.Unknown: _unknown,
         f.Odd: _odd,
     }
+
+
+def _alike(reader: str, other: str) -> bool:
+    """Whether both read a session's own transcript, or its rows, from two places. `reader`: "file:main-…", "row:main-…"."""
+    kind = reader.rpartition("-")[0]
+    return kind in ("file:main", "file:subagent", "row:main") and other != reader and other.rpartition("-")[0] == kind
 
 
 def _timed(summary: Summary, at: str | None) -> Summary:

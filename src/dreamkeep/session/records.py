@@ -96,9 +96,11 @@ def _joined(before: str | None, piece: Mapping[str, Any] | bytes | None) -> byte
 
 
 def _rows(event: Event) -> Iterator[tuple[str, Found]]:
+    # Each database has a reader: what one has told of a row says nothing of how far another was read.
+    reader = f"row:{text(event.body.get('source'))}"
     for content in contents(event.body):
         line = content if isinstance(content, Mapping) else {}
-        yield "row", row_in(line, event.at) or Odd("row", "a row that can't be read is kept raw only")
+        yield reader, row_in(line, event.at) or Odd("row", "a row that can't be read is kept raw only")
 
 
 def row_in(line: Mapping[str, Any], at: str) -> Record | None:
