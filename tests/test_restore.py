@@ -30,6 +30,7 @@ from dreamkeep.recovery.back.claude import folder
 from dreamkeep.recovery.where import Home
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
+from tests.agents.hermes import Hermes
 
 from .conftest import Ran
 from .faults import LOSSES, FragileHost, PowerCut
@@ -632,6 +633,84 @@ def test_rows_whose_numbers_are_taken_get_new_ones_and_that_is_told(keep: Keep, 
         texts = [[(m["role"], m["text"]) for m in one.show(session.id)["messages"]] for one in (keep, second)]
         assert texts[0] == texts[1]
         assert [m["text"] for m in second.show("hermes:x")["messages"]] == [f"theirs {n}" for n in range(1, 9)]
+
+
+def _talk_in(home: Path, sid: str, turns: int, at: float) -> Hermes:
+    (home / ".hermes").mkdir(parents=True, exist_ok=True)
+    agent = Hermes(home / ".hermes" / "state.db")
+    agent.session(sid, source="cli", cwd="/w", title=f"About {sid}", started_at=at)
+    for n in range(turns):
+        for role in ("user", "assistant"):
+            at += 30
+            agent._insert(sid, {"role": role, "content": f"{role} {n} of {sid}", "timestamp": at}, at)
+    agent.update(sid, message_count=2 * turns)
+    return agent
+
+
+def _table(home: Path, sid: str, table: str) -> list[dict[str, Any]]:
+    found = map(json.loads, rows_of(home / ".hermes" / "state.db", sid).values())
+    return [one["row"] for one in found if one["table"] == table]
+
+
+def _contents(home: Path, sid: str) -> list[str]:
+    return [row["content"] for row in _table(home, sid, "messages")]
+
+
+def test_rows_restored_under_new_numbers_are_the_same_session_however_often(keep: Keep, home: Path, tmp_path: Path) -> None:
+    """The database was lost, Hermes began another one, and the old session came back into that: captured and restored again,
+    it is not there twice."""
+    one, other = "20260512_081500_a1b2c3", "20260612_081500_b1b2c3"
+    _talk_in(home, one, 4, 1_778_573_700.0).close()
+    list(keep.ingest(home=home))
+    before, said = _contents(home, one), keep.show(one)["messages"]
+    shutil.rmtree(home)
+    _talk_in(home, other, 4, 1_781_252_100.0).close()
+    assert keep.restore(one, WITH_ROWS, home=home)["lost"] == [{"what": statedb.NUMBERS, "count": 8}]
+    for _ in range(2):
+        assert keep.restore(one, WITH_ROWS, home=home)["files"][0]["action"] == "unchanged", "twice is once"
+        list(keep.ingest(home=home))
+        assert [m["text"] for m in keep.show(one)["messages"]] == [m["text"] for m in said]
+    assert _contents(home, one) == before
+    assert keep.restore(one, WITH_ROWS, home=tmp_path / "new")["exact"]
+    assert _contents(tmp_path / "new", one) == before
+
+
+@pytest.mark.parametrize(("kept", "more", "richest"), [(3, 0, 1), (4, 0, 2), (3, 2, 2)])
+def test_a_session_that_hermes_wrote_anew_comes_back_in_its_richest_version_and_not_twice(
+    keep: Keep, home: Path, tmp_path: Path, kept: int, more: int, richest: int
+) -> None:
+    """As a retry in a chat does it: all rows are deleted, and inserted again without the last ones."""
+    sid = "20260512_081500_a1b2c3"
+    agent = _talk_in(home, sid, 4, 1_778_573_700.0)
+    list(keep.ingest(home=home))
+    old = _contents(home, sid)
+    agent.db.execute("DELETE FROM messages WHERE session_id = ?", (sid,))
+    new = [*old[: 2 * kept], *(f"new {n}" for n in range(2 * more))]
+    for n, content in enumerate(new):
+        at = 1_778_580_000 + n * 1e-6
+        agent._insert(sid, {"role": ("user", "assistant")[n % 2], "content": content, "timestamp": at}, at)
+    agent.update(sid, message_count=len(new))
+    agent.close()
+    list(keep.ingest(home=home))
+    done = keep.restore(sid, WITH_ROWS, home=tmp_path / "new")
+    assert _contents(tmp_path / "new", sid) == (old if richest == 1 else new)
+    [own] = _table(tmp_path / "new", sid, "sessions")
+    assert own["message_count"] == len(old if richest == 1 else new)
+    assert any("written anew (9)" in note for note in done["notes"]) == (richest == 1)
+
+
+def test_rows_that_are_only_gone_come_back_in_their_places(keep: Keep, home: Path, tmp_path: Path) -> None:
+    sid = "20260512_081500_a1b2c3"
+    agent = _talk_in(home, sid, 4, 1_778_573_700.0)
+    list(keep.ingest(home=home))
+    before = _contents(home, sid)
+    agent.db.execute("DELETE FROM messages WHERE id IN (3, 4)")
+    agent._insert(sid, {"role": "user", "content": "and on", "timestamp": 1_778_580_000.0}, 1_778_580_000.0)
+    agent.update(sid, message_count=7)
+    agent.close()
+    list(keep.ingest(home=home))
+    keep.restore(sid, WITH_ROWS, home=tmp_path / "new")
+    assert _contents(tmp_path / "new", sid) == [*before, "and on"]
 
 
 def test_a_database_that_has_gone_on_or_is_locked_is_left_alone(keep: Keep, home: Path) -> None:

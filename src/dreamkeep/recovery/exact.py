@@ -16,6 +16,7 @@ from zlib import crc32
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
+from dreamkeep.capture.rows import gone_in
 from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
@@ -33,6 +34,8 @@ _SMALL = 1 << 20
 _AGAIN = ("recaptured", "imported")
 _ZST = ".zst"
 _TRANSCRIPTS = ("main", "subagent")
+#: The table in which rows are what was said.
+MESSAGES = "messages"
 #: In a document of Hermes WebUI: what changes when less is meant.
 _MEANT = ("clear_generation", "intentional_shrink_generation", "truncation_watermark", "compression_anchor_message_key")
 
@@ -53,11 +56,13 @@ class File(NamedTuple):
 
 
 class Database(NamedTuple):
-    """Rows to be in an SQLite file again: table → its rows, in the order of capture, each in its last version."""
+    """Rows to be in an SQLite file again: table → its rows, in the order of capture, each in its last version. `note`: what is to
+    be told of them."""
 
     path: str
     rows: Mapping[str, tuple[Mapping[str, Any], ...]]
     masked: bool
+    note: str
 
 
 class Found(NamedTuple):
@@ -105,7 +110,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
             notes.append(f"Not restored: {problem}")
             continue
         if about.get("form") == ROWS:
-            database = Database(path, *_rows(host, folder, name))
+            database = _database(host, folder, name, path)
             databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
@@ -114,6 +119,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
                 file, note = _richer(files[file.path], file)
                 notes += note
             files[file.path] = file
+    notes += [database.note for database in databases.values() if database.note]
     return Found(tuple(files.values()), tuple(databases.values()), tuple(notes), lost(host, folder))
 
 
@@ -245,18 +251,61 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
 # -- rows
 
 
-def _rows(host: Host, folder: str, name: str) -> tuple[dict[str, tuple[Mapping[str, Any], ...]], bool]:
-    """Each row once, in its last version, at the place of its first; and whether something is masked in them."""
-    found: dict[str, dict[object, Mapping[str, Any]]] = {}
+Row = Mapping[str, Any]
+Table = dict[object, Row]
+_WORDS = ("role", "content", "tool_call_id", "tool_calls")
+
+
+def _database(host: Host, folder: str, name: str, path: str) -> Database:
+    """Each row once, in its last version, at the place of its first; of a session that was written anew the richest version."""
     masked = False
+    lines = []
     for about, line in rejoin.captured(host, folder):
-        if about["source"] != name:
-            continue
+        if about["source"] == name:
+            lines.append(line)
+            masked = masked or "masked" in about
+    versions = row_versions(lines)
+    many = [sum(map(len, one.values())) for one in versions]
+    best = max(range(len(versions)), key=lambda n: (many[n], n))
+    note = ""
+    if best + 1 < len(versions):
+        note = f"{path}: its rows as they were before it was written anew ({many[best]}); the newest version has {many[-1]}."
+    return Database(path, {table: tuple(rows.values()) for table, rows in versions[best].items()}, masked, note)
+
+
+def row_versions(lines: Iterable[bytes]) -> list[dict[str, Table]]:
+    """The rows that were in a database together, the newest last. Rows that only are gone were lost, and stay; but if their words
+    were inserted again, the session was written anew: together with those it would be there twice. Pure."""
+    found: list[dict[str, Table]] = []
+    now: dict[str, Table] = {MESSAGES: {}}
+    before = now
+    gone: Table = {}
+    new: set[str] = set()
+
+    def settle() -> None:
+        if new & {_words(row) for row in gone.values()}:
+            found.append(before)
+        else:
+            now[MESSAGES] = {**gone, **now[MESSAGES]}
+
+    for line in lines:
+        keys = set(gone_in(line))
+        if keys:
+            settle()
+            before, new = {table: dict(rows) for table, rows in now.items()}, set()
+            gone = {key: row for key, row in now[MESSAGES].items() if f"{MESSAGES}/{key}" in keys}
+            now[MESSAGES] = {key: row for key, row in now[MESSAGES].items() if key not in gone}
         held = json.loads(line)
-        row: Mapping[str, Any] = held["row"]
-        found.setdefault(str(held["table"]), {})[row.get("id")] = row
-        masked = masked or "masked" in about
-    return {table: tuple(rows.values()) for table, rows in found.items()}, masked
+        table, row = str(held["table"]), held["row"]
+        if table == MESSAGES and row.get("id") not in now[MESSAGES]:
+            new.add(_words(row))
+        now.setdefault(table, {})[row.get("id")] = row
+    settle()
+    return [*found, now]
+
+
+def _words(row: Row) -> str:
+    return json.dumps([row.get(name) for name in _WORDS])
 
 
 def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:

@@ -3,7 +3,7 @@
     no such file                        a new one is made whole in memory, then published, create-or-fail; not beside the log of
                                         a database that is gone: SQLite would play it into ours
     the session is not in it            its rows are added; under new numbers if another session has theirs
-    some of its rows are, and equal     what is missing is added
+    some of its rows are, and equal     what is missing is added; behind them, if they have new numbers
     it holds rows that we do not have,  refused: it has gone on, or is another one
     or others under our numbers
 
@@ -166,23 +166,15 @@ def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _P
 def _missing(base: Base, chain: list[Any], messages: Sequence[Row], lost: Counter[str]) -> list[Row]:
     marks = ", ".join("?" * len(chain))
     held = {key for (key,) in base.ask(f"SELECT id FROM {MESSAGES} WHERE session_id IN ({marks})", *chain)}
-    if held - {row["id"] for row in messages}:
-        raise put.refusal(base.path)
-    new, taken = [], 0
-    for row in messages:
-        there = _there(base, MESSAGES, row["id"])
-        if there is None:
-            new.append(row)
-        elif there["session_id"] not in chain:
-            taken += 1
-            new.append(row)
-        elif not _equal(row, there):
-            raise put.refusal(base.path)
-    if taken and held:
-        raise put.refusal(base.path)  # new numbers would put them behind those that are there
-    if taken:
-        lost[NUMBERS] += len(new)
-        return [{name: value for name, value in row.items() if name != "id"} for row in new]
+    there = [_there(base, MESSAGES, row["id"]) for row in messages]
+    if not held - {row["id"] for row in messages} and all(
+        one is None or (one["session_id"] in chain and _equal(row, one)) for row, one in zip(messages, there, strict=True)
+    ):
+        return [row for row, one in zip(messages, there, strict=True) if one is None]
+    # Under new numbers, then, if another session has theirs, or if they have such already.
+    plain = [{name: value for name, value in row.items() if name != "id"} for row in messages]
+    new = _unnumbered(base, chain, plain)
+    lost[NUMBERS] += len(plain)
     return new
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dreamkeep.capture.rows import Base, Fingerprint, Place, mark, quoted
+from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -131,12 +131,26 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
     chain = chains(all_).get(session)
     if chain is None:
         raise base.no_session(session)
-    for key in chain:
-        parent = all_.get(all_[key].parent or "")
-        yield (
-            ("sessions", key, {"parent_end_reason": _BRANCHED}) if parent and _is_branch(all_[key], parent) else ("sessions", key)
-        )
     # By id, the order in which rows were inserted; `+` keeps SQLite from walking through the whole table for that order.
     marks = ", ".join("?" * len(chain))
-    for (row,) in base.ask(f"SELECT id FROM messages WHERE session_id IN ({marks}) ORDER BY +id", *chain):
-        yield "messages", row
+    rows = [row for (row,) in base.ask(f"SELECT id FROM messages WHERE session_id IN ({marks}) ORDER BY +id", *chain)]
+    gone = _gone(rows, known)
+    for key in chain:
+        parent = all_.get(all_[key].parent or "")
+        beside: dict[str, object] = {"parent_end_reason": _BRANCHED} if parent and _is_branch(all_[key], parent) else {}
+        if gone and known.get(f"sessions/{key}") != base.version("sessions", key):
+            beside, gone = {**beside, "gone": gone}, []
+        yield ("sessions", key, beside) if beside else ("sessions", key)
+    for row in rows:
+        if gone and known.get(f"messages/{row}", GONE) == GONE:
+            yield "messages", row, {"gone": gone}
+            gone = []
+        else:
+            yield "messages", row
+
+
+def _gone(rows: Iterable[object], known: Mapping[str, str]) -> list[str]:
+    """A session that is written anew (a retry in a chat, rows restored under other numbers) has its messages in new rows. Noted
+    beside the first row that is new or changed, so that whoever gives rows back knows which were there together."""
+    there = {f"messages/{row}" for row in rows}
+    return [key for key, version in known.items() if key.startswith("messages/") and version != GONE and key not in there]
