@@ -126,6 +126,7 @@ def test_a_session_that_is_captured_from_a_second_place_too_reads_as_before(
     """Nothing is doubled, and nothing that was said after something was taken back is taken back with it."""
     captured(keep, agent, home)
     before = _told(keep)
+    assert before
     for done in all_back(keep, home=tmp_path / "new"):
         assert done["exact"]
     assert [one.problem for one in keep.ingest(agents=[agent], home=tmp_path / "new") if one.problem] == []
@@ -188,10 +189,11 @@ def test_what_is_taken_back_first_in_a_second_place_is_taken_back(keep: Keep, ho
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5])
-@pytest.mark.parametrize("agent", ["gemini", "kimi", "pi", "qwen"])
+@pytest.mark.parametrize("agent", ["claude", "copilot", "gemini", "kimi", "pi", "qwen"])
 def test_a_transcript_that_was_cut_and_came_back_takes_nothing_back_anew(agent: str, left: float, keep: Keep, home: Path) -> None:
     captured(keep, agent, home)
     before = _told(keep)
+    assert before
     whole = {path: path.read_bytes() for path in home.rglob("*.jsonl")}
     for path, data in whole.items():
         lines = data.splitlines(keepends=True)

@@ -55,6 +55,8 @@ _REWRITTEN = frozenset(("shrank", "rewritten", "replaced", "mended"))
 #: Channels of an agent's own store that are told in its order, record by record.
 _IN_ORDER = ("file:", "row:")
 _HELD_BACK = 64
+#: How a turn ended, if a record said so; that stays, however much of a transcript is told again.
+_SETTLED = frozenset(t.SETTLED) - {t.INTERRUPTED}
 
 
 class Fold:
@@ -440,6 +442,8 @@ class Fold:
         if turn is None and said is not None and said.turn:
             turn, name = self._changes.turn(said.turn), said.turn
         prompt = self._changes.message(began.key) if turn is None and began.key else None
+        if prompt is not None and prompt.mark == f.COPIED:
+            return summary  # told again; it counts where it was copied from
         if prompt is not None and prompt.turn:
             turn, name = self._changes.turn(prompt.turn), prompt.turn  # told again, and known by another name
         if turn is not None and said is not None and said.turn == name and bit == FILE and (turn.seq, turn.n) < self._told():
@@ -472,7 +476,7 @@ class Fold:
     def _settled(self, summary: Summary, channel: str, settled: f.Settled) -> Summary:
         name = None if self._copied else self._turn_of(channel, settled.turn)
         turn = self._changes.turn(name) if name else None
-        if turn is None:
+        if turn is None or (self._teller in self._state.get("again", {}) and turn.state in _SETTLED):
             return summary
         self._changes.turns[turn.id] = t.settled(turn, settled)
         self._segments.step(self._here(), settled._replace(turn=turn.id), self._at)
@@ -598,7 +602,7 @@ def _edge(body: Mapping[str, Any]) -> f.Edge:
 
 def _marked(before: str, now: str) -> str:
     """A newer version may lift `partial`; what was taken back or copied stays so."""
-    return before if before in (f.COPIED, f.REWOUND) and now in ("", f.PARTIAL) else now
+    return before if before == f.COPIED or (before == f.REWOUND and now in ("", f.PARTIAL)) else now
 
 
 def _also(bit: int) -> int:
