@@ -77,8 +77,8 @@ def withdraw(host: Host, path: str) -> str:
         host.remove(path)
         if not host.names(os.path.dirname(path)):
             host.remove_folder(os.path.dirname(path))
-    elif found.region is not None and page.put(text, page.EMPTY) != text:
-        replace_file(host, host.real_path(path), page.put(text, page.EMPTY).encode("utf-8", "surrogateescape"))
+    elif found.region is not None and page.put(text, page.empty()) != text:
+        replace_file(host, host.real_path(path), page.put(text, page.empty()).encode("utf-8", "surrogateescape"))
     return ""
 
 
