@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.host import RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import claude, codex
 from tests.conftest import Ran
@@ -208,6 +209,33 @@ def test_a_watcher_journals_what_hooks_left_and_compresses_what_is_cold(place: P
         assert len(keep.show(SID)["messages"]) == 49
     watcher.terminate()
     watcher.communicate(timeout=WAIT_S)
+
+
+class Adjusted(RealHost):
+    """Nobody waits: sleeping moves the clock, which may be set back."""
+
+    moved_ns = 0
+
+    def now(self) -> int:
+        return super().now() + self.moved_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.moved_ns += int(seconds * 1e9)
+
+
+def test_a_watcher_goes_on_when_the_clock_is_set_back(place: Path) -> None:
+    home, _ = home_with(place, b"".join(map(record, range(1, 50))))
+    host = Adjusted()
+    with Keep.open(host=host) as keep:
+        list(keep.ingest(home=home, agents=["claude"]))
+        [part] = (place / "keep" / "journal" / "sessions").rglob("*.jsonl")
+        for n, _ in enumerate(keep.watch(home=home, agents=["claude"], polling=True, stopped=lambda: False)):
+            if n == 5:
+                host.moved_ns -= 7 * 86_400_000_000_000
+                os.utime(part, (0, 0))
+            if part.with_suffix(".jsonl.zst").exists() or n == 8_000:  # two hours and more
+                break
+    assert part.with_suffix(".jsonl.zst").exists()
 
 
 def test_a_watcher_that_is_switched_off_does_nothing(place: Path) -> None:

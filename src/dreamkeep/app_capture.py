@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Progress
 
-_COMPRESS_EVERY_NS = 3_600_000_000_000
+_TEND_EVERY_S = 3_600.0
 #: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
 _WORTH_COMPRESSING = 64 << 10
 
@@ -84,7 +84,7 @@ class Capturing(Part):
     ) -> Iterator[Outcome | None]:
         """The same, live, until `stopped`: outcomes as they come, and None now and then."""
         from dreamkeep.capture.find import checked
-        from dreamkeep.capture.watch import Watching
+        from dreamkeep.capture.watch import Forward, Watching
 
         where, environment = self._home(home)
         ingest = self._ingest()
@@ -95,7 +95,7 @@ class Capturing(Part):
             where,
             environment,
             checked(agents),
-            now_s=lambda: self._host.now() / 1e9,
+            now_s=Forward(self._host.now),
             stopped=stopped,
             off=self.is_off,
             polling=polling,
@@ -109,15 +109,17 @@ class Capturing(Part):
     def _tending(self) -> Iterator[None]:
         """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
         from dreamkeep.capture import spool
+        from dreamkeep.capture.watch import Forward
 
-        compress_at = self._host.now()
+        now_s = Forward(self._host.now)
+        tend_at = now_s()
         while True:
             try:
                 if spool.waiting(self._host, self.root):
                     for problem in self.drain()["problems"]:
                         self.warn(problem)
-                if self._host.now() >= compress_at and not self.is_off():
-                    compress_at = self._host.now() + _COMPRESS_EVERY_NS
+                if now_s() >= tend_at and not self.is_off():
+                    tend_at = now_s() + _TEND_EVERY_S
                     self.compress()  # before quiet sessions are ended, which writes to them
                     self.hygiene()
                     self.start_dream()

@@ -27,6 +27,22 @@ _SAVE_S = 30.0
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
+class Forward:
+    """A clock in seconds that only goes forward, whatever is done to the one it follows (`now`, in nanoseconds): set back by a
+    day, that one would let nothing be due for a day."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._seen = now()
+        self._passed = 0
+
+    def __call__(self) -> float:
+        now = self._now()
+        self._passed += max(0, now - self._seen)
+        self._seen = now
+        return self._passed / 1e9
+
+
 class Watching:
     """One watcher. `stopped` is asked between steps; `now_s` is a clock that only goes forward."""
 
