@@ -294,6 +294,53 @@ def test_damage_is_shown_and_everything_around_it(keep: Keep, root: str, cli: Ca
     assert "damage" in cli("show", "s").out
 
 
+def damaged_at_its_beginning(root: str) -> str:
+    """A journal that is read in several batches, with a fault in the first. Its folder, relative to the keep."""
+    with Keep.open(root) as keep:
+        session = keep.session("s")
+        session.record("first")
+        for _ in range(3):
+            session.record("more", ("assistant", "x" * 5_000_000))
+    file = part(f"{root}/{folder_of('python:s')}")
+    file.write_bytes(file.read_bytes().replace(b'"first"', b'"worst"'))
+    return folder_of("python:s")
+
+
+def test_a_fault_is_not_forgotten_when_who_indexes_dies_behind_it(root: str) -> None:
+    """Once the next one went on from there, and neither it nor an audit, however deep, knew of what had been read before."""
+    damaged_at_its_beginning(root)
+
+    def killed(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with Keep.open(root) as keep:
+        keep.progress = killed
+        with pytest.raises(KeyboardInterrupt):
+            keep.sessions()
+    with Keep.open(root) as keep:
+        assert [fault["kind"] for fault in keep.show("s")["faults"]] == ["damage"]
+        assert [fault["class"] for fault in keep.audit(home=root)["faults"]] == ["journal_damage"]
+        assert not keep.audit(deep=True, home=root)["clean"]
+
+
+def test_a_fault_is_not_forgotten_when_two_index_at_once(root: str) -> None:
+    name = damaged_at_its_beginning(root)
+    host = RealHost()
+    with Keep.open(root) as keep:
+        keep._with_index(lambda store: None, follow=False)
+    one, other = (SqliteStore(f"{root}/index.sqlite") for _ in range(2))
+    first = build._follow_session(host, root, one, name, "python:s")
+    second = build._follow_session(host, root, other, name, "python:s")
+    for turn in range(1, 40):
+        for reading, batches in ((first, 1 + turn % 2), (second, 1 + turn % 3)):
+            for _ in range(batches):
+                next(reading, None)
+    assert next(first, None) is next(second, None) is None, "both came to an end"
+    assert [fault.kind for _, fault in one.faults()] == ["damage"]
+    one.close()
+    other.close()
+
+
 def test_an_event_whose_body_is_not_what_its_kind_promises_stops_nobody(root: str) -> None:
     """B2: reported, the rest is indexed."""
     host = RealHost()

@@ -40,6 +40,11 @@ _LOOKS = 2
 #: Frames by which somebody tells of faults in what we may have read before.
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
+#: How a journal looks of which only a beginning was read: as none does. In the second something odd was met on the way; what that
+#: was is known only at the end, so whoever goes on from there must in the end read all of it.
+_BEGUN = Mark(0, 0, 0, 0, 0)
+_BEGUN_ODD = Mark(0, 1, 0, 0, 0)
+
 _OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.", "project.")
 _OF_DREAMS = frozenset((Kind.SESSION_COMPLETED, Kind.SESSION_DELETED))
 
@@ -215,7 +220,7 @@ def _chunks(broken: list[int]) -> list[Fault]:
 def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
     folder = f"{root}/{name}"
     place = store.place(name)
-    if place and not _only_longer(host, folder, place):
+    if place and (place.mark == _BEGUN_ODD or not _only_longer(host, folder, place)):
         _forget(store, name)
         place = None
     for _ in range(_LOOKS):
@@ -286,7 +291,7 @@ class _Stretch:
         self._strange: list[int] = []
         self._mended: dict[Mended, bool] = {}
         self._told = False
-        self.odd = False
+        self.odd = place is not None and place.mark == _BEGUN_ODD
         self.overtaken = False
 
     def read(self) -> Iterator[tuple[int, int]]:
@@ -341,13 +346,13 @@ class _Stretch:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
         end, sources = self._reading.position, sources_text(self._sources)
+        faults = self._faults()
         if more or self._mark is None:
-            self._place = Place(self._name, self._session, end, Mark(0, 0, 0, 0, 0), sources=sources)
+            self._place = Place(self._name, self._session, end, _BEGUN_ODD if self.odd else _BEGUN, sources=sources)
         else:
             sums = extended(self._host, self._folder, self._sums, end)
             self._place = Place(self._name, self._session, end, self._mark, self._looks, sums, sources)
-        faults = None if more else self._faults()
-        self._store.put(rows.batch(self._place, summary, faults))
+        self._store.put(rows.batch(self._place, summary, None if more else faults))
 
     def _faults(self) -> list[Fault] | None:
         found = [
@@ -355,5 +360,5 @@ class _Stretch:
             *_chunks(self._broken),
             *(Fault("strange", 0, seq, 0, (Span(seq, seq),)) for seq in self._strange),
         ]
-        self.odd = bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
+        self.odd |= bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
         return with_mended(found, self._mended) if self._from_zero else None
