@@ -369,7 +369,7 @@ def test_what_is_wrong_with_a_journal_is_told_as_exactly_that(world: World, what
         world.index()
     elif memory == "no index":
         os.remove(f"{world.root}/index.sqlite")
-    if memory == "indexed before" and what in ("a file for a folder", "a format of tomorrow"):
+    if memory != "no index" and what in ("a file for a folder", "a format of tomorrow"):
         # The index remembers what was there: then it is a loss.
         assert set(world.classes()) <= {cls, "journal_missing_part"} and world.classes()
         return
@@ -456,7 +456,7 @@ def test_a_journal_that_lost_its_end_is_told_while_the_index_remembers_it(world:
     [found] = world.faults()
     assert (found.cls, found.about["part"], found.about["known_by"]) == ("journal_missing_part", gone, "index")
     world.index()
-    assert world.audit().clean, "the index forgot it"
+    assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
 def test_a_journal_that_is_gone_is_told_while_the_index_remembers_it(world: World) -> None:
@@ -471,7 +471,7 @@ def test_an_older_copy_of_a_part_is_a_loss_while_the_index_remembers_it(world: W
     [found] = world.faults()
     assert (found.cls, found.about["known_by"], found.repairable) == ("journal_missing_part", "index", False)
     world.index()
-    assert world.audit().clean, "the index forgot it"
+    assert [one.id for one in world.faults()] == [found.id], "the index has followed the journal, and has not forgotten it"
 
 
 def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(world: World) -> None:

@@ -53,7 +53,7 @@ def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequen
 
 def named_whole(store: Store, text: str) -> list[str]:
     """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
-    while an insight or a task still has words of it. None that is deleted."""
+    while an insight or a task still has words of it, or while it is missed. None that is deleted."""
     from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory
 
     dead = store.tombstones()
@@ -63,6 +63,7 @@ def named_whole(store: Store, text: str) -> list[str]:
     memory = Memory.load((table, *row) for table in (INSIGHTS, TASKS) for row in store.memory_table(table))
     sources = {quote.session for one in memory.insights.values() for quote in one.evidence}
     sources.update(session for one in memory.tasks.values() for session in one.sessions)
+    sources.update(one.session for one in store.missed())
     called = sorted(one for one in sources if text in _names(one) and one.partition(":")[2] and one not in dead)
     return [one for one in called if one == text] or called
 

@@ -14,7 +14,6 @@ from dreamkeep.event import rfc3339
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest
     from dreamkeep.index.store import Store
-    from dreamkeep.journal.reader import Position
     from dreamkeep.recovery.delete import Deleting
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
@@ -128,6 +127,7 @@ class Recovering(Part):
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
             forget=self._forget_journal,
+            taken_off=self._taken_off,
             off=self.is_off(),
             misset=bool(self._misset),
             mask=self._mask(),
@@ -248,7 +248,7 @@ class Recovering(Part):
             self.warn(f"A deletion that was interrupted can't be finished: {problem}")
 
     def _forget_journal(self, name: str) -> None:
-        """The index reads it anew when it is asked next; of the others it may know more than they hold, so it follows none."""
+        """The index reads it anew when it is asked next, and misses nothing in it: what was lost is here again."""
 
         def forget(store: Store) -> None:
             with store.writing():
@@ -256,16 +256,39 @@ class Recovering(Part):
 
         self._with_index(forget, follow=False)
 
-    def _indexed(self, name: str) -> Position | None:
-        """Behind the frame of a journal that was indexed last, by the index as it lies there."""
+    def _taken_off(self, name: str, frames: Collection[tuple[int, str]]) -> None:
+        """An undo took these frames off a journal: an index that has read them reads it anew, and misses none of them."""
+        from dreamkeep.index import open as index
+
+        def has_read(store: Store) -> bool:
+            place = store.place(name)
+            return (place is not None and place.position[2:] in frames) or any(one.frame in frames for one in store.missed(name))
+
+        def forget(store: Store) -> None:
+            with store.writing():
+                store.forget(name, missing=True)
+                store.put_missed(name, [one for one in store.missed(name) if one.frame not in frames])
+
+        try:
+            knows = index.peek(self._host, self.root, has_read)
+        except (DreamkeepError, OSError):
+            knows = None  # what is wrong with it an audit tells
+        if knows:
+            self._with_index(forget, follow=False)
+
+    def _indexed(self, name: str) -> list[tuple[int, str]]:
+        """The frame of a journal that was indexed last, and those that are missed in it, by the index as it lies there."""
         from dreamkeep.index import open as index
         from dreamkeep.index.sqlite_errors import Unusable
 
+        def known(store: Store) -> list[tuple[int, str]]:
+            place = store.place(name)
+            return [*([place.position[2:]] if place else ()), *(one.frame for one in store.missed(name))]
+
         try:
-            place = index.peek(self._host, self.root, lambda store: store.place(name))
+            return index.peek(self._host, self.root, known) or []
         except Unusable:
-            return None  # what it knew nobody can tell any more
-        return place.position if place else None
+            return []  # what it knew nobody can tell any more
 
     def _forget(self, name: str, pages: Collection[str] | None = None) -> None:
         """`pages`: relative to the keep, those that may have lines of it; None: nobody knows, so any may."""
@@ -273,9 +296,9 @@ class Recovering(Part):
 
         def forget(store: Store) -> None:
             with store.writing():
-                store.forget(name)
+                store.forget(name, missing=name == KEEP)
                 # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
-                store.forget(KEEP)
+                store.forget(KEEP, missing=True)
 
         self._with_index(forget)
         self._with_index(lambda store: store.shred())
@@ -313,7 +336,7 @@ class Recovering(Part):
         # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
         lost = known_to_index_alone(self._host, self.root)
         unread = [Bad(one.where.removeprefix(f"{self.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
-        ask = self._glance if lost else self._ask
+        ask = self._glance if any(not one.about["remembered"] for one in lost) else self._ask
         done = ask(out) if view else out(None)
         if isinstance(done, NotDurable):
             raise done

@@ -2,6 +2,9 @@
 
 Which journals changed is told by two stats each. A journal that is not simply longer than before (its last indexed frame is gone,
 or something odd lies in the new part) is read again from zero: the answers must not depend on how they were come by.
+
+One thing outlives that, for the audit alone: which frame was indexed last before. Until it is met again it is *missed*: a journal
+that was cut, or replaced by an older copy, looks whole, and nothing else would tell what it lost.
 """
 
 from __future__ import annotations
@@ -20,14 +23,26 @@ from dreamkeep.index.looks import (
     note_sources,
     parse_sources,
     parse_sums,
+    reach,
     same,
     sources_text,
 )
-from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.index.store import Mark, Missed, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import Fault, Mended, Position, Reading, Span, events, mended_by, with_mended
+from dreamkeep.journal.reader import (
+    Fault,
+    Mended,
+    Position,
+    Reading,
+    Span,
+    events,
+    is_that,
+    mended_by,
+    tells_of,
+    with_mended,
+)
 from dreamkeep.journal.settle import session_of
 from dreamkeep.session import summary as life
 
@@ -154,24 +169,31 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
         return True
     looked = looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
-    found, faults, end, odd = _keep_events(host, folder, start)
-    if start and (odd or any(event.kind == Kind.DREAM_UNDONE for event in found)):
+    missing = _Missing(store, KEEP, place)
+    told, faults, reading, odd = _keep_events(host, folder, start, missing)
+    if start and (odd or any(event.kind == Kind.DREAM_UNDONE for _, event in told)):
         # What was undone never was: that is to be told from the beginning.
         start = None
-        found, faults, end, odd = _keep_events(host, folder, start)
+        told, faults, reading, odd = _keep_events(host, folder, start, missing)
+    found, end = [event for _, event in told], reading.position
     sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
         if store.place(KEEP) != place:
             return False
+        known = max((place.position.seq if place else 0, *(one.seq for one in store.missed(KEEP))))
+        if start is None:
+            store.forget(KEEP, missing=True)
+        missing.see_to(store, reading, faults if start is None else None)
         if start is None:
             for session in store.tombstones():
                 store.lift(session)
         _remember(store, found, anew=start is None)
-        for event in found:
+        for seq, event in told:
             if event.kind == Kind.SESSION_DELETED:
                 store.bury(event.body["session"], event.at)
-                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
-                store.forget(folder_of(event.body["session"]))
+                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away. One that is
+                # only told again, because all is, speaks of nothing that was missed since.
+                store.forget(folder_of(event.body["session"]), missing=seq <= known)
             elif event.kind == Kind.SESSION_UNDELETED:
                 store.lift(event.body["session"])
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
@@ -194,8 +216,10 @@ def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     store.remember(memory.changed(), anew=anew)
 
 
-def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[Event], list[Fault], Position, bool]:
-    """Events, faults, where they end, and whether something is odd, so that only a reading from zero sees it whole."""
+def _keep_events(
+    host: Host, folder: str, start: Position | None, missing: _Missing
+) -> tuple[list[tuple[int, Event]], list[Fault], Reading, bool]:
+    """Events by seq, faults, the reading, and whether something is odd, so that only a reading from zero sees it whole."""
     reading = Reading(host, folder, start)
     broken: list[int] = []
     mended: dict[Mended, bool] = {}
@@ -206,11 +230,12 @@ def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[
         for frame in reading:
             told |= frame["kind"] in _ABOUT_FAULTS
             mended.update(mended_by(frame))
+            missing.note(frame)
             yield frame
 
-    found = [event for _, event in events(listening(), broken)]
+    found = list(events(listening(), broken))
     faults = with_mended([*reading.faults, *_chunks(broken)], mended)
-    return found, faults, reading.position, bool(faults) or reading.looks_back or told
+    return found, faults, reading, bool(faults) or reading.looks_back or told
 
 
 def _chunks(broken: list[int]) -> list[Fault]:
@@ -240,8 +265,9 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
 
 
 def _forget(store: Store, name: str) -> None:
+    """To be read anew, or gone: what was read last is missed until it is met."""
     with store.writing():
-        store.forget(name)
+        store.forget(name, missing=True)
 
 
 def _only_longer(host: Host, folder: str, place: Place) -> bool:
@@ -271,6 +297,42 @@ def _still_there(host: Host, folder: str, position: Position) -> bool:
         return False
 
 
+class _Missing:
+    """Which frames that are missed in a journal come along while it is read. `place`: the last one of this is looked for, too."""
+
+    def __init__(self, store: Store, name: str, place: Place | None = None) -> None:
+        self._name = name
+        self._wanted = {one.frame for one in store.missed(name)} | ({place.position[2:]} if place else set())
+        self._met: set[tuple[int, str]] = set()
+
+    def note(self, frame: Frame) -> None:
+        if self._wanted:
+            self._met.update(one for one in self._wanted if is_that(frame, one))
+
+    def see_to(
+        self, store: Store, reading: Reading, faults: list[Fault] | None, sources: str = "", state: str | None = None
+    ) -> None:
+        """In the transaction that stores what was read. `faults`: of a reading from zero that came to its end. `sources`,
+        `state`: how far files were read by now, and the session's state."""
+        missed = store.missed(self._name)
+        if missed:
+            met = self._met | reading.passed
+            left = (one for one in missed if one.frame not in met and not is_back(one, sources, state))
+            if faults is not None:
+                end = reading.position.seq
+                left = (
+                    one if one.after >= 0 else one._replace(after=end)
+                    for one in left
+                    if not any(tells_of(fault, one.part, one.seq) for fault in faults)
+                )
+            store.put_missed(self._name, list(left))
+
+
+def is_back(one: Missed, sources: str, state: str | None) -> bool:
+    """Whether an ingest took again what was lost: nothing but files spoke, and they were read as far as they had been."""
+    return not one.others and one.state in (life.ACTIVE, state) and reach(sources, one.sources)
+
+
 class _Stretch:
     """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
 
@@ -291,6 +353,7 @@ class _Stretch:
         self._strange: list[int] = []
         self._mended: dict[Mended, bool] = {}
         self._told = False
+        self._missing = _Missing(store, name)
         self.odd = place is not None and place.mark == _BEGUN_ODD
         self.overtaken = False
 
@@ -327,6 +390,7 @@ class _Stretch:
         """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
         for frame in self._reading:
             note_sources(self._sources, frame)
+            self._missing.note(frame)
             if frame["kind"] in _ABOUT_FAULTS:
                 self._told = True
                 self._mended.update(mended_by(frame))
@@ -353,6 +417,8 @@ class _Stretch:
             sums = extended(self._host, self._folder, self._sums, end)
             self._place = Place(self._name, self._session, end, self._mark, self._looks, sums, sources)
         self._store.put(rows.batch(self._place, summary, None if more else faults))
+        whole = None if more else faults
+        self._missing.see_to(self._store, self._reading, whole, "" if more else sources, summary.state)
 
     def _faults(self) -> list[Fault] | None:
         found = [

@@ -26,6 +26,8 @@ from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.reader import Position
 
 _SUM = re.compile("([0-9]+):([0-9]+):([0-9a-f]{8})")
+#: The beginning of a source's word: which version of the file, and how much of it.
+_GENERATION = re.compile("([0-9]+) ([0-9]+) ")
 _BLOCK = 96 << 10  # more is slower: the allocator would get and return it page by page
 _ROOM = 256 << 10
 
@@ -103,6 +105,18 @@ def parse_sources(text: str) -> dict[str, str]:
 
 def sources_text(known: Mapping[str, str]) -> str:
     return "".join(f"{name} {word}\n" for name, word in sorted(known.items()))
+
+
+def reach(now: str, then: str) -> bool:
+    """Whether all of `then` was read again since: each source at least as far, and none was another file in between."""
+    here = parse_sources(now)
+    before = parse_sources(then)
+    return bool(before) and all(_reaches(here.get(name, ""), word) for name, word in before.items())
+
+
+def _reaches(now: str, then: str) -> bool:
+    here, before = (_GENERATION.match(word) for word in (now, then))
+    return here is not None and before is not None and here[1] == before[1] == "1" and int(here[2]) >= int(before[2])
 
 
 def note_sources(known: dict[str, str], frame: Frame) -> None:

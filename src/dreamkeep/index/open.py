@@ -14,6 +14,7 @@ from dreamkeep.errors import Busy, DreamkeepError, Failed, NotDurable, from_os
 from dreamkeep.host import Host, Stat, lock, make_folders
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.index.sqlite_errors import OtherVersion, Unusable
+from dreamkeep.index.store import Missed
 
 T = TypeVar("T")
 
@@ -59,15 +60,17 @@ def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
     """Others may have waited for the same lock and done it already."""
+    missed: list[Missed] = []
     if _is_file(host, root):
         try:
             SqliteStore(path).close()
             return
-        except Unusable:
+        except Unusable as problem:
+            missed = SqliteStore.known_to(path) if isinstance(problem, OtherVersion) else []
             _remove(host, root)
     # Created by us, so that it and the -wal and -shm that SQLite makes after it are for this user only.
     host.close(host.create(path))
-    SqliteStore.create(path)
+    SqliteStore.create(path, missed)
 
 
 def _is_file(host: Host, root: str) -> bool:

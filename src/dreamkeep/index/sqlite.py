@@ -9,12 +9,12 @@ from typing import Any
 
 import apsw
 
-from dreamkeep.errors import Busy
+from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.index import sqlite_rows as columns
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
 from dreamkeep.index.sqlite_errors import OtherVersion, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
-from dreamkeep.index.store import Batch, Counts, Place, Standing
+from dreamkeep.index.store import Batch, Counts, Missed, Place, Standing
 from dreamkeep.journal.reader import Fault
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
@@ -52,6 +52,8 @@ CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size 
 CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
 CREATE TABLE accepted(fault TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE missed(name TEXT NOT NULL, session TEXT NOT NULL, part INT, seq INT, crc TEXT, after INT, sources TEXT, state TEXT,
+    others INT, PRIMARY KEY(name, seq, crc)) WITHOUT ROWID;
 CREATE TABLE memory(tab TEXT NOT NULL, id TEXT NOT NULL, body, PRIMARY KEY(tab, id)) WITHOUT ROWID;
 """
 
@@ -64,6 +66,7 @@ _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m
 _RECALLED = {"notes": "note", "insights": "insight"}
 #: And the one that says what projects are called now.
 _PROJECTS = "projects"
+_PUT_MISSED = "INSERT OR IGNORE INTO missed VALUES (?,?,?,?,?,?,?,?,?)"
 _OWNED = " AND t.owner != ''"
 _TURN = "t.id, t.seq, t.state, t.prompt, t.submitted_at, t.started_at, t.settled_at, t.reason, t.owner, t.n"
 
@@ -112,14 +115,32 @@ class SqliteStore(Searching):
         return store
 
     @staticmethod
-    def create(path: str) -> None:
-        """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same."""
+    def create(path: str, missed: Iterable[Missed] = ()) -> None:
+        """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same. `missed`:
+        what the one before it knew."""
         with translated(path):
             db = apsw.Connection(path)
             try:
                 _make(db)
+                db.executemany(_PUT_MISSED, missed)
             finally:
                 db.close()
+
+    @classmethod
+    def known_to(cls, path: str) -> list[Missed]:
+        """What an index of another version has read of journals, so that what they lost is not forgotten with it; nothing where
+        this program does not understand it."""
+        store = cls.__new__(cls)
+        store.path = path
+        try:
+            store._db = apsw.Connection(path)
+            try:
+                tables = {row[0] for row in store._rows("SELECT name FROM sqlite_master")}
+                return [*(store.missed() if "missed" in tables else ()), *store._last_of_all()]
+            finally:
+                store._db.close()
+        except (apsw.Error, DreamkeepError):
+            return []
 
     @classmethod
     def in_memory(cls) -> SqliteStore:
@@ -284,8 +305,9 @@ class SqliteStore(Searching):
             ((session, *f[:4], columns.spans_text(f.missing), f.recorded, f.times, f.mended + f.accepted) for f in faults),
         )
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, *, missing: bool = False) -> None:
         place = self.place(name)
+        self.put_missed(name, [*self.missed(name), *self._last_of(place)] if missing else ())
         if place is None:
             return
         with translated(self.path):
@@ -296,13 +318,46 @@ class SqliteStore(Searching):
                 self._db.execute("DELETE FROM sessions WHERE no = ?", (no,))
             self._db.execute("DELETE FROM places WHERE name = ?", (name,))
 
+    def _last_of(self, place: Place | None) -> Iterator[Missed]:
+        """The frame that was indexed last, as it is missed until it is met again."""
+        if place is None or not place.position.seq:
+            return
+        import json
+
+        from dreamkeep.session.fold import FROM_FILES
+
+        part, _, seq, crc = place.position
+        rows = self._rows("SELECT state, fold FROM sessions WHERE id = ?", place.session) if place.session else []
+        state, fold = rows[0] if rows else ("", "")
+        try:
+            others = bool(json.loads(fold).get("channels", 0) & ~FROM_FILES)
+        except (ValueError, TypeError, AttributeError):
+            others = True  # nobody knows who spoke
+        yield Missed(place.name, place.session, part, seq, crc, -1, place.sources, str(state), others)
+
+    def put_missed(self, name: str, missed: Iterable[Missed]) -> None:
+        with translated(self.path):
+            self._db.execute("DELETE FROM missed WHERE name = ?", (name,))
+            self._db.executemany(_PUT_MISSED, missed)
+
+    @understood
+    def missed(self, name: str | None = None) -> list[Missed]:
+        which = () if name is None else (name,)  # a rebuilding asks for each journal, while all are missed
+        rows = self._rows(f"SELECT * FROM missed {'WHERE name = ?' if which else ''} ORDER BY name, seq, crc", *which)
+        return [Missed._make((*row[:8], bool(row[8]))) for row in rows]
+
+    def _last_of_all(self) -> list[Missed]:
+        return [one for place in self.places().values() for one in self._last_of(place)]
+
     def clear(self) -> None:
+        missed = [*self.missed(), *self._last_of_all()]
         with translated(self.path):
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
             for name in (str(row[0]) for row in tables):
                 if not name.startswith(("sqlite_", "words_", "recalled_words_")):
                     self._db.execute(f"DROP TABLE {name}")
             self._db.execute(_SCHEMA + SCHEMA)
+            self._db.executemany(_PUT_MISSED, missed)
 
     def shred(self) -> None:
         with translated(self.path):
@@ -357,7 +412,7 @@ class SqliteStore(Searching):
                 for (name,) in self._rows(
                     "SELECT p.name FROM places p JOIN sessions s ON s.id = p.session WHERE s.project = ?", found["now"]
                 ):
-                    self.forget(name)
+                    self.forget(name, missing=True)
         for old, found in after.items():
             self._rows("UPDATE sessions SET project = ? WHERE project = ?", found["now"], old)
 

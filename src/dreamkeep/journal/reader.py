@@ -397,6 +397,13 @@ def is_that(frame: Frame, last: tuple[int, str]) -> bool:
     return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
 
 
+def tells_of(fault: Fault, part: int, seq: int) -> bool:
+    """Whether a hole says already that the frame with this seq, which was in that part, is gone."""
+    if fault.kind not in HOLES:
+        return False
+    return (fault.kind, fault.part) == ("cold", part) or any(span.first <= seq <= span.last for span in fault.missing)
+
+
 def mended_by(frame: Frame) -> Iterator[tuple[Mended, bool]]:
     """The faults that this frame says were seen to, and whether they were only accepted. Anybody may have written it: what is
     none is passed over."""

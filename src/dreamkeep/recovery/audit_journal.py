@@ -14,13 +14,14 @@ from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, Look, lock
 from dreamkeep.index import looks
+from dreamkeep.index.build import is_back
 from dreamkeep.index.rows import Rows, Stored
-from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.index.store import Mark, Missed, Place, Store
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import HOLES, Mended, Position, Reading, Span, Tail, events, is_that, mended_by, with_mended
 from dreamkeep.journal.reader import Fault as Seen
+from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, is_that, mended_by, tells_of, with_mended
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery.audit_told import captured_lost, end_lost, made, tail_told, told
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.content import Word
     from dreamkeep.capture.seen import Cache
     from dreamkeep.memory.memory import Memory
+    from dreamkeep.recovery.ledger import Taken
 
 T = TypeVar("T")
 
@@ -75,10 +77,13 @@ class Read(NamedTuple):
     #: From where the last part can be read again: behind the last frame of the part before.
     edge: Position | None
     odd: bool
-    #: Whether the frame that was indexed last was met.
+    #: Whether the frame that was indexed last was met; and which of those that are missed.
     met: bool
+    found: frozenset[tuple[int, str]]
     turns: dict[str, Turn]
     segments: dict[str, Any] | None
+    #: The session's; "" where it was not folded.
+    state: str = ""
 
 
 class Journals:
@@ -98,6 +103,12 @@ class Journals:
         self._known: dict[str, list[Seen]] = {}
         for session, seen in store.faults() if store else ():
             self._known.setdefault(session, []).append(seen)
+        #: What was lost before the index was brought up to date last, by journal.
+        self._missed: dict[str, list[Missed]] = {}
+        for one in store.missed() if store else ():
+            self._missed.setdefault(one.name, []).append(one)
+        #: What undos took off journals; looked up when something is missed.
+        self._taken: Taken | None = None
         self.dead = set(store.tombstones()) if store else set()
         self.accepted = store.accepted() if store else set()
         #: Of the sessions whose journals are not as they were when they were indexed.
@@ -132,7 +143,7 @@ class Journals:
         self.checked["journals"] += len(quiet)
         yield from each(sorted(names - quiet), self._one, self._unreadable)
         yield from self._strays
-        gone = self._indexed - names - {KEEP}
+        gone = (self._indexed | self._missed.keys()) - names - {KEEP}
         hidden = {name for name in gone if name.startswith(self._closed)} if self._closed else set()
         yield from each(sorted(gone - hidden), self._vanished, self._unreadable)
 
@@ -155,18 +166,36 @@ class Journals:
         return made("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
 
     def _vanished(self, name: str) -> Iterator[Fault]:
+        if looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
+            return
         place = self._place(name)
-        if place is None or place.session in self.dead or looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
-            return
-        if self._deleted_since(place.session):
-            return
-        what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
-        yield self._lost_end(name, place, 1, what, 0)
+        if place and place.session not in self.dead and not self._is_no_loss(name, place.session, place.position[2:]):
+            what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
+            yield self._lost_end(name, place, 1, what, 0)
+        yield from self._still_missed(name, frozenset(), ())
 
     def _lost_end(self, name: str, place: Place, part: int, what: str, after: int) -> Fault:
         indexed = self._indexed_of(place.session)
         self._lossy.add(name)
         return end_lost(self._root, name, place.session, part, what, after=after, known=place.position, indexed=indexed)
+
+    def _still_missed(self, name: str, met: Collection[tuple[int, str]], seen: Iterable[Seen], end: int = 0) -> Iterator[Fault]:
+        """What was lost before the index was brought up to date last. `met`: these came back since; `seen`: faults that tell of
+        it by themselves; `end`: the seq with which the journal ends."""
+        for one in self._missed.get(name, ()):
+            told = one.frame in met or any(tells_of(fault, one.part, one.seq) for fault in seen)
+            if told or one.session in self.dead or self._is_no_loss(name, one.session, one.frame):
+                continue
+            after = one.after if one.after >= 0 else end
+            ended = f"the journal ended at {after} when that was seen" if name in self._names or name == KEEP else "it is gone"
+            what = f"the index once knew frames up to {one.seq}, and {ended}: cut off, an older copy, or a power cut"
+            indexed = {"state": one.state, "others": one.others} if one.session else None
+            known = Position(one.part, 0, one.seq, one.crc)
+            # Where hooks or a tap spoke, nobody knows whose words these were; of lines capture may, and they can be taken again.
+            self._lossy.update(() if one.others else [name])
+            yield end_lost(
+                self._root, name, one.session, one.part, what, after=after, known=known, indexed=indexed, remembered=True
+            )
 
     def _indexed_of(self, session: str) -> dict[str, Any] | None:
         """What the index knows of a session that no line of a transcript says: its state, and whether others spoke."""
@@ -175,6 +204,14 @@ class Journals:
             return None
         channels = json.loads(self._store.state(session)).get("channels", 0)
         return {"state": summary.state, "others": bool(channels & ~FROM_FILES)}
+
+    def _is_no_loss(self, name: str, session: str, frame: tuple[int, str]) -> bool:
+        """Whether an indexed frame is gone because its session was deleted, or because an undo took it off."""
+        if self._taken is None:
+            from dreamkeep.recovery.ledger import all_taken_off
+
+            self._taken = all_taken_off(self._host, self._root)
+        return frame in self._taken.get(name, ()) or self._deleted_since(session)
 
     def _deleted_since(self, session: str) -> bool:
         """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
@@ -224,7 +261,7 @@ class Journals:
     def _quiet(self) -> set[str]:
         """The common case, in one piece because there are thousands: one part, all of it indexed, nothing known against it, and
         it looks as it did. Then there is nothing to tell, and two stats said so (and, when asked, its checksum)."""
-        loud = {folder_of(session) for session in (*self._known, *self.dead) if session}
+        loud = {*self._missed, *(folder_of(session) for session in (*self._known, *self.dead) if session)}
         deep, proven, part_name = self._deep, self._proven, parts.name
         files: dict[str, str] = {}
         looks_of: list[Look] = []
@@ -291,6 +328,7 @@ class Journals:
         known = self._known.get(place.session)
         if known:
             yield from self._told(name, place.session, known)
+        yield from self._still_missed(name, (), known or (), place.position.seq)
         if not self._ends(place):
             read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
             yield from self._tail(name, place.session, read.tail if read else None)
@@ -313,8 +351,8 @@ class Journals:
 
     def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
         """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
+        yield from self._vanished(name)
         if place:
-            yield from self._vanished(name)
             return
         at = self._host.stat(f"{self._root}/{name}")
         if at is None:
@@ -347,6 +385,8 @@ class Journals:
         yield from self._tail(name, session, read.tail)
         if place and not same:
             yield from self._drifted(name, place, read)
+        back = {one.frame for one in self._missed.get(name, ()) if is_back(one, self._carried[name][0], read.state)}
+        yield from self._still_missed(name, read.found | back, read.faults, read.end.seq)
         self.reread.add(session)
         if read.segments is not None:
             self.open.append(Open(session, name, mark, self._unsettled(session, start, read), read.segments))
@@ -389,7 +429,10 @@ class Journals:
     def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
         """The index knows of something else than what lies there."""
         known, here = place.position, read.end
-        if self._deleted_since(place.session):
+        indexed = self._indexed_of(place.session)
+        about = {"sources": place.sources, **(indexed or {})}
+        last = Missed(name, place.session, known.part, known.seq, known.crc, **about)
+        if is_back(last, self._carried[name][0], read.state) or self._is_no_loss(name, place.session, last.frame):
             return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
@@ -416,11 +459,15 @@ class Journals:
         sources = looks.parse_sources(place.sources) if place and start else {}
         edge = start
         last = _last_of(place)
+        missed = [one.frame for one in self._missed.get(name, ())]
+        found_again: set[tuple[int, str]] = set()
 
         def listening() -> Iterator[Frame]:
             nonlocal heard, met, edge
             for frame in reading:
                 met = met or is_that(frame, last)
+                if missed:
+                    found_again.update(one for one in missed if is_that(frame, one))
                 looks.note_sources(sources, frame)
                 if reading.position.part < reading.last_part:
                     edge = Position(reading.last_part, 0, frame["seq"], frame["crc"])
@@ -447,8 +494,10 @@ class Journals:
             edge,
             bool(faults) or reading.looks_back or heard,
             met or last in reading.passed,
+            frozenset(found_again | reading.passed),
             rows.changes.turns if rows else {},
             rows.state().get("segments") if rows else None,
+            rows.seen().state or "" if rows else "",
         )
 
     def _take_keep(self, found: Iterable[tuple[int, Event]], start: Position | None) -> None:
@@ -552,10 +601,12 @@ class Journals:
         return reading
 
     def _session_of(self, name: str) -> str | None:
-        """By what its heads say, or else any frame; None when that would lie elsewhere (a copy made by hand)."""
+        """By what its heads say, or else any frame, or else what is missed in it; None when that would lie elsewhere (a copy made
+        by hand)."""
         if name == KEEP:
             return ""
-        return session_of(self._host, f"{self._root}/{name}", name) or None
+        missed = (one.session for one in self._missed.get(name, ()))
+        return session_of(self._host, f"{self._root}/{name}", name) or next(missed, None)
 
     # -- telling
 
@@ -628,14 +679,7 @@ def _last_of(place: Place | None) -> tuple[int, str]:
 
 def _end_is_gone(known: Position, read: Read) -> bool:
     """Whether the frame that was indexed last is not there, and no hole says so already."""
-    if not known.seq or read.met:
-        return False
-    holes = (seen for seen in read.faults if seen.kind in HOLES)
-    return not any((seen.kind, seen.part) == ("cold", known.part) or _within(known.seq, seen.missing) for seen in holes)
-
-
-def _within(seq: int, spans: Iterable[Span]) -> bool:
-    return any(span.first <= seq <= span.last for span in spans)
+    return bool(known.seq) and not read.met and not any(tells_of(seen, known.part, known.seq) for seen in read.faults)
 
 
 def is_temp(name: str) -> bool:

@@ -9,7 +9,8 @@ for the keep's own, and where none can be told).
     journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
     journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
                             "index": the last parts or frames are gone, and only the index remembers them (then mend is None,
-                            and after: the seq with which the journal ends); or "capture": lines of a file that were captured
+                            and after: the seq with which the journal ends; remembered: the index was brought up to
+                            date since); or "capture": lines of a file that were captured
                             (part 0; mend None; after, too)
     journal_duplicate       kind "duplicate"; the same keys
     journal_disorder        kind "disorder"; the same keys
@@ -95,15 +96,24 @@ def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
 
 
 def end_lost(
-    root: str, name: str, session: str, part: int, what: str, *, after: int, known: Position, indexed: dict[str, Any] | None
+    root: str,
+    name: str,
+    session: str,
+    part: int,
+    what: str,
+    *,
+    after: int,
+    known: Position,
+    indexed: dict[str, Any] | None,
+    remembered: bool = False,
 ) -> Fault:
     """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it.
 
     `known`: behind the last frame that was indexed. By that alone it is named: what is written there since, be it that this was
-    accepted, makes it no other loss.
+    accepted, makes it no other loss. `remembered`: the index has followed the journal since, and knows no more than that.
     """
     cls = "journal_missing_part"
-    known_by = {"known_by": "index", "index_knows": True, "indexed": indexed}
+    known_by = {"known_by": "index", "index_knows": True, "indexed": indexed, "remembered": remembered}
     about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "after": after, **known_by}
     where = f"{root}/{name}/{parts.name(known.part)}"
     return made(cls, where, what, name, session, key=f"{known.seq} {known.crc}", unsafe=_unsafe(cls, session), **about)

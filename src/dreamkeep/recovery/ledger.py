@@ -2,6 +2,7 @@
 
     aside/repair-<undo id>/undo.json       what was done, one JSON object a line, each synced before the act it speaks of
     aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
+    aside/repair-<undo id>/taken.json      the frames that its undo took off journals
 
 Four kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
 none), `mode`, `journal` (how long it was; the unfinished append at its end). A line `{"void":n}` takes one back: nothing was
@@ -22,7 +23,7 @@ from zlib import crc32
 
 from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids
-from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, write_all, write_new
+from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, replace_file, write_all, write_new
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
@@ -34,6 +35,7 @@ from dreamkeep.recovery.mending import MENDED, Done, left
 ASIDE = "aside"
 PREFIX = "repair-"
 NOTES = "undo.json"
+TAKEN = "taken.json"
 SHARED = "shared"
 _BLOCK = 1 << 20
 _WAIT_S = 60.0
@@ -42,6 +44,8 @@ _MARK = 15  # hexadecimal digits of chance in an id
 _CHANGED = "it changed while it was looked at: run the repair again"
 
 Note = dict[str, Any]
+#: By journal, frames by their seq and checksum.
+Taken = dict[str, set[tuple[int, str]]]
 
 
 def mark_of(undo_id: str) -> str:
@@ -367,6 +371,32 @@ def notes(host: Host, root: str, undo_id: str) -> list[Note]:
             raise ValueError("a line that no repair writes")
         found.append(note)
     return found
+
+
+def note_taken(host: Host, root: str, undo_id: str, taken: Taken) -> None:
+    """An undo is about to take these frames off journals: nobody has lost them then, whoever has read them. Durable when this
+    returns. In a file of its own: what is added to the notes may be garbage after a power cut, and they must stay readable."""
+    frames = {journal: sorted(found) for journal, found in sorted(taken.items())}
+    replace_file(host, f"{root}/{ASIDE}/{PREFIX}{undo_id}/{TAKEN}", json.dumps(frames).encode())
+
+
+def taken_off(host: Host, root: str, undo_id: str) -> Taken:
+    """By journal, the frames that an undo took off, or was about to."""
+    path = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{TAKEN}"
+    try:
+        found = json.loads(read_file(host, path)) if host.stat(path) is not None else {}
+        return {journal: {(seq, crc) for seq, crc in frames} for journal, frames in found.items()}
+    except (ValueError, TypeError, AttributeError, OSError):
+        return {}  # nobody of ours wrote this
+
+
+def all_taken_off(host: Host, root: str) -> Taken:
+    """The same of all repairs."""
+    taken: Taken = {}
+    for undo_id in folders(host, root):
+        for journal, frames in taken_off(host, root, undo_id).items():
+            taken.setdefault(journal, set()).update(frames)
+    return taken
 
 
 def sweep_temps(host: Host, root: str) -> None:

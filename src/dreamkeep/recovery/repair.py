@@ -87,7 +87,8 @@ class Result:
 
 
 class Repair:
-    """`audit`: looks at everything. The others: what only the app can do (see `Mending`)."""
+    """`audit`: looks at everything. `taken_off`: tells the index of frames that are no longer in a journal, and not lost. The
+    others: what only the app can do (see `Mending`)."""
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class Repair:
         alive: Callable[[str], bool],
         rebuild: Callable[[], None],
         forget: Callable[[str], None],
+        taken_off: Callable[[str, Collection[tuple[int, str]]], None] = lambda journal, frames: None,
         off: bool = False,
         misset: bool = False,
         mask: Callable[[Event], Event] | None = None,
@@ -109,6 +111,7 @@ class Repair:
         self._alive = alive
         self._rebuild = rebuild
         self._forget = forget
+        self._taken_off = taken_off
         self._off = off
         self._misset = misset
 
@@ -176,6 +179,9 @@ class Repair:
             before = {fault.id for fault in self._audit().faults}
             steps = take_back(self._host, self._root, undo_id)
             self._forget_sources(steps)
+            for step in steps:
+                if step.taken and not step.reason:
+                    self._taken_off(step.where, step.taken)
             report = self._audit()
             if self._is_ahead(steps, report, before):
                 self._rebuild()

@@ -22,7 +22,7 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.journal.reader import Position, Reading, events
+from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import page
 from dreamkeep.recovery.delete import forget_outside
@@ -52,8 +52,8 @@ Regain = Callable[[str, str, str], str]
 class Index(NamedTuple):
     """What an import must know and change of it, by the name of a journal's folder."""
 
-    #: Behind the frame that was indexed last; None where nothing was, or nobody can tell.
-    known: Callable[[str], Position | None]
+    #: The frame that was indexed last, and those that are missed, by seq and checksum; none where nobody can tell.
+    known: Callable[[str], Sequence[tuple[int, str]]]
     #: It shall read this journal anew.
     forget: Callable[[str], None]
     #: Something was erased in the keep's own journal, or pages came from elsewhere: no view may show what is not there.

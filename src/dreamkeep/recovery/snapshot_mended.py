@@ -15,7 +15,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import HOLES, Fault, Mended, Position, Reading, Span, events, is_that, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES, Fault, Mended, Reading, Span, events, is_that, mended_by, with_mended
 
 #: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
 _LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
@@ -33,11 +33,11 @@ class Proven(NamedTuple):
 
 class _Here(NamedTuple):
     """`holes`: nobody has seen to them yet. `behind`: checksums of the frames behind holes, and of those that bind pieces, by
-    seq. `met`: whether the frame that was indexed last is there."""
+    seq. `lost`: the frames that were indexed once, and are not there."""
 
     holes: list[Fault]
     behind: dict[int, str]
-    met: bool
+    lost: set[tuple[int, str]]
 
 
 class _There(NamedTuple):
@@ -49,12 +49,12 @@ class _There(NamedTuple):
     has: set[tuple[int, str]]
 
 
-def proven(host: Host, ours: str, theirs: str, known: Position | None) -> Proven:
-    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: behind the frame that was indexed last."""
+def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]]) -> Proven:
+    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: frames that were indexed once."""
     here = _here(host, ours, known)
-    if not here.holes and here.met:
+    if not here.holes and not here.lost:
         return Proven([], False)
-    asked = {*here.behind.items(), *([(known.seq, known.crc)] if known else [])}
+    asked = {*here.behind.items(), *here.lost}
     there = _there(host, theirs, asked, own=ours.endswith(f"/{KEEP}"))
     sound = not there.lacks and not there.bound
     mended = [
@@ -62,36 +62,36 @@ def proven(host: Host, ours: str, theirs: str, known: Position | None) -> Proven
         for hole in here.holes
         if _filled(hole, here, there) or (hole.kind == "cold" and sound and _was_that(host, ours, theirs, hole.part))
     ]
-    if known is None or here.met or (known.seq, known.crc) not in there.has:
+    if not here.lost or not here.lost <= there.has:
         return Proven(mended, False)
-    return Proven(mended, _is_clear(Span(_shared(host, ours, theirs) + 1, known.seq), there.lacks))
+    last = max(seq for seq, _ in here.lost)
+    return Proven(mended, _is_clear(Span(_shared(host, ours, theirs) + 1, last), there.lacks))
 
 
-def _here(host: Host, folder: str, known: Position | None) -> _Here:
+def _here(host: Host, folder: str, known: Iterable[tuple[int, str]]) -> _Here:
     reading = Reading(host, folder)
     behind: dict[int, str] = {}
     mended: dict[Mended, bool] = {}
-    met = known is None or not known.seq
+    lost = {one for one in known if one[0]}
 
     def listening() -> Iterator[Frame]:
-        nonlocal met
         before = 0
         for frame in reading:
             seq = frame["seq"]
             if seq != before + 1 or "chunked" in frame:
                 behind[seq] = frame["crc"]
             before = seq
-            met = met or (known is not None and is_that(frame, (known.seq, known.crc)))
+            lost.difference_update([one for one in lost if is_that(frame, one)])
             mended.update(mended_by(frame))
             yield frame
 
     broken: list[int] = []
     for _ in events(listening(), broken):
         pass
-    met = met or (known is not None and (known.seq, known.crc) in reading.passed)
+    lost -= reading.passed
     found = [*reading.faults, *(Fault("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken)]
     holes = [one for one in with_mended(found, mended) if one.kind in (*HOLES, "chunks") and not one.mended]
-    return _Here(holes, behind, met)
+    return _Here(holes, behind, lost)
 
 
 def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -> _There:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from dreamkeep.capture import spool
@@ -21,7 +21,20 @@ from dreamkeep.journal.frame import parse
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, Tail, events
 from dreamkeep.journal.settle import set_aside
-from dreamkeep.recovery.ledger import ASIDE, NOTES, PREFIX, Note, crc_of, file_digest, folders, mark_of, notes
+from dreamkeep.recovery.ledger import (
+    ASIDE,
+    NOTES,
+    PREFIX,
+    Note,
+    Taken,
+    crc_of,
+    file_digest,
+    folders,
+    mark_of,
+    note_taken,
+    notes,
+    taken_off,
+)
 
 _WAIT_S = 60.0
 _BLOCK = 1 << 20
@@ -32,12 +45,14 @@ class Refusal(Exception):
 
 
 class Step(NamedTuple):
-    """What one note came to: `reason` is "" when what it names is as it was before the repair."""
+    """What one note came to: `reason` is "" when what it names is as it was before the repair. `taken`: frames that are no longer
+    in that journal, by seq and checksum."""
 
     where: str
     fault: str
     reason: str
     session: str = ""
+    taken: frozenset[tuple[int, str]] = frozenset()
 
 
 def which(host: Host, root: str, text: str) -> str:
@@ -56,7 +71,7 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
     found = _notes(host, root, undo_id)
     void = {note["void"] for note in found if "void" in note}
     later = {note["settled"]: note["after"] for note in found if "settled" in note}
-    back = _Undo(host, root, undo_id, {one for note in found for one in note.get("added", ())})
+    back = _Undo(host, root, undo_id, {one for note in found for one in note.get("added", ())}, taken_off(host, root, undo_id))
     files: dict[str, list[Note]] = {}
     steps = []
     for note in found:
@@ -66,7 +81,9 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
         where = _where(note)
         if not where or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
-        steps.append(Step(where, note.get("fault", ""), _undone(back, note, files.get(where, [])), note.get("session", "")))
+        reason = _undone(back, note, files.get(where, []))
+        taken = frozenset(back.taken.get(note.get("journal", ""), ()))
+        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", ""), taken))
     return steps
 
 
@@ -104,9 +121,12 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
 
 
 class _Undo:
-    def __init__(self, host: Host, root: str, undo_id: str, added: Collection[str]) -> None:
+    def __init__(self, host: Host, root: str, undo_id: str, added: Collection[str], taken: Taken) -> None:
+        """`taken`: what an undo that died took off before."""
         self._host = host
         self._root = root
+        self._id = undo_id
+        self.taken = taken
         self._mark = mark_of(undo_id)
         self._added = added
         self._folder = f"{root}/{ASIDE}/{PREFIX}{undo_id}"
@@ -229,17 +249,28 @@ class _Undo:
             newer = [number for number in numbers if number > last]
             if before and last not in numbers:
                 raise Refusal("a part is missing that was there")
+            frames: list[tuple[int, str]] = []
             for number in newer:
-                self._only_ours(folder, number, 0)
+                self._only_ours(folder, number, 0, frames)
             if before is None:
+                self._will_take(note["journal"], frames)
                 self._remove(folder, newer, handle)
                 return
-            tail = None if before.get("cold") else self._checked_end(folder, before)
+            tail = None if before.get("cold") else self._checked_end(folder, before, frames)
+            self._will_take(note["journal"], frames)
             self._remove_parts(folder, newer)
             if not before.get("cold"):
                 self._cut_back(folder, before, tail)
             if self._host.end(handle) != before["lock"]:
                 self._host.cut(handle, before["lock"])
+
+    def _will_take(self, journal: str, frames: list[tuple[int, str]]) -> None:
+        """Said first: whoever has read these frames meanwhile must not call them lost, also if this undo dies."""
+        if not frames:
+            return
+        self.taken.setdefault(journal, set()).update(frames)
+        with suppress(OSError):  # on a full disk it can't be said, and to take something off is just what helps
+            note_taken(self._host, self._root, self._id, self.taken)
 
     @contextmanager
     def _locked(self, folder: str) -> Iterator[int]:
@@ -250,8 +281,9 @@ class _Undo:
         finally:
             self._host.close(handle)
 
-    def _checked_end(self, folder: str, before: Note) -> bytes:
-        """What stood after the last good frame (perhaps nothing); and that the part can be brought back to that."""
+    def _checked_end(self, folder: str, before: Note, frames: list[tuple[int, str]]) -> bytes:
+        """What stood after the last good frame (perhaps nothing); and that the part can be brought back to that. `frames`: what
+        follows there is added."""
         path = f"{folder}/{parts.name(before['part'])}"
         if self._host.stat(path) is None:
             raise Refusal("the part was compressed since the repair")
@@ -264,7 +296,7 @@ class _Undo:
             return tail  # all that is there is the end that was noted: also where the repair had to go on in a new part
         if there.startswith(tail) and not self._is_frame(folder, before["part"], at):
             at += len(tail)  # the disk was full, so that it was not cut, and the repair went on behind it
-        self._only_ours(folder, before["part"], at)
+        self._only_ours(folder, before["part"], at, frames)
         return tail
 
     def _is_frame(self, folder: str, number: int, offset: int) -> bool:
@@ -280,8 +312,9 @@ class _Undo:
         finally:
             self._host.close(handle)
 
-    def _only_ours(self, folder: str, number: int, offset: int) -> None:
-        """Everything from there on is frames of this repair, or a piece of an append that nobody was promised."""
+    def _only_ours(self, folder: str, number: int, offset: int, frames: list[tuple[int, str]]) -> None:
+        """Everything from there on is frames of this repair, or a piece of an append that nobody was promised. `frames`: to these
+        they are added."""
         if parts.is_cold(self._host, folder, number):
             raise Refusal("the part was compressed since the repair")
         at = offset
@@ -296,6 +329,8 @@ class _Undo:
                     return
                 if frame and not self._is_ours(frame["id"].partition(".")[0]):
                     raise Refusal("the journal was appended to since the repair")
+                if frame:
+                    frames.append((frame["seq"], frame["crc"]))
                 at += len(line)
 
     def _is_ours(self, id: str) -> bool:
