@@ -1537,6 +1537,24 @@ def test_that_a_whole_journal_is_gone_stays_accepted_when_it_is_written_anew(wor
     assert world.audit()["clean"] and world.audit(deep=True)["clean"]
 
 
+@pytest.mark.parametrize("lock", [True, False])
+def test_what_is_left_of_a_journal_whose_parts_are_gone_is_there_again_when_what_began_it_anew_is_undone(
+    world: World, lock: bool
+) -> None:
+    """Once the folder and the lock in it went, too."""
+    own(world)
+    folder = Path(world.root, KEEP)
+    (folder / parts.name(1)).unlink()
+    if not lock:
+        (folder / parts.LOCK).unlink()
+    before = looks(world.root, *_VIEWS, "index.sqlite")
+    [lost] = world.audit()["faults"]
+    done = world.repair(accept=[lost["id"]])
+    back = world.repair(undo=done["undo_id"])
+    assert back["skipped"] == [] and [fault["id"] for fault in back["audit"]["faults"]] == [lost["id"]]
+    assert looks(world.root, *_VIEWS, "index.sqlite") == before
+
+
 def test_that_the_last_part_is_gone_stays_accepted_when_the_journal_goes_on(world: World) -> None:
     own(world)
     with Keep.open(world.root) as keep:

@@ -219,11 +219,15 @@ class Ledger:
         if self._host.stat(folder) is None:
             self.note({**about, "before": None})
             return
+        locked = self._host.stat(f"{folder}/{parts.LOCK}") is not None
         handle = self._host.open_lock(f"{folder}/{parts.LOCK}")
         try:
             lock(self._host, handle, where=folder, wait_s=_WAIT_S)
             before = self._journal_now(folder, session)
-            self.note({**about, "before": {**before, "lock": self._host.end(handle)} if before else None})
+            length = self._host.end(handle)
+            # A folder whose parts are all gone is no journal, and stays when what the repair began there is taken back.
+            stood = {"stood": length if locked else -1}
+            self.note({**about, **({"before": {**before, "lock": length}} if before else {"before": None, **stood})})
         finally:
             self._host.close(handle)
 

@@ -254,7 +254,7 @@ class _Undo:
                 self._only_ours(folder, number, 0, frames)
             if before is None:
                 self._will_take(note["journal"], frames)
-                self._remove(folder, newer, handle)
+                self._remove(folder, newer, handle, note.get("stood"))
                 return
             tail = None if before.get("cold") else self._checked_end(folder, before, frames)
             self._will_take(note["journal"], frames)
@@ -366,12 +366,16 @@ class _Undo:
         finally:
             self._host.close(handle)
 
-    def _remove(self, folder: str, newer: list[int], handle: int) -> None:
-        """A journal that the repair began."""
+    def _remove(self, folder: str, newer: list[int], handle: int, stood: int | None) -> None:
+        """A journal that the repair began. `stood`: how long the lock was in the folder that was there already (-1: there was
+        none); None where there was no folder."""
         self._remove_parts(folder, newer)
+        if stood is not None and stood >= 0:
+            self._host.cut(handle, stood)
+            return
         self._host.cut(handle, 0)
         self._host.remove(f"{folder}/{parts.LOCK}")
-        if not self._host.names(folder):
+        if stood is None and not self._host.names(folder):
             self._host.remove_folder(folder)
             self._host.sync_folder(os.path.dirname(folder))
 
