@@ -39,6 +39,18 @@ def test_a_journal_of_which_nothing_can_be_read_is_missed_by_the_name_that_it_ha
         assert {fault["id"] for fault in world.audit()["faults"]} == found
 
 
+def test_a_last_frame_that_was_damaged_and_lost_its_end_is_missed_after_a_question(world: World) -> None:
+    """Once its last bytes were where they had been, so that the index took a file that had shrunk for one that had only grown."""
+    part = own(world)
+    data = bytearray(part.read_bytes()[:-1])
+    data[data.rindex(b"answer")] ^= 1
+    part.write_bytes(data)
+    found = {fault["class"]: fault["id"] for fault in world.audit()["faults"]}
+    assert found.keys() == {"journal_missing_part", "journal_tail"}
+    ask(world)
+    assert {fault["class"]: fault["id"] for fault in world.audit()["faults"]} == found
+
+
 def cut(part: Path) -> bytes:
     """Its last two frames are gone; what it was before."""
     before = part.read_bytes()

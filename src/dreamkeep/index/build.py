@@ -274,8 +274,10 @@ def _only_longer(host: Host, folder: str, place: Place) -> bool:
     """Whether what was read is still so, as far as names, sizes and times can tell: then only what is new has to be."""
     now = mark_of(host, folder, None)
     before = place.mark
-    if now is None or ((now.part, now.size) == (before.part, before.size) and now.part_mtime_ns != before.part_mtime_ns):
+    if now is None:
         return False
+    if now.part == before.part and now.size <= before.size and now.part_mtime_ns != before.part_mtime_ns:
+        return False  # parts only grow: somebody else was at it
     if now.part == before.part and now.part_inode != before.part_inode:
         return False  # another file of that name: a backup, an editor
     if now.folder_mtime_ns != before.folder_mtime_ns and len(parts.numbers(host, folder)) != now.part:
