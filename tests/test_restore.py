@@ -188,21 +188,130 @@ def test_what_is_taken_back_first_in_a_second_place_is_taken_back(keep: Keep, ho
     assert not said[prompts[0]["message"]["content"]]
 
 
-@pytest.mark.parametrize("left", [0.0, 0.5])
-@pytest.mark.parametrize("agent", ["claude", "copilot", "gemini", "kimi", "pi", "qwen"])
-def test_a_transcript_that_was_cut_and_came_back_takes_nothing_back_anew(agent: str, left: float, keep: Keep, home: Path) -> None:
+def _cut(lines: list[bytes], at: int) -> bytes:
+    return b"".join(lines[:at])
+
+
+def _torn(lines: list[bytes], at: int) -> bytes:
+    return b"".join(lines[:at]) + b"".join(line[: len(line) // 2] for line in lines[at : at + 1])
+
+
+def _gutted(lines: list[bytes], at: int) -> bytes:
+    return b"".join([*lines[:at], *lines[at + 3 :]])
+
+
+@pytest.mark.parametrize("left", [_cut, _torn, _gutted])
+@pytest.mark.parametrize("agent", ["claude", "codex", "copilot", "gemini", "kimi", "pi", "qwen"])
+def test_a_transcript_that_was_cut_and_came_back_reads_as_before(
+    agent: str, left: Callable[[list[bytes], int], bytes], keep: Keep, home: Path
+) -> None:
+    """Wherever it was cut: nothing is doubled, and nothing is taken back anew."""
     captured(keep, agent, home)
-    before = _told(keep)
+    before, kept = _told(keep), held(keep)
     assert before
     whole = {path: path.read_bytes() for path in home.rglob("*.jsonl")}
-    for path, data in whole.items():
-        lines = data.splitlines(keepends=True)
-        path.write_bytes(b"".join(lines[: int(len(lines) * left)]))
-    list(keep.ingest(agents=[agent], home=home))
-    for path, data in whole.items():
-        path.write_bytes(data)
-    list(keep.ingest(agents=[agent], home=home))
+    longest = max(data.count(b"\n") for data in whole.values())
+    for at in range(0, longest, 1 if longest < 30 else 3):
+        for path, data in whole.items():
+            path.write_bytes(left(data.splitlines(keepends=True), at))
+        list(keep.ingest(agents=[agent], home=home))
+        for path, data in whole.items():
+            path.write_bytes(data)
+        list(keep.ingest(agents=[agent], home=home))
+        assert _told(keep) == before, at
+    assert held(keep) == kept
+    keep.reindex(from_zero=True)
     assert _told(keep) == before
+
+
+#: A Codex session in which each prompt stands twice, and the second is known by the first alone.
+def _codex_file(home: Path) -> Path:
+    generator("codex").write(home)
+    [path] = home.rglob("*0199a000-1000-7000-8000-00000000000a.jsonl")
+    for other in home.rglob("*.jsonl"):
+        if other != path:
+            other.unlink()
+    return path
+
+
+def _comes_back(keep: Keep, home: Path, path: Path, *steps: bytes) -> dict[str, Any]:
+    for data in steps:
+        path.write_bytes(data)
+        list(keep.ingest(agents=["codex"], home=home))
+    found = _told(keep)
+    keep.reindex(from_zero=True)
+    assert _told(keep) == found
+    return found
+
+
+def test_a_transcript_that_was_cut_twice_and_came_back_bit_by_bit_reads_as_before(keep: Keep, home: Path) -> None:
+    path = _codex_file(home)
+    list(keep.ingest(agents=["codex"], home=home))
+    before = _told(keep)
+    whole = path.read_bytes()
+    ends = [n + 1 for n, byte in enumerate(whole) if byte == 10]
+    steps = [whole[: ends[40]], whole[: ends[5] + 9], b"", *(whole[: end - 7] for end in ends[:-1]), whole]
+    assert _comes_back(keep, home, path, *steps) == before
+
+
+def test_what_goes_on_behind_a_transcript_that_came_back_is_read(keep: Keep, home: Path, tmp_path: Path) -> None:
+    """Whether it went on after it was whole again, or before anybody looked."""
+    path = _codex_file(home)
+    whole = path.read_bytes()
+    ends = [n + 1 for n, byte in enumerate(whole) if byte == 10]
+    cut = whole[: ends[25]]
+    with Keep.open(tmp_path / "never-cut") as other:
+        list(other.ingest(agents=["codex"], home=home))
+        expected = _told(other)
+    path.write_bytes(whole[: ends[-12]])
+    list(keep.ingest(agents=["codex"], home=home))
+    assert _comes_back(keep, home, path, cut, whole) == expected
+
+
+def test_a_transcript_that_goes_on_otherwise_after_it_was_cut_is_read_as_it_goes_on(keep: Keep, home: Path) -> None:
+    path = claude_file(home, 5)
+    lines = path.read_bytes().splitlines(keepends=True)
+    list(keep.ingest(home=home))
+    path.write_bytes(b"".join(lines[:-2]))
+    list(keep.ingest(home=home))
+    asked = next(json.loads(line) for line in reversed(lines) if json.loads(line)["type"] == "user")
+    asked |= {"uuid": "another", "message": {"role": "user", "content": "otherwise"}, "timestamp": "2027-01-01T00:00:00.000Z"}
+    path.write_bytes(b"".join(lines[:-2]) + json.dumps(asked).encode() + b"\n")
+    list(keep.ingest(home=home))
+    assert "otherwise" in [m["text"] for m in keep.show(path.stem)["messages"]]
+
+
+def test_contents_that_were_blanked_and_came_back_are_shown_again(keep: Keep, home: Path) -> None:
+    """The same records, read with nothing in them in between: what was known before has to be read once more."""
+    path = claude_file(home, 5)
+    whole = path.read_bytes()
+    list(keep.ingest(home=home))
+    before = _told(keep)
+    said = [m["text"] for m in keep.show(path.stem)["messages"] if m["role"] == "user"]
+    path.write_bytes(whole.replace(json.dumps(said[0]).encode(), b'"x"'))
+    assert path.read_bytes() != whole
+    list(keep.ingest(home=home))
+    assert _told(keep) != before
+    path.write_bytes(whole)
+    list(keep.ingest(home=home))
+    assert _told(keep) == before
+
+
+def test_lines_that_are_told_again_are_read_if_the_frame_that_told_them_first_is_lost(keep: Keep, home: Path) -> None:
+    path = claude_file(home, 5)
+    whole = path.read_bytes()
+    list(keep.ingest(home=home))
+    before = [m["text"] for m in keep.show(path.stem)["messages"]]
+    for data in (b"", whole):
+        path.write_bytes(data)
+        list(keep.ingest(home=home))
+    [part] = Path(keep.root, folder_of(f"claude:{path.stem}")).glob("*.jsonl")
+    frames = part.read_bytes().splitlines(keepends=True)
+    first = next(n for n, frame in enumerate(frames) if b'"source.read"' in frame)
+    frames[first] = b"#" * (len(frames[first]) - 1) + b"\n"
+    part.write_bytes(b"".join(frames))
+    keep.reindex(from_zero=True)
+    assert [m["text"] for m in keep.show(path.stem)["messages"]] == before
 
 
 @pytest.mark.parametrize("agent", REAL_AGENTS)

@@ -209,22 +209,37 @@ class Word(NamedTuple):
     state: str = ""
     #: The same of what is journaled, if that is something else: secrets were masked (capture.redact_raw).
     masked_crc: int | None = None
+    #: The generation that has lines which this one lacks, if nothing else was told since: they may come back. Else 0.
+    fuller: int = 0
 
     @classmethod
     def parse(cls, text: object) -> Word | None:
         if not isinstance(text, str):
             return None
         try:
-            generation, offset, more, inode, head_size, head, tail, crc, state, *masked = text.split(" ")
-            masked_crc = int(*masked) if masked else None
+            generation, offset, more, inode, head_size, head, tail, crc, state, *others = text.split(" ")
+            [last] = others or [""]
+            masked, _, fuller = last.partition(":")
             return cls(
-                int(generation), int(offset), int(more), int(inode), int(head_size), head, tail, int(crc), state, masked_crc
+                int(generation),
+                int(offset),
+                int(more),
+                int(inode),
+                int(head_size),
+                head,
+                tail,
+                int(crc),
+                state,
+                int(masked) if masked else None,
+                int(fuller or 0),
             )
         except (ValueError, TypeError):
             return None  # of another program: then the source is read again
 
     def __str__(self) -> str:
-        return " ".join(map(str, self if self.masked_crc is not None else self[:-1]))
+        *words, masked, fuller = self
+        last = f"{'' if masked is None else masked}{f':{fuller}' if fuller else ''}"
+        return " ".join(map(str, [*words, last] if last else words))
 
     @property
     def kept_crc(self) -> int:
@@ -232,7 +247,9 @@ class Word(NamedTuple):
         return self.crc if self.masked_crc is None else self.masked_crc
 
 
-def word_at(content: Content, generation: int, offset: int, more: bool, crc: int, masked_crc: int | None = None) -> Word:
+def word_at(
+    content: Content, generation: int, offset: int, more: bool, crc: int, masked_crc: int | None = None, fuller: int = 0
+) -> Word:
     """The word to be journaled once everything up to `offset` is."""
     head_size = min(_HEAD, offset)
     return Word(
@@ -245,6 +262,7 @@ def word_at(content: Content, generation: int, offset: int, more: bool, crc: int
         _hash(content.read(min(_TAIL, offset), max(0, offset - _TAIL))),
         crc,
         masked_crc=masked_crc,
+        fuller=fuller,
     )
 
 

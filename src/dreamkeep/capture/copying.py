@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
+from dreamkeep.capture import again as told_again
 from dreamkeep.capture.content import BLOCK, Content, Cut, Word, cuts, iter_blocks, word_at
 from dreamkeep.capture.sources import BESIDE, TEXT, Source
 from dreamkeep.event import Event, Kind, Verbatim
@@ -18,6 +19,7 @@ from dreamkeep.session.records import is_record, loads
 
 if TYPE_CHECKING:
     from dreamkeep.capture.masked import Again
+    from dreamkeep.capture.rejoin import Before
 
 #: So many bytes of frames share a sync.
 _APPEND = 2 << 20
@@ -42,6 +44,8 @@ class Ingesting(Protocol):
     def pause_if_full(self, session: str) -> None: ...
 
     def old_lines(self, session: str, name: str) -> list[bytes]: ...
+
+    def before(self, session: str, name: str, generation: int) -> Before: ...
 
     def about(self, source: Source) -> dict[str, Any]: ...
 
@@ -93,15 +97,22 @@ class Copying:
         #: From here on it may pause between two appends; before that only at the beginning, because what a rewritten file
         #: shares with its old version, or a fork with another session, is not found out again behind a pause.
         self._pauses_at: int | None = None
+        #: How many lines of this source the journal holds; counted only where some may be told again.
+        self._held = 0
+        self._fuller = word.fuller
 
     def grown(self, step: Callable[[int], None], copied: int = 0) -> None:
         """What was appended since. The first `copied` bytes are another session's."""
         word = self.word
         self._pauses_at = copied
+        back: told_again.Grown | None = None
+        if word.fuller:
+            before = self._ingest.before(self.session, self._name, word.fuller)
+            back, self._held = told_again.Grown(before.now, word.fuller, before.other), before.held
         for cut in _split_at(self._cuts(word.offset, bool(word.open)), copied):
             at = self.word.offset
             self.new_bytes += cut.size
-            self._add_lines(cut, {"copied": 1} if at < copied else {})
+            self._add_lines(cut, {"copied": 1} if at < copied else {}, back)
             step(self.word.offset)
 
     def _cuts(self, offset: int, joins: bool) -> Iterable[Cut]:
@@ -115,19 +126,22 @@ class Copying:
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
         """A new generation: lines that we have are named, the others are journaled."""
         old: list[bytes] = []
+        known: list[bytes] = []
         if self.word.offset <= _LARGEST_DELTA:
-            old = self._ingest.old_lines(self.session, self._name)
+            old, known, self._held = self._ingest.before(self.session, self._name, self.word.fuller)
         if old and not old[-1].endswith(b"\n"):
             old.pop()  # a line that was not ended is never taken over: whoever reads must see that it goes on
         places = {line: n for n, line in reversed(list(enumerate(old)))}
         word = self.word
         again = self._again(old, word)
         body = self._change(what, word.generation + 1, self.content.size)
-        self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        told = told_again.Rewritten(word.generation, old, word.fuller, known if self.source.form != TEXT else ())
+        self._fuller = told.fuller if self.source.form != TEXT else 0
+        self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what, fuller=self._fuller)
         self.well = Well(odd=None, took_away=True)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
         for cut in self._cuts(0, False):
-            self._delta(cut, old, places, again)
+            self._delta(cut, old, places, again, told)
             step(self.word.offset)
 
     def _again(self, old: Sequence[bytes], before: Word) -> Again | None:
@@ -138,8 +152,12 @@ class Copying:
 
         return Again(old, masks=self._ingest.masks)
 
-    def _delta(self, cut: Cut, old: list[bytes], places: dict[bytes, int], again: Again | None) -> None:
-        if cut.joins or not old:
+    def _delta(
+        self, cut: Cut, old: list[bytes], places: dict[bytes, int], again: Again | None, told: told_again.Rewritten
+    ) -> None:
+        if cut.joins or not (old or told.fuller):
+            told.tells_otherwise()
+            self._fuller = 0
             self._add_lines(cut, {})
             self.new_bytes += cut.size
             return
@@ -150,7 +168,9 @@ class Copying:
         ops, new = operations(kept, old, places)
         fresh = [line.removesuffix(b"\n") for line in new]
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
-        self._frame(Cut(fresh, False, more, cut.size), {"ops": ops}, b"".join(full), b"".join(kept), cut.more)
+        extra = {"ops": ops, **told_again.extra(told.again(kept, new), self._held)}
+        self._fuller = told.fuller if self.source.form != TEXT else 0
+        self._frame(Cut(fresh, False, more, cut.size), extra, b"".join(full), b"".join(kept), cut.more)
         self.new_bytes += sum(map(len, new))
 
     def _masked_text(self, cut: Cut, full: Sequence[bytes]) -> list[bytes] | None:
@@ -218,13 +238,16 @@ class Copying:
         about = self._ingest.about(self.source)
         return {**about, "what": what, "gen": generation, "size": self.word.offset, "now": size}
 
-    def _add_lines(self, cut: Cut, extra: dict[str, Any]) -> None:
+    def _add_lines(self, cut: Cut, extra: dict[str, Any], back: told_again.Grown | None = None) -> None:
         own = kept = _as_bytes(cut)
         if self._ingest.masks:
             from dreamkeep.capture.masked import kept_lines
 
             cut = cut._replace(lines=kept_lines(self.content, self.word.offset, cut, text=self.source.form == TEXT))
             kept = _as_bytes(cut)
+        if back is not None:
+            extra = {**extra, **told_again.extra(back.again(cut), self._held)}
+            self._fuller = back.fuller
         self._frame(cut, extra, own, kept, cut.more)
 
     def _frame(self, cut: Cut, extra: dict[str, Any], own: bytes, kept: bytes, more: bool) -> None:
@@ -252,7 +275,8 @@ class Copying:
             masked_crc = crc32(kept, word.kept_crc)
         packed: Verbatim = pack(body, cut.lines, as_text)
         self._count_odd(cut, packed.texts)
-        self.word = word_at(self.content, word.generation, word.offset + len(own), more, crc, masked_crc)
+        self.word = word_at(self.content, word.generation, word.offset + len(own), more, crc, masked_crc, self._fuller)
+        self._held += len(cut.lines)
         self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
 
     def _count_odd(self, cut: Cut, texts: Sequence[int]) -> None:

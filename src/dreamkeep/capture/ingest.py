@@ -381,6 +381,9 @@ class Ingest:
     def old_lines(self, session: str, name: str) -> list[bytes]:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)
 
+    def before(self, session: str, name: str, generation: int) -> rejoin.Before:
+        return rejoin.before(self._host, f"{self._root}/{folder_of(session)}", name, generation)
+
     def name_of(self, source: Source) -> str:
         return source.name or rejoin.name_of(self._host, source.role, source.path)
 

@@ -7,9 +7,9 @@ by `ops` what they took over from the one before: `[first, count]` copies lines,
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from dreamkeep.capture.content import Word
 from dreamkeep.capture.sources import BESIDE
@@ -78,6 +78,30 @@ def lines(host: Host, folder: str, name: str, generation: int | None = None) -> 
     return found
 
 
+class Before(NamedTuple):
+    """What a journal has of a source: the lines of its newest generation and of another one, and how many it holds in all."""
+
+    now: list[bytes]
+    other: list[bytes]
+    held: int
+
+
+def before(host: Host, folder: str, name: str, generation: int) -> Before:
+    held = 0
+
+    def counted() -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
+        nonlocal held
+        for frame in _frames(host, folder, _owners(host, folder, (name,))):
+            held += len(frame[2])
+            yield frame
+
+    now: list[bytes] = []
+    other: list[bytes] = []
+    for _, number, lines in _rejoined(counted()):
+        now, other = lines, lines if number == generation else other
+    return Before(now, other, held)
+
+
 def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[bytes]]]:
     """Every generation of a source, in order: its number, and its lines (or pieces) when it was last read."""
     for _, number, held in all_generations(host, folder, (name,)):
@@ -86,8 +110,12 @@ def generations(host: Host, folder: str, name: str) -> Iterator[tuple[int, list[
 
 def all_generations(host: Host, folder: str, names: Collection[str]) -> Iterator[tuple[str, int, list[bytes]]]:
     """The same of several sources, in one pass."""
+    yield from _rejoined(_frames(host, folder, _owners(host, folder, names)))
+
+
+def _rejoined(frames: Iterable[tuple[str, dict[str, Any], list[bytes]]]) -> Iterator[tuple[str, int, list[bytes]]]:
     known: dict[str, tuple[int, list[bytes], list[bytes]]] = {}
-    for name, body, found in _frames(host, folder, _owners(host, folder, names)):
+    for name, body, found in frames:
         at, before, now = known.get(name, (0, [], []))
         if body["gen"] != at:
             if at:

@@ -11,7 +11,7 @@ one). As long as it says only what is known, nothing that it takes back is taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from dreamkeep.event import Event, Kind
@@ -20,7 +20,7 @@ from dreamkeep.session import turns as t
 from dreamkeep.session.changes import Changes
 from dreamkeep.session.facts import Fact
 from dreamkeep.session.formats import acp, reader_for
-from dreamkeep.session.formats.common import digest
+from dreamkeep.session.formats.common import digest, items, table, text
 from dreamkeep.session.messages import Message, Order, Taken
 from dreamkeep.session.ours import is_our_answer
 from dreamkeep.session.packs import holds_pack, without_packs
@@ -108,7 +108,7 @@ class Fold:
         if event.kind in (Kind.TAP_OPENED, Kind.TAP_CLOSED):
             summary = self._owner(summary, event)
         unended = self._state.setdefault("unended", {})
-        for name, found in records(event, unended):
+        for name, found in records(event, unended, self._read_before(event)):
             self._record_n += 1
             if isinstance(found, f.Odd):
                 summary = self._fact(summary, name, found)
@@ -187,6 +187,9 @@ class Fold:
         unended = self._state.setdefault("unended", {})
         if old in unended:
             unended[new] = unended.pop(old)
+        lines = self._state.get("lines", {})
+        if old in lines:
+            lines[new] = lines.pop(old)
         for channel in ("file", "piece", "row"):
             again = self._state.get("again", {})
             if f"{channel}:{old}" in again:
@@ -199,6 +202,18 @@ class Fold:
                 self._state["readers"][f"{channel}:{new}"] = saved
 
     # -- what is told again
+
+    def _read_before(self, event: Event) -> Collection[int]:
+        """Of the lines of a file that came back, those that were read: capture saw them in its journal. Unless one of its frames
+        was lost since: then some of them may not have been read."""
+        if event.kind != Kind.SOURCE_READ or event.body.get("text") or event.body.get("pieces"):
+            return ()
+        lines, name, again = self._state.setdefault("lines", {}), text(event.body.get("source")), table(event.body.get("again"))
+        before, here = lines.get(name, 0), len(items(event.body.get("lines")))
+        lines[name] = before + here
+        if not again or again.get("after") != before:
+            return ()
+        return {n for first, many in again["which"] for n in range(max(0, first), min(first + many, here))}
 
     def _tells_again(self, reader: str) -> None:
         """Until it says something that nobody knows. What it takes back is held till then."""

@@ -7,7 +7,7 @@ is no clean JSON is read around: NULs that a power cut left, a torn record with 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from dreamkeep.event import HANDED, Event, Kind
@@ -25,10 +25,11 @@ Found = Record | Odd
 State = dict[str, Any]
 
 
-def records(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
-    """(which reader it is for, record). `unended` holds what is left of each source between frames."""
+def records(event: Event, unended: State, passed: Collection[int] = ()) -> Iterator[tuple[str, Found]]:
+    """(which reader it is for, record). `unended` holds what is left of each source between frames; `passed`: the numbers of
+    lines that are passed over."""
     if event.kind == Kind.SOURCE_READ:
-        yield from _lines(event, unended)
+        yield from _lines(event, unended, passed)
     elif event.kind == Kind.SOURCE_ROWS:
         yield from _rows(event)
     elif event.kind == Kind.HOOK_FIRED:
@@ -43,7 +44,7 @@ def records(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
         yield "items", Record("items", event.body, "", event.kind, event.id, event.at)
 
 
-def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
+def _lines(event: Event, unended: State, passed: Collection[int]) -> Iterator[tuple[str, Found]]:
     body = event.body
     name = text(body.get("source"))
     role = text(body.get("role")) or "main"
@@ -58,9 +59,9 @@ def _lines(event: Event, unended: State) -> Iterator[tuple[str, Found]]:
     else:
         unended.pop(name, None)  # the source was rewritten: the rest of that line will not come
     last = found.pop() if body.get("more") and found else b""
-    for content in found:
-        if content is None:
-            continue  # the end of a line that was too long
+    for n, content in enumerate(found):
+        if content is None or n in passed:
+            continue  # the end of a line that was too long, or one that was read before
         if channel == "piece":
             yield reader, Record("piece", None, _text(content), "", role, event.at)
         else:
