@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,26 @@ def test_a_hook_call_however_short_is_erased_and_the_deletion_ends(tmp_path: Pat
         assert sum(1 for _ in reading) and reading.faults == [] and reading.tail is None
         with pytest.raises(Deleted):
             keep.session(native)
+
+
+@pytest.mark.parametrize("native", ["0b6c8a52-77aa-4f0e-9d3e-000000000001", "s1"])
+@pytest.mark.parametrize("end", [b"", b'\xff"}', b'"}{}'])
+def test_of_a_hook_call_that_nobody_can_read_no_word_stays_and_none_comes_later(tmp_path: Path, native: str, end: bytes) -> None:
+    """An agent that is held up while it speaks leaves a call without its end: that lies in the keep's own journal."""
+    root = tmp_path / "k"
+    torn = b'{"session_id":"%b","prompt":"xylophone' % native.encode() + end
+    with Keep.open(root) as keep:
+        keep.session(native, agent="claude").record("xylophone")
+        (root / "spool").mkdir()
+        for n, payload in enumerate((torn, b'{"session_id":"another one","prompt":"pears')):
+            (root / "spool" / f"{n:020d}-1-{n:016x}~claude~Stop.hook").write_bytes(payload)
+        keep.drain()
+        keep.delete(native)
+        assert holding(root, WORD) == [] and holding(root, b64encode(torn)) == []
+        (root / "spool" / f"{9:020d}-1-{9:016x}~claude~Stop.hook").write_bytes(torn)
+        keep.drain()
+    assert holding(root, WORD) == [] and holding(root, b64encode(torn)) == []
+    assert holding(root, b"pears") != []
 
 
 def test_of_a_session_with_a_short_id_nothing_stays_in_what_was_set_aside(tmp_path: Path) -> None:

@@ -240,6 +240,37 @@ def test_deleting_a_session_takes_what_waited_for_it_and_leaves_what_waits_for_o
     assert not any(b"hush" in data for data in held) and any(b"pears" in data for data in held)
 
 
+#: Says which sessions it has, as everybody can ask it.
+LISTING = """import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    listed = {"sessions": [{"sessionId": "here", "title": "hush"}]}
+    result = listed if asked["method"] == "session/list" else {"agentInfo": {"name": "pears"}}
+    print(json.dumps({"id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def test_no_word_of_a_deleted_session_stays_in_a_list_that_another_connection_asked_for(tmp_path: Path) -> None:
+    """K7: neither in what was heard before, nor in what is heard after; and the other lines of that connection stay."""
+    root = str(tmp_path / "k")
+
+    def heard(count: int) -> list[bytes]:
+        with Tapped(root, sys.executable, "-c", LISTING) as tapped:
+            tapped.send("initialize")
+            tapped.send("session/list")
+            wait_for(lambda: len(kept(RealHost(), root, KEEP)) == count)
+            tapped.process.kill()
+        return [one.line for one in kept(RealHost(), root, KEEP)]
+
+    with Keep.open(root) as keep:
+        keep.session("here", agent="acp").record("hush")
+        assert any(b"hush" in line for line in heard(4))
+        keep.delete(HERE)
+    for lines in ([one.line for one in kept(RealHost(), root, KEEP)], heard(8)):
+        assert sum(b"pears" in line for line in lines) == len(lines) // 4
+        assert not any(b"hush" in path.read_bytes() for path in Path(root).rglob("*") if path.is_file())
+
+
 # -- kill -9
 
 SILENT = "import sys\nfor line in sys.stdin: pass"

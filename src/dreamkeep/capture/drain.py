@@ -13,7 +13,9 @@ the spool again after it let go of the lock. A session whose journal fails keeps
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -109,6 +111,7 @@ class _Run:
         self._stuck: set[str] = set()
         self._skipped: set[str] = set()
         self._sources: dict[tuple[str, str], None] = {}
+        self._dead = Tombstones(host, root)
         self.events = 0
         self.sessions: dict[str, None] = {}
         self.compacting: dict[str, None] = {}
@@ -215,10 +218,14 @@ class _Run:
         said = _parsed(payload)
         what = hooks.meaning(entry.event)
         if said is None:
-            return Call(entry, "", len(payload), what)
+            return Call(entry, self._buried(entry.agent, payload), len(payload), what)
         return Call(
             entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said)
         )
+
+    def _buried(self, agent: str, payload: bytes) -> str:
+        """What nobody can read is of no session; but of a deleted one not even that is kept."""
+        return next((one for one in torn_ids(agent, payload) if self._dead.has(one)), "")
 
     def _take(self, session: str, calls: list[Call]) -> None:
         try:
@@ -296,7 +303,7 @@ class _Run:
 
         It is an everyday thing, so nothing is said of it: `doctor` would ask people to look.
         """
-        return session if Tombstones(self._host, self._root).has(session) else ""
+        return session if self._dead.has(session) else ""
 
     def _there(self, path: str) -> bool:
         try:
@@ -413,8 +420,6 @@ def _parsed(payload: bytes) -> Mapping[str, Any] | None:
     try:
         found = orjson.loads(payload)
     except orjson.JSONDecodeError:
-        import json
-
         try:
             found = json.loads(payload)  # takes lone surrogates and huge numbers, too: no reason not to know whose it is
         except (ValueError, RecursionError):
@@ -423,6 +428,8 @@ def _parsed(payload: bytes) -> Mapping[str, Any] | None:
 
 
 IDS = ("session_id", "sessionId", "sessionID")
+#: Not inside of a text: there a quote has a backslash before it.
+_ID_IN = re.compile(rb'(?<!\\)"(?:%b)"\s*:\s*("(?:[^"\\]|\\.){1,500}")' % "|".join(IDS).encode())
 #: Where agents put what belongs to the whole call.
 _INSIDE = ("input", "info", "properties", "extra")
 
@@ -443,6 +450,15 @@ def named_session(agent: str, payload: bytes) -> str:
         return session_id(agent, native_id(said)) if said is not None else ""
     except Refused:
         return ""
+
+
+def torn_ids(agent: str, payload: bytes) -> Iterator[str]:
+    """Full ids of sessions that a payload names which nobody can read, because its end is missing."""
+    for found in _ID_IN.finditer(payload):
+        try:
+            yield session_id(agent, json.loads(found[1], strict=False))
+        except (Refused, ValueError):
+            pass
 
 
 def cwd_of(payload: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ def forget_spooled(host: Host, root: str, session: str) -> None:
 
 
 def _forget_call(host: Host, folder: str, name: str, session: str) -> None:
-    """A call; also one that a hook which was killed left unfinished: then the id alone must do."""
+    """A call; also one that a hook which was killed left unfinished."""
     finished = spool.finished_name(name)
     entry = spool.entry(finished)
     if entry is None:
@@ -75,9 +75,14 @@ def _forget_call(host: Host, folder: str, name: str, session: str) -> None:
         if finished != name:  # its hook has just finished it
             _forget_call(host, folder, finished, session)
         return
-    torn = finished != name and any(mark in data for mark in marks_of(session, ()))
-    if torn or named_session(entry.agent, data) == session:
+    if _is_call_of(session, entry.agent, data):
         host.remove(f"{folder}/{name}")
+
+
+def _is_call_of(session: str, agent: str, payload: bytes) -> bool:
+    """Of what nobody can read (an agent that was held up while it spoke) the id alone must do."""
+    named = named_session(agent, payload)
+    return named == session if named else any(mark in payload for mark in marks_of(session, ()))
 
 
 def call_of(host: Host, path: str, name: str) -> str:
@@ -105,8 +110,8 @@ def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps:
     def change(frame: Frame, line: bytes) -> bytes | None:
         if frame["id"].partition(".")[0] in chunked:
             return b""
-        if frame["kind"] == Kind.TAP_FRAMES and _of_tap(frame["body"], session, taps):
-            return b""
+        if frame["kind"] == Kind.TAP_FRAMES:
+            return _unheard(body_of(line, frame), frame["body"], session, taps)
         if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
             return _without(body_of(line, frame), frame, session)
         whole = frame["id"].partition(".")[0]
@@ -268,10 +273,11 @@ def left_of(event: Event, learned: Learned, session: str, taps: Collection[str])
     """What an event of a keep's own journal is without this session; None for nothing. `learned` has seen all that are told."""
     verbatim = isinstance(event.body, Verbatim)
     body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
-    if event.kind == Kind.TAP_FRAMES:
-        return None if _of_tap(body, session, taps) else event
-    if event.kind == Kind.HOOK_FIRED:
+    if event.kind in (Kind.TAP_FRAMES, Kind.HOOK_FIRED):
         packed = event.body.raw if isinstance(event.body, Verbatim) else json.dumps(body).encode()
+    if event.kind == Kind.TAP_FRAMES:
+        left = _unheard(packed, body, session, taps)
+    elif event.kind == Kind.HOOK_FIRED:
         left = _without(packed, {"body": body}, session) if verbatim and "calls" in body else None
     else:
         left = learned.left(event._replace(body=body))
@@ -293,10 +299,31 @@ def _without(body: bytes, frame: Frame, session: str) -> bytes | None:
     """A batch of calls of no session: only those that name this one are emptied."""
     payloads = raw.unpack(body)
     agents = [call.get("agent", "") for call in frame["body"]["calls"]]
-    left = [b"{}" if named_session(a, one) == session else one for a, one in zip(agents, payloads, strict=True)]
+    left = [b"{}" if _is_call_of(session, a, one) else one for a, one in zip(agents, payloads, strict=True)]
     if left == payloads:
         return None
     about = {key: value for key, value in frame["body"].items() if key not in ("sizes", "lines")}
+    return raw.pack(about, left).raw
+
+
+def _unheard(packed: bytes, body: Mapping[str, Any], session: str, taps: Collection[str]) -> bytes | None:
+    """What frames of a tap are without this session; b"" for nothing, None when nothing is to be changed. Of what belongs to no
+    session, lines that name this one are emptied: an agent that is asked which sessions it has tells their titles."""
+    if _of_tap(body, session, taps):
+        return b""
+    if body.get("named"):
+        return None
+    marks = marks_of(session, ())
+    try:
+        lines = raw.unpack(packed)
+    except (KeyError, TypeError, ValueError):
+        return b"" if any(mark in packed for mark in marks) else None  # anybody may have written it
+    left = [b"{}" if any(mark in line for mark in marks) else line for line in lines]
+    if left == lines:
+        return None
+    if any("part" in place for place in body["frames"]):
+        return b""  # a line that lies here in pieces: none of them tells of what the others speak
+    about = {key: value for key, value in body.items() if key not in ("sizes", "lines")}
     return raw.pack(about, left).raw
 
 
@@ -314,7 +341,7 @@ def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[
         if "chunked" not in frame:
             continue
         whole = {**frame, "body": json.loads(body)}
-        of_tap = frame["kind"] == Kind.TAP_FRAMES and _of_tap(whole["body"], session, taps)
+        of_tap = frame["kind"] == Kind.TAP_FRAMES and _unheard(body, whole["body"], session, taps) is not None
         if of_tap or (frame["kind"] == Kind.HOOK_FIRED and _without(body, whole, session) is not None):
             found.add(frame["id"])
     return found

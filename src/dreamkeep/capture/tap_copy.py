@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.capture.project import project_of
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_route import AGENT, CLIENT, STDERR, Router
+from dreamkeep.capture.tap_route import AGENT, CLIENT, STDERR, Router, ids_in
 from dreamkeep.errors import Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
@@ -363,9 +363,8 @@ class Copier:
 
     def _note(self, jobs: Sequence[Job]) -> None:
         """Into the keep's own journal, all with one sync."""
-        events = [
-            self._event(Kind.TAP_FRAMES, self._packed(job)) for job in jobs if not job.named or self._may_be_noted(job.named)
-        ]
+        kept = [job for job in jobs if not job.named or self._may_be_noted(job.named)]
+        events = [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_buried(job))) for job in kept]
         if events:
             self._journals().append("", events)
             self._opened[""] = ""
@@ -396,6 +395,14 @@ class Copier:
         return session == "" or (
             session is not None and not any(self._dead.has(session_id(agent, native)) for agent in self._router.agents())
         )
+
+    def _without_buried(self, job: Job) -> Job:
+        """An agent that is asked which sessions it has tells their titles, also of those that were deleted here."""
+        return job._replace(frames=[one._replace(line=b"{}") if self._names_buried(one.line) else one for one in job.frames])
+
+    def _names_buried(self, line: bytes) -> bool:
+        dead = self._dead.all()
+        return bool(dead) and any(f"{agent}:{id}" in dead for id in ids_in(line) for agent in self._router.agents())
 
     def _packed(self, job: Job) -> Mapping[str, Any]:
         about: dict[str, Any] = {"conn": self.conn, "frames": [frame.place() for frame in job.frames]}

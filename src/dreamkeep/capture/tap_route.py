@@ -213,6 +213,11 @@ def agent_named(*names: str) -> str:
     return UNNAMED
 
 
+def ids_in(line: bytes) -> set[str]:
+    """Native ids of all sessions that a line names. (Not those in somebody's text: there a quote has a backslash before it.)"""
+    return {found[1].decode("utf-8", "replace") for found in _SESSION_ID.finditer(line)}
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
