@@ -80,6 +80,33 @@ def _blanked(web: Web) -> None:
     web.save(SID, [{**one, "content": ""} for one in TEN])
 
 
+def _rewrite(web: Web, messages: list[dict[str, Any]], **more: Any) -> None:
+    """Not as the WebUI saves it: without a backup."""
+    web.file(SID).write_text(sample.document(SID, messages, **more), encoding="utf-8")
+
+
+def _emptied_without_backup(web: Web) -> None:
+    _rewrite(web, [])
+
+
+def _cut_without_backup(web: Web) -> None:
+    _rewrite(web, TEN[:3])
+
+
+def _last_lost_without_backup(web: Web) -> None:
+    _rewrite(web, TEN[:-1])
+
+
+def _blanked_without_backup(web: Web) -> None:
+    """W4: the count is right."""
+    _rewrite(web, [{**one, "content": ""} for one in TEN])
+
+
+def _lost_what_the_user_kept(web: Web) -> None:
+    """K3: an undo that kept more than what is there."""
+    _rewrite(web, TEN[:2], intentional_shrink_generation="f" * 32, truncation_watermark=TEN[-3]["timestamp"])
+
+
 def _unlisted(web: Web) -> None:
     web.save("new", talk(1, "salt"), listed=False)
 
@@ -155,6 +182,13 @@ HARM: dict[str, list[Callable[[Web], None]]] = {
     "store_unreadable": [_no_copy, _bad_tombstones, _bad_backup, _no_database],
     "webui_orphan_backup": [_orphan],
     "webui_richer_backup": [_shrunk, _emptied, _blanked],
+    "webui_richer_rows": [
+        _emptied_without_backup,
+        _cut_without_backup,
+        _last_lost_without_backup,
+        _blanked_without_backup,
+        _lost_what_the_user_kept,
+    ],
     "webui_index_missing": [_unlisted, _no_list, _torn_list],
     "webui_index_dangling": [_dangling, _no_name],
     "webui_no_sidecar": [_no_file, _no_file_but_listed],
@@ -377,7 +411,59 @@ def _worktree(web: Web) -> None:
     web.save("tree", [], worktree_path="/home/dev/tree", row=False)
 
 
+def _bare(act: Callable[[Web], None]) -> Callable[[Web], None]:
+    """The same, and the one slot for a backup holds nothing any more."""
+
+    def done(web: Web) -> None:
+        act(web)
+        web.backup(SID).unlink(missing_ok=True)
+
+    done.__name__ = f"{act.__name__}_without_backup"
+    return done
+
+
+def _gone_on_elsewhere(web: Web) -> None:
+    """In a terminal: the WebUI's file has not heard of it."""
+    assert web.hermes
+    for n, role in enumerate(("user", "assistant")):
+        web.hermes._insert(SID, {"role": role, "content": f"elsewhere {n}", "timestamp": T0 + 9000 + n}, T0)
+
+
+def _in_a_turn(web: Web) -> None:
+    """Rows come as the turn goes on, the file is saved now and then."""
+    _gone_on_elsewhere(web)
+    _rewrite(
+        web, TEN, pending_user_message="elsewhere 0", pending_started_at=T0 + 8999, active_stream_id="s", updated_at=T0 + 9999
+    )
+
+
+def _rows_twice(web: Web) -> None:
+    assert web.hermes
+    for one in TEN[:4]:
+        web.hermes._insert(SID, {"role": one["role"], "content": one["content"], "timestamp": T0 + 100}, T0)
+
+
+def _in_other_words(web: Web) -> None:
+    """What the model was given has more around it than what the user typed; and the clocks are not those of the file."""
+    assert web.hermes
+    change = (
+        "UPDATE messages SET content='[Workspace: /w] ' || content, timestamp=timestamp-20 WHERE session_id=? AND role='user'"
+    )
+    web.hermes.db.execute(change, (SID,))
+    _gone_on_elsewhere(web)
+
+
+def _compacted_rows(web: Web) -> None:
+    """In place: a summary and what is kept in the place of the rows before; the file has all that was said."""
+    assert web.hermes
+    web.hermes.db.execute("UPDATE messages SET active=0, compacted=1 WHERE session_id=?", (SID,))
+    for n in range(12):
+        web.hermes._insert(SID, {"role": "user", "content": f"[Your task list was preserved] {n}", "timestamp": T0 + 150}, T0)
+
+
 MEANT = [
+    *map(_bare, (_cleared, _cleared_and_gone_on, _undone, _undone_elsewhere, _undone_and_gone_on, _compressed)),
+    *(_gone_on_elsewhere, _in_a_turn, _rows_twice, _in_other_words, _compacted_rows),
     *(
         _cleared,
         _cleared_and_gone_on,
@@ -405,6 +491,37 @@ def test_what_was_meant_or_is_on_its_way_is_no_fault(web: Web, root: str, act: C
     assert audit(root, web) == []
     ingest(root, web)
     assert audit(root, web) == []
+
+
+@pytest.mark.parametrize("lost", [_emptied_without_backup, _cut_without_backup])
+def test_what_only_rows_have_is_told_also_after_the_file_was_captured_and_comes_back_as_advised(
+    web: Web, root: str, lost: Callable[[Web], None]
+) -> None:
+    lost(web)
+    web.enlist(SID, message_count=len(web.messages(SID)))
+    [found] = audit(root, web)
+    ingest(root, web)
+    assert audit(root, web) == [found]
+    assert f"`dreamkeep restore hermes:{SID} --to hermes-webui`" in found.next and found.id in found.next
+    left = web.file(SID).read_bytes()
+    with Keep.open(root) as keep:
+        made = keep.restore(f"hermes:{SID}", "hermes-webui", home=web.home)["native_id"]
+    said = [one["content"] for one in TEN if one["role"] in ("user", "assistant") and one["content"]]
+    assert [one["content"] for one in web.messages(made) if one["content"] in said] == said
+    assert web.file(SID).read_bytes() == left
+
+
+def test_rows_behind_a_watermark_are_not_missed_though_no_other_mark_is_there(web: Web, root: str) -> None:
+    """K3: an undo by a WebUI that had only that mark."""
+    _rewrite(web, TEN[:-2], truncation_watermark=TEN[-3]["timestamp"])
+    assert audit(root, web) == []
+
+
+def test_a_session_that_was_deleted_is_not_missed_for_its_rows(web: Web, root: str) -> None:
+    """K2: a late save of it."""
+    web.delete(SID)
+    web.save(SID, [], listed=False)
+    assert [one.cls for one in audit(root, web) if one.cls != "webui_index_missing"] == []
 
 
 def test_a_real_loss_after_an_intent_is_a_fault(web: Web, root: str) -> None:

@@ -1,8 +1,9 @@
 """Hermes WebUI's session folder and the rows of `state.db` that belong to it: what is missing, torn or not listed. Reads only.
 
-A session file that looks as it did when it was captured, and was well then, is not opened unless it has a backup beside it. Every
-session is looked at by itself: what goes wrong with one is a fault of that one. Files named `_*` are no sessions. What the user
-meant (clear, undo, truncate, compress, delete: `webui.py`) is no fault.
+A session file that looks as it did when it was captured, and was well then, is opened only if it has a backup beside it, or if
+its row has more messages than `_index.json` says that it has, or than can be in it. Every session is looked at by itself: what
+goes wrong with one is a fault of that one. Files named `_*` are no sessions. What the user meant (clear, undo, truncate,
+compress, delete: `webui.py`) is no fault.
 
 `Fault.about` of each class here: `place` (the folder) and `sid`; `webui_turn_pending` also has `turn` (its id).
 
@@ -16,6 +17,7 @@ meant (clear, undo, truncate, compress, delete: `webui.py`) is no fault.
     gone           none             none                   source_vanished, when it was captured
     there          holds more                              webui_richer_backup
     there          has less than was captured              source_shrank
+    there          none             holds more             webui_richer_rows
     there                           none                   webui_no_row
 
 A folder that is gone whole, or is none any more, counts as an empty one if sessions were captured from it. Which of them had been
@@ -27,8 +29,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from shlex import quote
 
 from dreamkeep.capture import find
+from dreamkeep.capture.agents.hermes import AGENT as HERMES
 from dreamkeep.capture.agents.hermes_webui import AGENT, names_a_file
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
@@ -38,9 +42,17 @@ from dreamkeep.recovery.audit_sources import ELSEWHERE
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
+from dreamkeep.recovery.webui_rows import held as held_in
+from dreamkeep.session.formats.common import table
 
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0
+#: A message takes more than that in a session file, whatever it says.
+_LEAST_BYTES = 64
+_BESIDE_IT = (
+    "`dreamkeep ingest`, then `dreamkeep restore {rows} --to {agent}` puts what `state.db` has beside it, as a session of its"
+    " own; if this was meant, accept it: `dreamkeep repair --accept {{id}}`."
+)
 _UNKNOWN_DELETED = f"`{DELETED}` can't be read, so it may have been deleted: mend that file first."
 _NO_FOLDER = (
     "`{place}` is no folder any more, and the list of deleted sessions went with it. If all that was in it is to come back, make"
@@ -79,6 +91,15 @@ def _unreadable(path: str, problem: Exception, session: str = "") -> Fault:
     return fault("store_unreadable", path, f"it can't be read: {why}", session=session)
 
 
+def _counts(folder: Folder) -> dict[str, int]:
+    try:
+        entries = folder.entries() or ()
+    except STRANGE:
+        return {}  # that is looked at by itself
+    counts = ((webui.names(one), table(one).get("message_count")) for one in entries)
+    return {sid: many for sid, many in counts if sid and isinstance(many, int)}
+
+
 class _Audit:
     def __init__(
         self, host: Host, cache: Cache, captured: Mapping[str, str], databases: list[str], folders: list[Folder]
@@ -89,6 +110,8 @@ class _Audit:
         self._databases = databases
         self._folders = folders
         self._rows: dict[str, Row] = {}
+        #: By folder and session, how many messages the WebUI's list says that there are.
+        self._counts: dict[str, dict[str, int]] = {}
         #: Whether all databases could be asked: if not, that a row is missing means nothing.
         self._sure = bool(self._databases)
 
@@ -136,6 +159,7 @@ class _Audit:
         first = ""
         if sid in folder.lives:
             needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
+            needed = needed or (row is not None and row.live > self._room(folder, sid))
             if needed or not self._known_well(folder, sid):
                 live = folder.document(folder.live(sid))
                 if live is None and sid not in (folder.deleted or ()):
@@ -153,6 +177,13 @@ class _Audit:
     def _known_well(self, folder: Folder, sid: str) -> bool:
         seen = self._cache.get(folder.live(sid))
         return seen is not None and seen.look == Look.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
+
+    def _room(self, folder: Folder, sid: str) -> int:
+        """How many messages there may be in a session file at most, by what can be told without opening it."""
+        if folder.place not in self._counts:
+            self._counts[folder.place] = _counts(folder)
+        room = folder.lives[sid].size // _LEAST_BYTES
+        return min(room, self._counts[folder.place].get(sid, room))
 
     def _fault(
         self, cls: str, folder: Folder, sid: str, where: str, what: str, *, key: str = "", unsafe: str = "", step: str = ""
@@ -220,8 +251,10 @@ class _Audit:
                 many = counted(len(more), "message", "messages")
                 what = f"it has {many} that the session file has not, and nothing says that this was meant"
                 yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=webui.mark(more))
-        if not richer and not self._known_well(folder, sid):
-            yield from self._less_than_captured(folder, sid, live)
+        less = () if richer or self._known_well(folder, sid) else tuple(self._less_than_captured(folder, sid, live))
+        yield from less
+        if row and not richer and not less and sid not in (folder.deleted or ()):
+            yield from self._less_than_rows(folder, sid, live, row)
         if self._sure and row is None and _ought_to_have_a_row(live):
             what = "no row of `state.db` is of it"
             yield self._fault("webui_no_row", folder, sid, folder.live(sid), what)
@@ -242,6 +275,22 @@ class _Audit:
             what = f"{many} gone or empty, and nothing says that this was meant"
             key = webui.mark(list(lost.values()))
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
+
+    def _less_than_rows(self, folder: Folder, sid: str, live: webui.Document, row: Row) -> Iterator[Fault]:
+        """Whether that was meant, nothing tells (older versions of the WebUI left no mark): so it is told, and left alone."""
+        if row.live <= len(webui.messages_of(live)) and not webui.has_blanks(live):
+            return
+        try:
+            rows = held_in(self._host, row.database, sid)
+        except (OSError, DreamkeepError):
+            return  # another fault tells that
+        until = self._host.now() / 1e9 - _YOUNG_S
+        more = webui.only_rows_have(live, rows.document, rows.told, until) if rows else []
+        if more:
+            many = counted(len(more), "message", "messages")
+            what = f"`{row.database}` has {many} that the session file has not, and nothing says that this was meant"
+            step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
+            yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=webui.mark(more), step=step)
 
     def _told(self, folder: Folder, sid: str) -> webui.Told:
         """Asked only where something is missing: what was taken back is not."""

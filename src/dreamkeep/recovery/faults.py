@@ -89,6 +89,11 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "webui_richer_backup": Class(
             "a `.bak` that holds more than the session file, and nobody meant that", "restore_backup", ""
         ),
+        "webui_richer_rows": Class(
+            "rows of state.db hold more than the session file, and nothing says that this was meant",
+            "",
+            f"`dreamkeep restore` puts what the rows have beside it, as a session of its own, {_ACCEPT}.",
+        ),
         "webui_index_missing": Class("`_index.json` lacks a session file that is there", "rebuild_webui_index", ""),
         "webui_index_dangling": Class("`_index.json` names a session file that is not there", "rebuild_webui_index", ""),
         "webui_no_sidecar": Class("a row of state.db has no session file", "rebuild_sidecar", ""),

@@ -200,6 +200,52 @@ def _has_summary(found: Mapping[str, Any]) -> bool:
     return any(words(one).startswith(_SUMMARIES) or one.get("_squash_summary") is True for one in messages_of(found))
 
 
+def only_rows_have(live: Mapping[str, Any], rows: Mapping[str, Any], told: Told, until: float) -> list[Message]:
+    """What people and the model said by rows of the database (`rows`: those that are active, as a document), no later than
+    `until`, and `live` lacks, and nobody meant to take away.
+
+    A row may say in other words, or twice, what is in the file; a compaction puts rows in the place of others, and the session
+    may have gone on elsewhere since the file was saved: none of that is a loss."""
+    messages = messages_of(live)
+    if messages and (_has_summary(rows) or len(told.others) > len(messages_of(rows))):
+        return []
+    there = Counter(map(_words_of, messages))
+    known = {_words_of(one) for one in (*told.rewound, *told.others)}
+    until = min(until, *_known_ends(live))
+    gone: dict[str, dict[tuple[str, str], Message]] = {}
+    for one in lost(live, rows, edited=True, told=told):
+        at, said = time_of(one), _words_of(one)
+        if said[0] in ("user", "assistant") and said[1] and said not in there and at is not None and at <= until:
+            gone.setdefault(said[0], {}).setdefault(said, one)
+    found = []
+    for role, missed in gone.items():
+        others = sum(1 for said in there.elements() if said[0] == role and said[1] and said not in known)
+        found += list(missed.values())[others:]
+    return found
+
+
+def _words_of(message: Mapping[str, Any]) -> tuple[str, str]:
+    return text(message.get("role")), " ".join(words(message).split())
+
+
+def _known_ends(live: Mapping[str, Any]) -> list[float]:
+    """Of what came later than these, a session file need not know, or has it no more by intent."""
+    ends = [float("inf")]
+    if live.get("active_stream_id") or live.get("pending_user_message"):
+        began = live.get("pending_started_at")
+        ends.append(began - _GRAIN_S if isinstance(began, (int, float)) else 0.0)
+    kept = live.get("truncation_watermark")
+    if isinstance(kept, (int, float)) and not isinstance(kept, bool):
+        ends.append(kept)
+    if messages_of(live):
+        ends.append(updated_at(live) + _GRAIN_S)
+    return ends
+
+
+def has_blanks(found: Mapping[str, Any]) -> bool:
+    return any(map(_blank, messages_of(found)))
+
+
 def union(live: Sequence[Message], more: Sequence[Message], other: Sequence[Message]) -> list[Message]:
     """`live` with the messages `more` of `other`, each behind what it follows there. What was blanked gives way to its whole."""
     waiting = {id(one) for one in more}
