@@ -215,6 +215,7 @@ ROWS = [
     Row("resume {session}", SESSION_SHAPE),
     Row("suspend {session}", ERROR, 2),
     Row("delete {session}", SESSION_SHAPE),
+    Row("delete {session} {session}", {"sessions": [SESSION_SHAPE]}, rows="sessions"),
     Row("undelete {session}", ERROR, 1),
     Row("notes", {"notes": [NOTE]}, rows="notes"),
     Row("notes --kind constraint --state superseded", {"notes": [NOTE]}, rows="notes"),

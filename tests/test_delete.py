@@ -284,3 +284,34 @@ def test_a_session_that_only_the_index_knew_is_deleted_as_it_was(tmp_path: Path)
         assert holding(root, WORD) == []
         with pytest.raises(NotFound, match="there is no session"):
             keep.delete("python:never")
+
+
+def test_several_sessions_are_deleted_together_and_a_death_at_any_step_leaves_each_whole_or_gone(tmp_path: Path) -> None:
+    template = tmp_path / "template"
+    with Keep.open(template) as keep:
+        for name, word in (("stays", "pears"), ("goes", "xylophone"), ("too", "marimba")):
+            keep.session(name).record(word)
+        keep.search("xylophone")
+        with pytest.raises(NotFound):
+            keep.delete_all(["goes", "nobody", "too"])
+        assert len(keep.sessions()) == 3, "all that are named, or none"
+    seen = set()
+    for n in count(1):
+        root = tmp_path / f"k{n}"
+        shutil.copytree(template, root)
+        dying = Keep.open(root, host=Dying(n))
+        try:
+            assert [one.native_id for one in dying.delete_all(["goes", "too", "goes"])] == ["goes", "too"]
+            finished = True
+        except PowerCut:
+            finished = False
+        with Keep.open(root) as keep:
+            keep.session("stays").record("the next writer")
+            there = {one.native_id for one in keep.sessions()}
+        assert holding(root, b"pears") and not list(root.glob("state/deleting/*"))
+        for name, word in (("goes", b"xylophon"), ("too", b"marimba")):
+            assert bool(holding(root, word)) == (name in there), (n, name)
+        seen.add(frozenset(there - {"stays"}))
+        if finished:
+            break
+    assert seen == {frozenset({"goes", "too"}), frozenset({"too"}), frozenset()}

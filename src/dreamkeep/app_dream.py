@@ -272,15 +272,15 @@ class Dreams(Part):
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
 
-    def _publish_before(self, session: str) -> None:
-        """What was written by hand, before that session is deleted: afterwards nobody knows any more what of a page was ours."""
+    def _publish_before(self, sessions: Collection[str]) -> None:
+        """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.page import in_keep
 
         left = [one for one in self._publish("") if one["problem"] and in_keep(self.root, one["path"])]
 
         def take(memory: Memory) -> None:
-            for one in left:
+            for one, session in ((one, session) for one in left for session in sessions):
                 self._publishing(memory).take_reworded(one["project"], one["path"], session)
 
         if left:

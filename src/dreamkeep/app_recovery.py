@@ -41,7 +41,7 @@ class Recovering(Part):
 
         def _use(self) -> dict[str, Any] | None: ...
 
-        def _publish_before(self, session: str) -> None: ...
+        def _publish_before(self, sessions: Collection[str]) -> None: ...
 
         def _publish_without(self) -> list[tuple[str, str]]: ...
 
@@ -175,30 +175,41 @@ class Recovering(Part):
 
     def delete(self, session: str) -> Summary:
         """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
+        return self.delete_all([session])[0]
+
+    def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
+        """Several at once: index, pages and packs are made anew once. If one of them is not there, none is deleted."""
         from dreamkeep.app_asked import the_one, the_session
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
 
-        the_one([session], session, "session")  # an empty one is refused before anything is done
+        for text in sessions:
+            the_one([text], text, "session")  # an empty one is refused before anything is done
         if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
             raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
-        again = half_deleted(self._host, self.root, session)
-        known = self._known_before(again, session)
+        before = {text: half_deleted(self._host, self.root, text) for text in sessions}
+        known = {text: self._known_before(again, text) for text, again in before.items()}
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
-        id = self._ask(lambda store: the_session(store, session, for_good=True, half=list(known)))
-        found = (self._ask(lambda store: store.session(id)) or known[id]) if id in known else self.summary(id)
+
+        def summary(text: str) -> Summary:
+            half = known[text]
+            id = self._ask(lambda store: the_session(store, text, for_good=True, half=list(half)))
+            return (self._ask(lambda store: store.session(id)) or half[id]) if id in half else self.summary(id)
+
+        found = {one.id: one for one in map(summary, sessions)}  # who names one twice means it once
         if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
-            self._publish_before(found.id)
+            self._publish_before(list(found))
         try:
             cache = Cache(self._host, self.root)
-            cache.forget_session(found.id)
+            for id in found:
+                cache.forget_session(id)
             cache.save()
-            self._deleting().delete(found.id)
+            self._deleting().delete(*found)
         except OSError as problem:
-            raise from_os(problem, "deleting", str(problem.filename or found.id)) from problem
-        return found
+            raise from_os(problem, "deleting", str(problem.filename or ", ".join(found))) from problem
+        return list(found.values())
 
     def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
@@ -230,7 +241,7 @@ class Recovering(Part):
     def _deleting(self) -> Deleting:
         from dreamkeep.recovery.delete import Deleting
 
-        return Deleting(self._host, self.root, self._journals(), self._forget)
+        return Deleting(self._host, self.root, self._journals(), self._forget_all)
 
     def _finish_first(self) -> None:
         """For who may write without a word to a journal: a deletion that was interrupted comes before that, too."""
@@ -291,12 +302,16 @@ class Recovering(Part):
             return []  # what it knew nobody can tell any more
 
     def _forget(self, name: str, pages: Collection[str] | None = None) -> None:
-        """`pages`: relative to the keep, those that may have lines of it; None: nobody knows, so any may."""
+        self._forget_all((name,), pages)
+
+    def _forget_all(self, names: Collection[str], pages: Collection[str] | None = None) -> None:
+        """`pages`: relative to the keep, those that may have lines of them; None: nobody knows, so any may."""
         from dreamkeep.journal.places import KEEP
 
         def forget(store: Store) -> None:
             with store.writing():
-                store.forget(name, missing=name == KEEP)
+                for name in names:
+                    store.forget(name, missing=name == KEEP)
                 # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
                 store.forget(KEEP, missing=True)
 

@@ -35,8 +35,8 @@ _LEDGER = "undo.json"
 _OF_A_SESSION = re.compile(r"[a-z0-9_-]*-[0-9a-f]{16}\.")
 
 
-#: Of a session by its journal's name, and pages relative to the keep that may have lines of it; None: any may.
-Forget = Callable[[str, "Collection[str] | None"], None]
+#: Of sessions by their journals' names, and pages relative to the keep that may have lines of them; None: any may.
+Forget = Callable[[Collection[str], "Collection[str] | None"], None]
 
 
 class Intent(NamedTuple):
@@ -65,7 +65,7 @@ class Intent(NamedTuple):
 
 
 class Deleting:
-    """`forget` takes the session out of the index and the pages; the index may be rebuilt or not there, so it is the caller's to
+    """`forget` takes sessions out of the index and the pages; the index may be rebuilt or not there, so it is the caller's to
     say how."""
 
     def __init__(self, host: Host, root: str, journals: Journals, forget: Forget) -> None:
@@ -74,14 +74,17 @@ class Deleting:
         self._journals = journals
         self._forget = forget
 
-    def delete(self, session: str) -> None:
+    def delete(self, *sessions: str) -> None:
+        """Each has its intent and its tombstone, so that what a crash left of several is finished one by one."""
         folder = f"{self._root}/{INTENTS}"
         make_folders(self._host, folder)
         with self._alone(wait_s=_WAIT_S):
-            intent = self._intent(session)
-            replace_file(self._host, f"{folder}/{os.path.basename(folder_of(session))}", intent.packed())
-            self._say(Kind.SESSION_DELETED, session)
-            self._finish(intent)
+            intents = [self._intent(session) for session in sessions]
+            for intent in intents:
+                replace_file(self._host, f"{folder}/{os.path.basename(folder_of(intent.session))}", intent.packed())
+            for session in sessions:
+                self._say(Kind.SESSION_DELETED, session)
+            self._finish(*intents)
 
     def _intent(self, session: str) -> Intent:
         """With what an earlier try knew of pages: it has erased by what they were known, perhaps."""
@@ -135,17 +138,20 @@ class Deleting:
     def _say(self, kind: str, session: str) -> None:
         self._journals.say("", kind, {"session": session})
 
-    def _finish(self, intent: Intent) -> None:
-        """What is known only from the journal comes before the journal: a crash in between must not lose the trail."""
-        session, pages = intent
-        name = folder_of(session)
-        folder = f"{self._root}/{name}"
-        forget_outside(self._host, self._root, self._journals, session, forget.connections(self._host, folder))
+    def _finish(self, *intents: Intent) -> None:
+        """What is known only from the journal comes before the journal: a crash in between must not lose the trail. Index and
+        pages are made anew once for all of them."""
+        for session in (intent.session for intent in intents):
+            folder = f"{self._root}/{folder_of(session)}"
+            forget_outside(self._host, self._root, self._journals, session, forget.connections(self._host, folder))
+            if self._host.stat(folder) is not None:
+                self._journals.writer(session).remove()
         self._sweep_imports()
-        if self._host.stat(folder) is not None:
-            self._journals.writer(session).remove()
-        self._forget(name, pages)
-        self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
+        names = [folder_of(intent.session) for intent in intents]
+        known = [intent.pages for intent in intents if intent.pages is not None]
+        self._forget(names, frozenset().union(*known) if len(known) == len(intents) else None)
+        for name in names:
+            self._host.remove(f"{self._root}/{INTENTS}/{os.path.basename(name)}")
 
     def _sweep_imports(self) -> None:
         try:

@@ -181,6 +181,10 @@ def _session(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("session", metavar="SESSION", help="an id, a bare native id, or a unique beginning of one")
 
 
+def _sessions_named(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("session", metavar="SESSION", nargs="+", help="an id, a bare native id, or a unique beginning of one")
+
+
 def _restore(verb: argparse.ArgumentParser) -> None:
     _session(verb)
     verb.add_argument("--to", metavar="AGENT", required=True, help="for which agent: claude, codex, gemini, hermes, hermes-webui")
@@ -354,9 +358,9 @@ _VERBS = (
     _Verb("resume", "take an ended or suspended session up again", words=_session),
     _Verb(
         "delete",
-        "delete a session for good",
+        "delete sessions for good",
         "A tombstone is written first, then every word of it is\nremoved from the keep. Nothing brings it back by itself.",
-        _session,
+        _sessions_named,
     ),
     _Verb("undelete", "lift a deletion, so that the session may be captured again", words=_session),
     _Verb(

@@ -202,13 +202,25 @@ def _doctor(keep: Keep, arguments: Namespace) -> int:
 def _lifecycle(verb: str) -> Callable[[Keep, Namespace], int]:
     def run_verb(keep: Keep, arguments: Namespace) -> int:
         session = keep.as_json(getattr(keep, verb)(arguments.session))
-        state = "deleted" if verb == "delete" else session["state"]
-        _print(arguments, {**session, "state": state}, lambda s: f"{s['id']} is {s['state']}.")
+        _print(arguments, session, _in_state)
         if verb == "end":
             keep.start_dream()
         return 0
 
     return run_verb
+
+
+def _in_state(session: dict[str, Any]) -> str:
+    return f"{session['id']} is {session['state']}."
+
+
+def _delete(keep: Keep, arguments: Namespace) -> int:
+    gone = [{**keep.as_json(one), "state": "deleted"} for one in keep.delete_all(arguments.session)]
+    if len(arguments.session) == 1:
+        _print(arguments, gone[0], _in_state)
+    else:
+        _print(arguments, {"sessions": gone}, lambda s: "\n".join(map(_in_state, s["sessions"])))
+    return 0
 
 
 def _undelete(keep: Keep, arguments: Namespace) -> int:
@@ -302,7 +314,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "end": _lifecycle("end"),
     "suspend": _lifecycle("suspend"),
     "resume": _lifecycle("resume"),
-    "delete": _lifecycle("delete"),
+    "delete": _delete,
     "undelete": _undelete,
     "audit": _audit,
     "repair": _repair,
