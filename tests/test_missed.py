@@ -383,3 +383,50 @@ def test_two_that_follow_at_once_miss_a_frame_only_if_it_is_gone(world: World) -
     one.close()
     other.close()
     assert world.audit()["clean"]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "cleared"])
+def test_who_waited_while_others_read_a_journal_and_forgot_it_misses_none_of_its_frames(world: World, how: str) -> None:
+    """Several ask at once about a journal in which something is odd: each reads it, forgets it, and reads it from zero."""
+    own(world)
+    with Keep.open(world.root) as keep:
+        keep._with_index(lambda store: store.forget(folder_of("python:own")), follow=False)
+    one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
+    name = folder_of("python:own")
+    waits = build._Stretch(HOST, f"{world.root}/{name}", one, name, "python:own", None)
+    list(build._follow_session(HOST, world.root, other, name, "python:own"))
+    if how == "cleared":
+        with other.writing():
+            other.clear()
+    else:
+        build._forget(other, name)
+    list(waits.read())
+    assert one.missed(name) == []
+    one.close()
+    other.close()
+    assert world.audit()["clean"]
+
+
+def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses_none_of_its_frames(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion lets it be read anew."""
+    own(world)
+    with Keep.open(world.root) as keep:
+        keep._with_index(lambda store: store.forget(KEEP), follow=False)
+    one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
+    read = build._keep_events
+
+    def and_others_do(*given: Any) -> Any:
+        found = read(*given)
+        monkeypatch.setattr(build, "_keep_events", read)
+        build.follow_keep(HOST, world.root, other)
+        build._forget(other, KEEP)
+        return found
+
+    monkeypatch.setattr(build, "_keep_events", and_others_do)
+    build.follow_keep(HOST, world.root, one)
+    assert one.missed(KEEP) == []
+    one.close()
+    other.close()
+    assert world.audit()["clean"]

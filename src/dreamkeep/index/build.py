@@ -178,7 +178,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
     found, end = [event for _, event in told], reading.position
     sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
-        if store.place(KEEP) != place:
+        if store.place(KEEP) != place or not missing.is_still_all(store):
             return False
         known = max((place.position.seq if place else 0, *(one.seq for one in store.missed(KEEP))))
         if start is None:
@@ -304,8 +304,18 @@ class _Missing:
 
     def __init__(self, store: Store, name: str, place: Place | None = None) -> None:
         self._name = name
-        self._wanted = {one.frame for one in store.missed(name)} | ({place.position[2:]} if place else set())
+        self._last = {place.position[2:]} if place else set()
         self._met: set[tuple[int, str]] = set()
+        self.ask(store)
+
+    def ask(self, store: Store) -> None:
+        """Again, in the transaction in which is read on: others may have read the journal meanwhile and forgotten it, so that its
+        place is as it was, and more is missed."""
+        self._known = {one.frame for one in store.missed(self._name)}
+        self._wanted = self._known | self._last
+
+    def is_still_all(self, store: Store) -> bool:
+        return {one.frame for one in store.missed(self._name)} <= self._known
 
     def note(self, frame: Frame) -> None:
         if self._wanted:
@@ -378,6 +388,7 @@ class _Stretch:
                 if self._store.place(self._name) != self._place:
                     self.overtaken = True
                     return
+                self._missing.ask(self._store)
                 rows = Rows(summary, state, known)
                 count, more = self._take(stream, rows, travelled)
                 step = self._reading.travelled - travelled
