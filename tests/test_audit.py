@@ -447,6 +447,37 @@ def test_the_keeps_own_journal_is_audited_like_any_other(world: World) -> None:
     assert not world.faults()[0].repairable, "nothing else holds what the keep said of itself"
 
 
+@pytest.mark.parametrize("memory", ["indexed before", "indexed after", "no index"])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.SESSION_DELETED, {"session": {}}),
+        (Kind.SESSION_DELETED, {"session": "python:\ud800"}),
+        (Kind.SESSION_UNDELETED, {}),
+    ],
+    ids=["an object", "half a letter", "nothing"],
+)
+def test_a_tombstone_that_names_nobody_is_told_and_hinders_nothing(
+    world: World, kind: str, body: dict[str, Any], memory: str, cli: Callable[..., Ran]
+) -> None:
+    """Its checksum holds: no question, no capture and no repair may stumble over it, and somebody has to hear of it."""
+    crafted(kind, body)(f"{world.root}/{KEEP}")
+    if memory == "indexed after":
+        world.index()
+    elif memory == "no index":
+        os.remove(f"{world.root}/index.sqlite")
+    assert world.classes() == world.classes(deep=True) == ["journal_strange"]
+    [found] = world.faults()
+    assert not found.repairable
+    for words in (("sessions",), ("reindex", "--from-zero"), ("hygiene",)):
+        assert cli(*words, "--json").code in (0, 1), words
+    with Keep.open(world.root) as keep:
+        keep.session("more")
+        assert keep.sessions()
+    assert world.classes() == ["journal_strange"]
+    assert cli("repair", "--accept", found.id, "--home", str(world.home)).code == 0 and world.classes() == []
+
+
 # -- what only the index remembers
 
 

@@ -309,8 +309,8 @@ def test_several_sessions_are_deleted_together_and_a_death_at_any_step_leaves_ea
             keep.session("stays").record("the next writer")
             there = {one.native_id for one in keep.sessions()}
         assert holding(root, b"pears") and not list(root.glob("state/deleting/*"))
-        for name, word in (("goes", b"xylophon"), ("too", b"marimba")):
-            assert bool(holding(root, word)) == (name in there), (n, name)
+        for name, said in (("goes", b"xylophon"), ("too", b"marimba")):
+            assert bool(holding(root, said)) == (name in there), (n, name)
         seen.add(frozenset(there - {"stays"}))
         if finished:
             break

@@ -44,6 +44,7 @@ from dreamkeep.journal.reader import (
     with_mended,
 )
 from dreamkeep.journal.settle import session_of
+from dreamkeep.journal.tombs import is_strange, named
 from dreamkeep.session import summary as life
 
 if TYPE_CHECKING:
@@ -189,13 +190,15 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
                 store.lift(session)
         _remember(store, found, anew=start is None)
         for seq, event in told:
+            if not (session := named(event)):
+                continue
             if event.kind == Kind.SESSION_DELETED:
-                store.bury(event.body["session"], event.at)
+                store.bury(session, event.at)
                 # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away. One that is
                 # only told again, because all is, speaks of nothing that was missed since.
-                store.forget(folder_of(event.body["session"]), missing=seq <= known)
-            elif event.kind == Kind.SESSION_UNDELETED:
-                store.lift(event.body["session"])
+                store.forget(folder_of(session), missing=seq <= known)
+            else:
+                store.lift(session)
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
         store.put_place(Place(KEEP, "", end, mark, looked, sums), None if start else faults)
     return True
@@ -234,7 +237,8 @@ def _keep_events(
             yield frame
 
     found = list(events(listening(), broken))
-    faults = with_mended([*reading.faults, *_chunks(broken)], mended)
+    strange = [Fault("strange", 0, seq, 0, (Span(seq, seq),)) for seq, event in found if is_strange(event)]
+    faults = with_mended([*reading.faults, *_chunks(broken), *strange], mended)
     return found, faults, reading, bool(faults) or reading.looks_back or told
 
 

@@ -9,6 +9,24 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.reader import Position, Reading, events
 
+_OF_THE_DEAD = frozenset((Kind.SESSION_DELETED, Kind.SESSION_UNDELETED))
+
+
+def named(event: Event) -> str:
+    """The session that a tombstone, or the word that lifts one, is about; "" where it names none."""
+    said = event.body.get("session") if event.kind in _OF_THE_DEAD and isinstance(event.body, dict) else None
+    return said if isinstance(said, str) and _is_text(said) else ""
+
+
+def _is_text(said: str) -> bool:
+    """No half of a letter: no folder and no row can be named by that."""
+    return not any("\ud800" <= c <= "\udfff" for c in said)
+
+
+def is_strange(event: Event) -> bool:
+    """Its checksum holds, but it does not say who is dead: anybody may have written it. What names none buries none."""
+    return event.kind in _OF_THE_DEAD and not named(event)
+
 
 class Tombstones:
     def __init__(
@@ -40,11 +58,12 @@ class Tombstones:
         reading = Reading(self._host, self._folder, self._position)
         for _, event in events(reading):
             self._hear(event)
-            said = str(event.body.get("session"))  # anybody may have written it: what names none buries none
+            if not (said := named(event)):
+                continue
             if event.kind == Kind.SESSION_DELETED:
                 self._dead.add(said)
                 self.buried.add(said)
-            elif event.kind == Kind.SESSION_UNDELETED:
+            else:
                 self._dead.discard(said)
         if reading.position.seq:
             self._position = reading.position

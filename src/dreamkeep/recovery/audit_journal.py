@@ -23,7 +23,7 @@ from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, is_that, mended_by, tells_of, with_mended
 from dreamkeep.journal.settle import read_head, session_of
-from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.journal.tombs import Tombstones, is_strange, named
 from dreamkeep.recovery.audit_told import captured_lost, end_lost, made, tail_told, told
 from dreamkeep.recovery.captured import lacks
 from dreamkeep.recovery.each import each
@@ -478,13 +478,12 @@ class Journals:
 
         found = events(listening(), broken)
         rows = self._fold(session, start, found, reading) if name != KEEP else None
-        if name == KEEP:
-            self._take_keep(found, start)
+        strange = self._take_keep(found, start) if name == KEEP else rows.strange if rows else []
         self._carried[name] = looks.sources_text(sources), reading.position.seq
         faults = [
             *reading.faults,
             *(Seen("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken),
-            *(Seen("strange", 0, seq, 0, (Span(seq, seq),)) for seq in (rows.strange if rows else ())),
+            *(Seen("strange", 0, seq, 0, (Span(seq, seq),)) for seq in strange),
         ]
         return Read(
             with_mended(faults, mended),
@@ -500,17 +499,18 @@ class Journals:
             rows.seen().state or "" if rows else "",
         )
 
-    def _take_keep(self, found: Iterable[tuple[int, Event]], start: Position | None) -> None:
+    def _take_keep(self, found: Iterable[tuple[int, Event]], start: Position | None) -> list[int]:
+        """The seqs of those that are not what their kind promises."""
         if start is None:
             self.dead, self.accepted = set(), set()
-        self._news = start is None, [event for _, event in found]
+        placed = list(found)
+        self._news = start is None, [event for _, event in placed]
         for event in self._news[1]:
-            if event.kind == Kind.SESSION_DELETED:
-                self.dead.add(str(event.body["session"]))
-            elif event.kind == Kind.SESSION_UNDELETED:
-                self.dead.discard(str(event.body["session"]))
+            if session := named(event):
+                (self.dead.add if event.kind == Kind.SESSION_DELETED else self.dead.discard)(session)
             elif event.kind == Kind.FAULT_ACCEPTED:
-                self.accepted.add(str(event.body["fault"]))
+                self.accepted.add(str(event.body.get("fault")))
+        return [seq for seq, event in placed if is_strange(event)]
 
     def memory(self) -> Memory | None:
         """What is remembered, up to where the keep's journal was read; None when no dream and no page left anything there, or
