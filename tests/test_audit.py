@@ -38,6 +38,7 @@ from .conftest import Ran
 from .hosts import Noticing, Watching
 from .journals import part
 from .test_audit_sources import tree
+from .test_ingest import home_with, record
 
 HOST = RealHost()
 IDS = Ids(HOST.now, HOST.random)
@@ -476,6 +477,35 @@ def test_a_tombstone_that_names_nobody_is_told_and_hinders_nothing(
         assert keep.sessions()
     assert world.classes() == ["journal_strange"]
     assert cli("repair", "--accept", found.id, "--home", str(world.home)).code == 0 and world.classes() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (Kind.SOURCE_OPENED, {"source": [], "path": 3}),
+        (Kind.SOURCE_CHANGED, {"source": "main-1", "what": "moved"}),
+        (Kind.PART_OPENED, {}),
+        (Kind.PART_OPENED, {"carry": [1]}),
+    ],
+    ids=["a source that is a list", "moved from nowhere", "a head without what it carries", "a head that carries a list"],
+)
+def test_a_frame_of_wrong_shape_hinders_neither_audit_nor_restore_nor_a_writer(
+    kind: str, body: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its checksum holds, so a foreign or faulty writer has written it: it must cost itself alone."""
+    root = tmp_path / "keep"
+    home, _ = home_with(tmp_path, b"".join(map(record, range(1, 20))))
+    with Keep.open(root, environment={}) as keep:
+        list(keep.ingest(home=home, agents=["claude"]))
+        [session, *_] = keep.sessions()
+        before = len(keep.show(session.id)["messages"])
+    crafted(kind, body)(f"{root}/{folder_of(session.id)}")
+    with Keep.open(root, environment={}) as keep:
+        assert len(keep.show(session.id)["messages"]) == before
+        assert not [one for one in keep.audit(home=home)["faults"] if one["class"] in ("journal_unreadable", "source_unreadable")]
+        back = keep.restore(session.id, "claude", home=tmp_path / "other")
+        assert any(one["exact"] for one in back["files"])
+        list(keep.ingest(home=home, agents=["claude"]))
 
 
 # -- what only the index remembers

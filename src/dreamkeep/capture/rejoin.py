@@ -48,8 +48,10 @@ def sources(host: Host, folder: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED)):
         body = frame["body"]
+        if not isinstance(body.get("source"), str):
+            continue  # anybody may have written it: what names no source tells of none
         if body.get("what") == "moved":
-            found.pop(body["was"], None)
+            found.pop(str(body.get("was")), None)
         found.setdefault(body["source"], {}).update(body)
     return found
 
@@ -172,8 +174,9 @@ def _frames(host: Host, folder: str, owners: Mapping[str, str]) -> Iterator[tupl
 def _owners(host: Host, folder: str, names: Collection[str]) -> dict[str, str]:
     was: dict[str, str] = {}
     for frame, _ in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_CHANGED,)):
-        if frame["body"]["what"] == "moved":
-            was[frame["body"]["source"]] = frame["body"]["was"]
+        body = frame["body"]
+        if body.get("what") == "moved" and isinstance(body.get("source"), str) and isinstance(body.get("was"), str):
+            was[body["source"]] = body["was"]
     found: dict[str, str] = {}
     for name in names:
         former: str | None = name

@@ -18,12 +18,12 @@ from functools import cache
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
-from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.index.store import Mark, Place
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.reader import Position
+from dreamkeep.journal.settle import carried
 
 _SUM = re.compile("([0-9]+):([0-9]+):([0-9a-f]{8})")
 #: The beginning of a source's word: which version of the file, and how much of it.
@@ -121,10 +121,7 @@ def _reaches(now: str, then: str) -> bool:
 
 def note_sources(known: dict[str, str], frame: Frame) -> None:
     """What a frame says of how far sources were read; the head of a part repeats it of all."""
-    said: Mapping[str, int | str] | None = frame.get("carry")
-    if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
-        said = frame["body"]["carry"]
-    for key, value in (said or {}).items():
+    for key, value in carried(frame).items():
         if key.startswith("src:"):
             known[key[4:]] = str(value)
 

@@ -84,12 +84,18 @@ def _claimed(body: Any, name: str) -> str:
     return session if isinstance(session, str) and folder_of(session) == name else ""
 
 
+def carried(frame: Frame) -> Mapping[str, int | str]:
+    """What a frame carries; the head of a part repeats what all before it did. Anybody may have written it: what is none is
+    nothing."""
+    said = frame.get("carry")
+    if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
+        said = frame["body"].get("carry")
+    return said if isinstance(said, dict) else {}
+
+
 def merge(carry: Carried, frame: Frame) -> None:
     """Cursors only grow; words are the last ones said."""
-    said: Mapping[str, int | str] = frame.get("carry") or {}
-    if frame["kind"] == Kind.PART_OPENED and "suspect" not in frame["body"]:
-        said = frame["body"]["carry"]
-    for key, value in said.items():
+    for key, value in carried(frame).items():
         before = carry.get(key)
         if not (isinstance(value, int) and isinstance(before, int) and before > value):
             carry[key] = value

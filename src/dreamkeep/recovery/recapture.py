@@ -33,7 +33,7 @@ from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import HOLES, Reading, Span, events
-from dreamkeep.journal.settle import survey
+from dreamkeep.journal.settle import carried, survey
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import folders, mark_of
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
@@ -272,7 +272,7 @@ def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> Heard:
                 for name, word in _words(frame.get("carry")):
                     generations.setdefault(name, []).append((seq, word.generation))
             elif kind == Kind.PART_OPENED and "suspect" not in frame["body"]:
-                stretches.repeat(seq, frame["body"]["carry"])
+                stretches.repeat(seq, carried(frame))
             yield frame
 
     broken: list[int] = []
