@@ -3,8 +3,11 @@ comes back, or is deleted. And nothing else is ever taken for such a loss."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.errors import NotDurable
+from dreamkeep.host import RealHost
 from dreamkeep.index import build
 from dreamkeep.index.open import peek
 from dreamkeep.index.sqlite import VERSION, SqliteStore
@@ -430,3 +435,50 @@ def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses
     one.close()
     other.close()
     assert world.audit()["clean"]
+
+
+class Failing(RealHost):
+    """A disk that fails slowly enough for somebody to ask meanwhile. `how`: "sync", or "full" after the first line of a write."""
+
+    def __init__(self, root: str, how: str) -> None:
+        self.root, self.how, self.torn = root, how, False
+        self.asking: list[threading.Thread] = []
+
+    def _asked(self) -> None:
+        self.asking.append(threading.Thread(target=lambda: Keep.open(self.root).sessions()))
+        self.asking[-1].start()
+        time.sleep(0.3)
+
+    def write(self, handle: int, data: bytes) -> int:
+        if self.how == "full" and self.torn:
+            self._asked()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.how == "full" and 0 < (first := data.find(b"\n") + 1) < len(data):
+            self.torn = True
+            return super().write(handle, data[:first])
+        return super().write(handle, data)
+
+    def sync(self, handle: int) -> None:
+        if self.how == "sync":
+            self._asked()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(handle)
+
+
+@pytest.mark.parametrize("how", ["sync", "full"])
+def test_what_a_writer_took_back_because_the_disk_failed_is_not_missed_by_who_read_it_meanwhile(world: World, how: str) -> None:
+    own(world)
+    host = Failing(world.root, "")
+    with Keep.open(world.root, host=host) as keep:
+        session = keep.session("own")
+        session.record("this is safe")
+        host.how = how
+        with pytest.raises(NotDurable):
+            session.record("and this is not", ("assistant", "x" * 3_000_000))
+        host.how = ""
+        for one in host.asking:
+            one.join()
+        assert host.asking and told(world) == [] and missed(world) == []
+        session.record("again")
+    ask(world)
+    assert told(world) == [] and missed(world) == []

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from dreamkeep.errors import NewerFormat
+from dreamkeep.errors import Busy, NewerFormat
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Host
+from dreamkeep.host import Host, lock
 from dreamkeep.index.looks import (
     changed_parts,
     extended,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 8 << 20
 _LOOKS = 2
+#: Writers hold a journal's lock for as long as a write takes.
+_WAIT_S = 1.0
 #: Frames by which somebody tells of faults in what we may have read before.
 _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
@@ -177,6 +179,8 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
         start = None
         told, faults, reading, odd = _keep_events(host, folder, start, missing)
     found, end = [event for _, event in told], reading.position
+    if not _stays(host, folder, end):
+        return False
     sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
         if store.place(KEEP) != place or not missing.is_still_all(store):
@@ -303,6 +307,25 @@ def _still_there(host: Host, folder: str, position: Position) -> bool:
         return False
 
 
+def _stays(host: Host, folder: str, end: Position) -> bool:
+    """Whether what was read up to `end` is there when whoever just writes has done so: a disk that is full or fails lets a writer
+    take back what was promised to nobody, and that must not be missed ever after."""
+    path = f"{folder}/{parts.name(end.part)}"
+    try:
+        handle = host.open_read(f"{folder}/{parts.LOCK}")
+    except OSError:
+        return True  # nobody writes, or we can't know
+    try:
+        lock(host, handle, where=folder, wait_s=_WAIT_S, shared=True)
+        file = host.stat(path)
+        # The last frame may lack its line feed, which was counted.
+        return end.offset <= file.size + 1 if file else not end.offset or host.stat(f"{path}.zst") is not None
+    except Busy:
+        return True
+    finally:
+        host.close(handle)
+
+
 class _Missing:
     """Which frames that are missed in a journal come along while it is read. `place`: the last one of this is looked for, too."""
 
@@ -395,6 +418,9 @@ class _Stretch:
                 self._missing.ask(self._store)
                 rows = Rows(summary, state, known)
                 count, more = self._take(stream, rows, travelled)
+                if not more and not _stays(self._host, self._folder, self._reading.position):
+                    self.odd = True
+                    return
                 step = self._reading.travelled - travelled
                 state = rows.state()
                 summary = rows.seen()._replace(bytes=rows.summary.bytes + step)
