@@ -171,6 +171,7 @@ def test_any_text_is_legal(text: str) -> None:
     assert redact(masked) == (masked, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

@@ -307,6 +307,7 @@ def test_a_connection_that_goes_on_after_many_others_is_read_the_same_wherever_a
     assert followed == rebuilt
 
 
+@pytest.mark.slow
 def test_the_folds_state_does_not_grow_with_messages_or_unknown_kinds(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "keep")
     sizes = []

@@ -107,6 +107,7 @@ def test_any_query_is_legal_and_filters_only_take_away(searched: Keep, query: st
     _legal(searched, query)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     words=st.lists(

@@ -71,6 +71,7 @@ def hostile(keep: Keep, root: str, tmp_path: Path) -> dict[str, str]:
     return {"session": session.id, "project": project, "note": note, "task": task, "folder": str(folder)}
 
 
+@pytest.mark.slow
 def test_nothing_that_was_captured_is_obeyed_by_a_terminal(hostile: dict[str, str], root: str, tmp_path: Path) -> None:
     """X1: in no verb's answer, in none of its errors, neither in a pipe nor on a terminal."""
     session, project = hostile["session"], hostile["project"]

@@ -34,6 +34,7 @@ def test_every_weight_is_a_whole_number_and_every_type_one_of_ours() -> None:
         assert all(len(found) == len(known.types) + 1 and any(found) for found in each)
 
 
+@pytest.mark.slow
 def test_in_the_talks_most_of_what_is_marked_is_kept_and_little_else() -> None:
     """They are what was learnt from: this says only that marks, weights and choice still fit each other."""
     right = wrong = missed = 0
