@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
+from dreamkeep.errors import Busy
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.index.store import Store
 
 from .store_suite import StoreSuite, filled, place, recalled
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError("nobody is in the way")
+
+
+_HOLDS = """
+import fcntl, sys, time
+shm = open(sys.argv[1], "r+b")
+fcntl.lockf(shm, fcntl.LOCK_EX, 1, 121)  # SQLite's WAL_CKPT_LOCK
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def _checkpointing(shm: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock of checkpoints, as for one that takes long."""
+    with subprocess.Popen([sys.executable, "-c", _HOLDS, str(shm)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout and other.stdout.readline() == "held\n"
+        try:
+            yield other
+        finally:
+            other.kill()
 
 
 class TestInAFile(StoreSuite):
@@ -29,9 +57,31 @@ class TestInAFile(StoreSuite):
         filled(store, "python:b", "stays")
         with store.writing():
             store.forget(place("python:a").name)
-        store.shred()
+        store.shred(_never)
         assert not any(b"xylophon" in p.read_bytes() for p in tmp_path.iterdir())
         assert [h.session for h in recalled(store, "stays")] == ["python:b"]
+
+    def test_who_shreds_waits_for_another_program_that_empties_the_log(self, store: Store, tmp_path: Path) -> None:
+        """K2 K7: SQLite does not wait for a checkpoint of another process, however long it may wait for all else."""
+        filled(store, "python:a", "xylophonist plays")
+        with store.writing():
+            store.forget(place("python:a").name)
+        with _checkpointing(tmp_path / "index.sqlite-shm") as other:
+            pauses: list[float] = []
+
+            def sleep(seconds: float) -> None:
+                pauses.append(seconds)
+                other.kill()
+                other.wait()
+
+            store.shred(sleep)
+        assert len(pauses) == 1
+        assert not any(b"xylophon" in p.read_bytes() for p in tmp_path.iterdir())
+
+    def test_who_shreds_says_so_when_the_log_is_never_free(self, store: Store, tmp_path: Path) -> None:
+        filled(store, "python:a", "xylophonist plays")
+        with _checkpointing(tmp_path / "index.sqlite-shm"), pytest.raises(Busy, match="another program reads the index"):
+            store.shred(lambda _: None)
 
     @pytest.mark.parametrize("table", ["places", "sessions", "messages", "words"])
     def test_rows_that_somebody_took_out_are_missed(self, store: Store, tmp_path: Path, table: str) -> None:

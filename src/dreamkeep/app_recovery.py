@@ -316,7 +316,7 @@ class Recovering(Part):
                 store.forget(KEEP, missing=True)
 
         self._with_index(forget)
-        self._with_index(lambda store: store.shred())
+        self._with_index(lambda store: store.shred(self._host.sleep))
         held = self._publish_without() if self._host.stat(f"{self.root}/pages") is not None else []
         self._forget_packs()
         for path, why in held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -66,6 +66,9 @@ _MESSAGE = "m.seq, m.n, m.role, m.text, m.at, m.turn, m.tool, m.mark, m.heard, m
 _RECALLED = {"notes": "note", "insights": "insight"}
 #: And the one that says what projects are called now.
 _PROJECTS = "projects"
+#: How long who shreds waits between his tries to empty the log; and, after the first, for readers.
+_PAUSES_S = (0.01, 0.05, 0.2, 0.5, 1.0)
+_BRIEFLY_MS = 500
 _PUT_MISSED = "INSERT OR IGNORE INTO missed VALUES (?,?,?,?,?,?,?,?,?)"
 _OWNED = " AND t.owner != ''"
 _TURN = "t.id, t.seq, t.state, t.prompt, t.submitted_at, t.started_at, t.settled_at, t.reason, t.owner, t.n"
@@ -359,17 +362,24 @@ class SqliteStore(Searching):
             self._db.execute(_SCHEMA + SCHEMA)
             self._db.executemany(_PUT_MISSED, missed)
 
-    def shred(self) -> None:
+    def shred(self, sleep: Callable[[float], None]) -> None:
         with translated(self.path):
             # Merging all of FTS5's segments drops the words of deleted rows; VACUUM rewrites the file without its free pages.
             self._db.execute("INSERT INTO words(words) VALUES ('optimize')")
             self._db.execute("INSERT INTO recalled_words(recalled_words) VALUES ('optimize')")
             self._db.execute("VACUUM")
+            self._empty_log(sleep)
+
+    def _empty_log(self, sleep: Callable[[float], None]) -> None:
+        """For readers SQLite waits; for another process' checkpoint it never does, and those are short."""
+        for pause_s in (None, *_PAUSES_S):
+            if pause_s is not None:
+                sleep(pause_s)
             [(busy, _, _)] = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            if busy:
-                raise Busy(
-                    "another program reads the index", where=self.path, next="Close it; the next writer goes on with this."
-                )
+            if not busy:
+                return
+            self._db.set_busy_timeout(_BRIEFLY_MS)
+        raise Busy("another program reads the index", where=self.path, next="Close it; the next writer goes on with this.")
 
     def bury(self, session: str, at: str) -> None:
         with translated(self.path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -128,8 +128,8 @@ class Store(Searchable, Protocol):
     def clear(self) -> None:
         """Drop everything, to be read anew: as `forget` with `missing` does of each journal."""
 
-    def shred(self) -> None:
-        """Leave no byte of what was forgotten in the store's files."""
+    def shred(self, sleep: Callable[[float], None]) -> None:
+        """Leave no byte of what was forgotten in the store's files. `sleep`: how to wait for others who are at them."""
 
     def bury(self, session: str, at: str) -> None:
         """Remember a tombstone."""
