@@ -23,6 +23,7 @@ from dreamkeep.host import Host, RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, bodies
+from dreamkeep.recovery.delete import Deleting
 from dreamkeep.session.raw import unpack
 from tests.test_tap import Tapped, folders, journaled, wait_for
 
@@ -210,6 +211,28 @@ def test_another_agents_session_of_the_same_name_as_a_deleted_one_is_kept(introd
     tap.keep(said(("c", {"id": 1, "method": "initialize"}), ("a", {"id": 1, "result": introduction})))
     tap.keep(said(ask(2, "session/prompt", "gone", prompt="pears"), first=3))
     assert b"pears" in words(host)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_deletion_between_a_taps_look_and_its_append_leaves_none_of_its_words(listed: bool) -> None:
+    """Neither of what waits for the session, nor of a list in which its title stands."""
+    host = FragileHost()
+    tap = copier(host)
+    ids = Ids(host.now, host.random)
+    other, given = Journals(host, ROOT, ids), tap._journals
+    tap.keep(said(("c", {"id": 1, "method": "initialize"}), ask(2, "session/prompt", "gone", prompt="hush")))
+
+    def deleting() -> Journals:
+        """As it is asked for: after the look."""
+        tap._journals = given
+        Deleting(host, ROOT, other, lambda names, pages: None).delete("acp:gone")
+        return given()
+
+    tap._journals = deleting
+    title = {"id": 3, "result": {"sessions": [{"sessionId": "gone", "title": "hush"}]}}
+    tap.keep(said(("a", title) if listed else ask(4, "session/prompt", "gone", prompt="hush"), first=3))
+    tap.keep(said(ask(5, "session/prompt", "other", prompt="pears"), first=4))
+    assert b"hush" not in words(host) and b"pears" in words(host)
 
 
 def test_frames_of_a_session_that_can_have_no_name_are_in_the_keeps_own_journal_once() -> None:

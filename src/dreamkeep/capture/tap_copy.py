@@ -362,13 +362,21 @@ class Copier:
     # -- writing
 
     def _note(self, jobs: Sequence[Job]) -> None:
-        """Into the keep's own journal, all with one sync."""
+        """Into the keep's own journal, all with one sync. A deletion that came between our look and our words has erased what was
+        there, and not them: so they are looked at again."""
+        dead = frozenset(self._dead.all())
+        events = self._notes(jobs)
+        if not events:
+            return
+        if self._journals().append_if("", events, {}, still=lambda: self._dead.all() == dead) is None:
+            self._note(jobs)
+            return
+        self._opened[""] = ""
+        self._trouble.clear()
+
+    def _notes(self, jobs: Sequence[Job]) -> list[Event]:
         kept = [job for job in jobs if not job.named or self._may_be_noted(job.named)]
-        events = [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_buried(job))) for job in kept]
-        if events:
-            self._journals().append("", events)
-            self._opened[""] = ""
-            self._trouble.clear()
+        return [self._event(Kind.TAP_FRAMES, self._packed(job if job.named else self._without_buried(job))) for job in kept]
 
     def _save(self, job: Job) -> None:
         session = self._id_of(job.session)

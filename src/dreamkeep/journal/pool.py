@@ -52,10 +52,14 @@ class Journals:
         return self._together.append(self.writer(session), self._masked(events))
 
     def append_if(
-        self, session: str, events: Sequence[Event], expect: Mapping[str, int | str | None]
+        self,
+        session: str,
+        events: Sequence[Event],
+        expect: Mapping[str, int | str | None],
+        still: Callable[[], bool] = lambda: True,
     ) -> tuple[int | None, ...] | None:
-        """If the journal carries exactly `expect`; None when somebody was quicker."""
-        return self.writer(session).append_if(self._masked(events), expect)
+        """If the journal carries just `expect`, and `still` holds while nobody else can write; None if somebody was quicker."""
+        return self.writer(session).append_if(self._masked(events), expect, still)
 
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
         """Append one event that happens now."""

@@ -102,9 +102,12 @@ class Writer:
         self.make_durable(written)
         return written.seqs
 
-    def append_if(self, events: Sequence[Event], expect: Mapping[str, int | str | None]) -> tuple[int | None, ...] | None:
-        """As `append`, if the journal carries exactly what the caller believes; None when somebody was quicker."""
-        written = self._locked(self._write_if, events, [draft(event) for event in events], expect)
+    def append_if(
+        self, events: Sequence[Event], expect: Mapping[str, int | str | None], still: Callable[[], bool] = lambda: True
+    ) -> tuple[int | None, ...] | None:
+        """As `append`, if the journal carries exactly what the caller believes, and if `still`, asked while nobody else can write
+        to it, says so, too; None when somebody was quicker."""
+        written = self._locked(self._write_if, events, [draft(event) for event in events], expect, still)
         if written is None:
             return None
         self.make_durable(written)
@@ -372,9 +375,13 @@ class Writer:
         return Written(tuple(seqs), drafts, first, part, part.end)
 
     def _write_if(
-        self, events: Sequence[Event], drafted: list[list[Draft]], expect: Mapping[str, int | str | None]
+        self,
+        events: Sequence[Event],
+        drafted: list[list[Draft]],
+        expect: Mapping[str, int | str | None],
+        still: Callable[[], bool],
     ) -> Written | None:
-        if any(self._carry.get(key) != value for key, value in expect.items()):
+        if any(self._carry.get(key) != value for key, value in expect.items()) or not still():
             return None
         return self._write_new(events, drafted)
 
