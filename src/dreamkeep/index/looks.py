@@ -183,14 +183,21 @@ def same(host: Host, folder: str, part: int, known: Sum, into: memoryview | None
     try:
         handle = host.open_read(f"{folder}/{parts.name(part)}")
     except FileNotFoundError:
-        try:
-            return add(host, folder, part, Sum(0, 0), None if whole else known.size) == known
-        except FileNotFoundError:
-            return False
+        return _same_cold(host, folder, part, known, whole=whole)
     try:
         return crc_of(host, handle, known.size, into or room()) == known.crc and not (whole and host.read(handle, 1, known.size))
     finally:
         host.close(handle)
+
+
+def _same_cold(host: Host, folder: str, part: int, known: Sum, *, whole: bool) -> bool:
+    """Of a compressed one also that nothing lies behind it in its file: of that no sum tells."""
+    try:
+        with parts.stream(host, folder, part) as source:
+            held = _summed(source, Sum(0, 0), None if whole else known.size) == known
+            return held and (bool(source.read(1)) or not parts.behind(source))
+    except FileNotFoundError:
+        return False
 
 
 def hold(

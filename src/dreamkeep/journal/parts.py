@@ -98,6 +98,10 @@ class _Thawed(io.RawIOBase):
         self._ready = self._ready[taken:]
         return taken
 
+    def behind(self) -> int:
+        """How many bytes lie behind the end of what was compressed. Asked once, when all of that was read."""
+        return len(self._thaw.unused_data) + sum(map(len, _blocks(self._frozen))) if self._thaw.eof else 0
+
     def close(self) -> None:
         self._frozen.close()
         super().close()
@@ -106,6 +110,12 @@ class _Thawed(io.RawIOBase):
 def is_damaged(source: BinaryIO) -> bool:
     """Of a compressed part that was read to its end: whether that was not the end of what was written."""
     return bool(getattr(getattr(source, "raw", None), "damaged", False))
+
+
+def behind(source: BinaryIO) -> int:
+    """Of a compressed part that was read to its end: how many bytes lie in its file that are none of it."""
+    thawed = getattr(source, "raw", None)
+    return thawed.behind() if isinstance(thawed, _Thawed) else 0
 
 
 def lines(host: Host, folder: str, part: int) -> Iterator[bytes]:
@@ -181,7 +191,12 @@ def forms_agree(host: Host, folder: str, part: int) -> bool:
     """Whether a part's plain and compressed file hold the same bytes."""
     path = f"{folder}/{name(part)}"
     with host.open_stream(path) as plain, io.BufferedReader(_Thawed(host.open_stream(path + ".zst")), _BLOCK) as cold:
-        return all(block == plain.read(len(block)) for block in _blocks(cold)) and not plain.read(1) and not is_damaged(cold)
+        return (
+            all(block == plain.read(len(block)) for block in _blocks(cold))
+            and not plain.read(1)
+            and not is_damaged(cold)
+            and not behind(cold)
+        )
 
 
 _FROZEN = b"\x28\xb5\x2f\xfd"

@@ -181,6 +181,10 @@ class Reading:
             if parts.is_damaged(source):
                 self._mark_bad(offset, 0)
                 self._cut_short = part
+            elif size := parts.behind(source):
+                # No append left that: nobody writes to a compressed part.
+                self._flush_bad()
+                self._add(Fault("damage", part, offset, size))
 
     def _overlong(self, offset: int, line: bytes) -> bytes:
         """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""

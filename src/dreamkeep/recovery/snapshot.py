@@ -257,7 +257,7 @@ class _Export:
         try:
             with parts.stream(self._host, folder, part) as source:
                 header = _measured(name, _blocks(source, limit))
-                damaged = parts.is_damaged(source)
+                damaged, behind = parts.is_damaged(source), parts.behind(source)
         except OSError as problem:
             if self._host.stat(folder) is not None:  # else it was deleted just now
                 self._tell(name, problem)
@@ -266,6 +266,8 @@ class _Export:
             self.problems.append(
                 Bad(name, "the compressed part is damaged: what follows can't be read, and is not in the snapshot")
             )
+        if behind:
+            self.problems.append(Bad(name, f"{behind} bytes behind the end of the compressed part are not in the snapshot"))
         try:
             with parts.stream(self._host, folder, part) as source:
                 self._add(header, _blocks(source, header.size))

@@ -1,0 +1,51 @@
+"""What fresh eyes found in journals under audit, repair, snapshot and deletion: the eighth round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dreamkeep import Keep
+
+from .test_repair import World, looks, world
+
+__all__ = ["world"]
+
+
+def _two_cold_parts(world: World) -> None:
+    with Keep.open(world.root) as keep:
+        for n in range(2):
+            keep.session("own").record(f"question {n}", ("assistant", f"answer {n}"))
+            keep.compress(everything=True)
+        keep.sessions()
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("asked", [False, True])
+def test_bytes_behind_the_end_of_a_compressed_part_are_told_and_noted_and_left_where_they_are(
+    world: World, which: int, asked: bool
+) -> None:
+    _two_cold_parts(world)
+    path = world.part("python:own", which).with_suffix(".jsonl.zst")
+    with path.open("ab") as part:
+        part.write(b"garbage")
+    with Keep.open(world.root) as keep:
+        if asked:
+            keep.sessions()
+        told = keep.audit(home=world.home)["faults"]
+        assert [(one["class"], one["what"]) for one in told] == [("journal_damage", "7 bytes fail their checksum")]
+        assert keep.audit(home=world.home, deep=True)["faults"] == told
+        done = keep.export(f"{world.root}.snap")
+        assert [one["where"] for one in done["problems"]] == [f"{path.relative_to(world.root)}".removesuffix(".zst")]
+    before = looks(world.root)
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and path.read_bytes().endswith(b"garbage")
+    assert _said(world) == ["question 0", "answer 0", "question 1", "answer 1"]
+    world.repair(undo=done["undo_id"])
+    assert looks(world.root, "index", "state") == {k: v for k, v in before.items() if not k.startswith(("index", "state"))}
+
+
+def _said(world: World, session: str = "own") -> list[Any]:
+    with Keep.open(world.root) as keep:
+        return [one["text"] for one in keep.show(session)["messages"]]
