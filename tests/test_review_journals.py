@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,38 @@ def test_bytes_behind_the_end_of_a_compressed_part_are_told_and_noted_and_left_w
     assert _said(world) == ["question 0", "answer 0", "question 1", "answer 1"]
     world.repair(undo=done["undo_id"])
     assert looks(world.root, "index", "state") == {k: v for k, v in before.items() if not k.startswith(("index", "state"))}
+
+
+# -- a rename that comes by an import
+
+
+def _pages(root: Path) -> str:
+    return "\n".join(path.read_text() for path in sorted(root.glob("pages/*/MEMORY.md")))
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["a new name", "a project that is there"])
+def test_a_rename_that_comes_by_an_import_takes_the_old_page_away_and_none_of_what_a_hand_changed_on_it(
+    tmp_path: Path, there: bool
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    with Keep.open(theirs) as keep:
+        keep.note_add("Always eat pears", project="old")
+        if there:
+            keep.note_add("Apples in autumn", project="new")
+        keep.export(tmp_path / "before")
+    with Keep.open(ours) as keep:
+        keep.import_(tmp_path / "before")
+        [page] = [path for path in ours.glob("pages/*/MEMORY.md") if "pears" in path.read_text()]
+        page.write_text(page.read_text().replace("Always eat pears", "Always eat ripe pears"))
+    with Keep.open(theirs) as keep:
+        (keep.project_merge if there else keep.project_rename)("old", "new")
+        keep.export(tmp_path / "after")
+    with Keep.open(ours) as keep:
+        keep.import_(tmp_path / "after")
+        assert {one["project"] for one in keep.notes()} == {"new"}
+        assert not page.exists() and _pages(ours).count("- Always eat ripe pears") == 1
+        assert "Always eat ripe pears" in [one["text"] for one in keep.notes()]
+        assert keep.audit(home=tmp_path)["clean"]
 
 
 def _said(world: World, session: str = "own") -> list[Any]:

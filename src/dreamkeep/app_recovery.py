@@ -47,6 +47,8 @@ class Recovering(Part):
 
         def _pages_differ(self) -> bool: ...
 
+        def _take_in(self) -> list[dict[str, Any]]: ...
+
         def _forget_packs(self) -> None: ...
 
         def _given_up(self) -> tuple[str, str]: ...
@@ -410,7 +412,7 @@ class Recovering(Part):
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed())
+        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed(), self._take_in)
         done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

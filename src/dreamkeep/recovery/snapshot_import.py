@@ -50,15 +50,18 @@ Regain = Callable[[str, str, str], str]
 
 
 class Index(NamedTuple):
-    """What an import must know and change of it, by the name of a journal's folder."""
+    """What an import must know and change of it, and of the pages, by the name of a journal's folder."""
 
     #: The frame that was indexed last, and those that are missed, by seq and checksum; none where nobody can tell.
     known: Callable[[str], Sequence[tuple[int, str]]]
     #: It shall read this journal anew.
     forget: Callable[[str], None]
-    #: Something was erased in the keep's own journal, or pages came from elsewhere: no view may show what is not there.
+    #: Something was erased in the keep's own journal, pages came from elsewhere, or a project has another name now: no view may
+    #: show what is not there.
     renew: Callable[[], None]
     placed: Placed
+    #: What was edited on pages by hand is journaled: what others told may take the page away.
+    take_in: Callable[[], object]
 
 
 class Imported(NamedTuple):
@@ -96,6 +99,8 @@ class Importing:
         self._is_same = True
         self._is_live = False
         self._has_pages = False
+        #: Whether it is told that a project was given another name.
+        self._renamed = False
         self._skipped: list[tuple[str, str]] = []
         self._bad: list[Bad] = []
         self._counts = {"added": 0, "merged": 0, "unchanged": 0, "events": 0, "files": 0}
@@ -136,7 +141,7 @@ class Importing:
             self._guarded(KEEP, partial(self._merge_keep, self._waiting), self._waiting)
         for session, taps in sorted(self._refused.items()):
             forget_outside(self._host, self._root, self._journals(), session, taps)
-        if self._refused or (self._has_pages and self._is_live):
+        if self._refused or self._renamed or (self._has_pages and self._is_live):
             try:
                 self._index.renew()
             except NotDurable:
@@ -280,6 +285,7 @@ class Importing:
 
     def _merge_keep(self, staging: str) -> None:
         """What theirs has and ours lacks. Nothing here is deleted for a tombstone of theirs."""
+        self._index.take_in()
         folder = f"{self._root}/{KEEP}"
         there, here = tombs(self._host, staging, _is_session), tombs(self._host, folder, _is_session)
         self._journals()
@@ -311,7 +317,10 @@ class Importing:
             return None  # of what was erased here, what may be told is here
         if not found.follows and is_journaled(event, ours):
             return None
-        return None if not found.follows and is_older(event, ours) else event._replace(carry=None)
+        if not found.follows and is_older(event, ours):
+            return None
+        self._renamed = self._renamed or event.kind == Kind.PROJECT_RENAMED
+        return event._replace(carry=None)
 
     def _bury(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):
