@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from dreamkeep import Keep
 
-from .test_repair import World, looks, world
+from .test_repair import World, looks, own, world
 
 __all__ = ["world"]
 
@@ -77,6 +78,30 @@ def test_a_rename_that_comes_by_an_import_takes_the_old_page_away_and_none_of_wh
         assert not page.exists() and _pages(ours).count("- Always eat ripe pears") == 1
         assert "Always eat ripe pears" in [one["text"] for one in keep.notes()]
         assert keep.audit(home=tmp_path)["clean"]
+
+
+# -- a keep that is moved, or copied
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "copied"])
+def test_an_undo_in_a_keep_that_was_moved_or_copied_gives_back_there_and_touches_nothing_elsewhere(
+    world: World, tmp_path: Path, moved: bool
+) -> None:
+    own(world)
+    Path(world.root, "spool").mkdir(exist_ok=True)
+    Path(world.root, "spool", "junk").write_text("no hook wrote this")
+    Path(world.root).chmod(0o755)
+    before = looks(world.root, "index", "state")
+    done = world.repair(apply=True)
+    assert done["audit"]["clean"] and {one["action"] for one in done["applied"]} == {"set_aside", "close_mode"}
+    after = looks(world.root)
+    there = tmp_path / "there"
+    (shutil.move if moved else shutil.copytree)(world.root, there)
+    with Keep.open(there) as keep:
+        assert not keep.repair(undo=done["undo_id"], home=world.home)["skipped"]
+    assert looks(str(there), "index", "state") == before and there.stat().st_mode & 0o777 == 0o755
+    assert not Path(world.root).exists() if moved else looks(world.root) == after
+    assert moved or Path(world.root).stat().st_mode & 0o777 == 0o700
 
 
 def _said(world: World, session: str = "own") -> list[Any]:

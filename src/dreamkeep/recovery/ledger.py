@@ -5,8 +5,9 @@
     aside/repair-<undo id>/taken.json      the frames that its undo took off journals
 
 Four kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
-none), `mode`, `journal` (how long it was; the unfinished append at its end). A line `{"void":n}` takes one back: nothing was
-done. All frames that a repair writes have ids that end as its own id does, so that what it appended is known again without
+none), `mode`, `journal` (how long it was; the unfinished append at its end). What lies in the keep is named from there: a keep
+may be moved, or copied, and an undo must not reach out of it to where it once was. A line `{"void":n}` takes one back: nothing
+was done. All frames that a repair writes have ids that end as its own id does, so that what it appended is known again without
 further notes, also when it died in between (`undo.py`).
 """
 
@@ -44,6 +45,8 @@ _MARK = 15  # hexadecimal digits of chance in an id
 _CHANGED = "it changed while it was looked at: run the repair again"
 
 Note = dict[str, Any]
+#: What of a note names a file or a folder.
+_PATHS = ("file", "folder", "mode", "temp")
 #: By journal, frames by their seq and checksum.
 Taken = dict[str, set[tuple[int, str]]]
 
@@ -270,7 +273,7 @@ class Ledger:
                 # Of a note that a full disk took only in part: what it spoke of was not begun, and nothing may stand behind it.
                 self._host.cut(self._handle, self._end)
             self._count += 1
-            about = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **what}
+            about = {"n": self._count, **({"fault": self.fault} if self.fault else {}), **self._from_here(what)}
             line = json.dumps(about, ensure_ascii=True).encode() + b"\n"
             write_all(self._host, self._handle, line)
             self._host.sync(self._handle)
@@ -281,6 +284,10 @@ class Ledger:
 
     def void(self, n: int) -> None:
         self.note({"void": n})
+
+    def _from_here(self, what: Note) -> Note:
+        roots = (self._root, self._host.real_path(self._root))
+        return {**what, **{key: _inside(roots, what[key]) for key in _PATHS if key in what}}
 
     def _kept(self, path: str, seen: Stat | None, session: str) -> tuple[Note, Stat] | None:
         """A copy of a file, and how the file looked; None when it is not (or not any more) what was seen."""
@@ -316,6 +323,17 @@ class Ledger:
     def _temp(self, path: str) -> str:
         """A name that nobody else has, noted before it is used: what a crash leaves is taken away by the next repair."""
         return f"{path}.{self._host.random(8).hex()}.tmp"
+
+
+def _inside(roots: Sequence[str], path: str) -> str:
+    """As it is called from the keep, where it lies there. `roots`: what the keep is called."""
+    begin = next((root for root in roots if path == root or path.startswith(f"{root}/")), None)
+    return path if begin is None else path[len(begin) + 1 :] or "."
+
+
+def _located(root: str, path: str) -> str:
+    """What an older version named from the root of the disk stays so."""
+    return root if path == "." else os.path.join(root, path)
 
 
 def _digest(data: bytes) -> Note:
@@ -373,7 +391,7 @@ def notes(host: Host, root: str, undo_id: str) -> list[Note]:
         note = json.loads(line)
         if not isinstance(note, dict) or not isinstance(note.get("n"), int):
             raise ValueError("a line that no repair writes")
-        found.append(note)
+        found.append({**note, **{key: _located(root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
     return found
 
 
