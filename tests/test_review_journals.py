@@ -104,6 +104,24 @@ def test_an_undo_in_a_keep_that_was_moved_or_copied_gives_back_there_and_touches
     assert moved or Path(world.root).stat().st_mode & 0o777 == 0o700
 
 
+def test_what_was_accepted_stays_accepted_by_whatever_path_the_keep_is_opened(world: World, tmp_path: Path) -> None:
+    own(world)
+    part = world.part("python:own")
+    part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-2]))
+    [lost] = world.audit()["faults"]
+    assert lost["class"] == "journal_missing_part"
+    assert world.repair(accept=[lost["id"]])["audit"]["clean"]
+    link, there = tmp_path / "link", tmp_path / "there"
+    link.symlink_to(world.root)
+    with Keep.open(link) as keep:
+        assert keep.audit(home=world.home)["clean"]
+    shutil.move(world.root, there)
+    with Keep.open(there) as keep:
+        told = keep.audit(home=world.home)
+        assert told["clean"] and told["checked"]["accepted"] == 1
+        assert not keep.export(tmp_path / "snap")["problems"]
+
+
 def _said(world: World, session: str = "own") -> list[Any]:
     with Keep.open(world.root) as keep:
         return [one["text"] for one in keep.show(session)["messages"]]

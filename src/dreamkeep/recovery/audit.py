@@ -22,7 +22,7 @@ from dreamkeep.journal.parts import LOCK
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
-from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as
+from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as, seen_from
 from dreamkeep.recovery.mending import Looking
 from dreamkeep.recovery.plain import why_not
 from dreamkeep.recovery.recapture import promised
@@ -116,10 +116,12 @@ def audit(
     faults += [_misset(f"{root}/keep.toml", misset)] if misset else []
     faults += _stores(host, root, home, environment, deep, checked, cache)
     locks: dict[str, str] = {}
-    faults = [_as_it_looks(host, _as_it_is_locked(host, root, one, locks)) for one in faults]
+    faults = [_as_it_is_locked(host, root, one, locks) for one in faults]
     looking = Looking(host, root, home, environment, ())
-    left = {one.id: one for one in faults if one.id not in accepted}
-    checked["accepted"] = checked.get("accepted", 0) + len({one.id for one in faults} & accepted)
+    named = [(_as_it_looks(host, seen_from(root, one)), _as_it_looks(host, one)) for one in faults]
+    # A version before named them by the whole path, and what was accepted then is accepted.
+    left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
+    checked["accepted"] = checked.get("accepted", 0) + len({one.id for one, _ in named} - left.keys())
     sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
     return Report(checked, sure, sorted(notices))
 
@@ -130,7 +132,8 @@ def known_to_index_alone(host: Host, root: str) -> list[Fault]:
     def look(store: Store) -> list[Fault]:
         journals = Journals(host, root, store, deep=False, proven=set())
         found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
-        return [one for one in found if one.about.get("known_by") == "index" and one.id not in journals.accepted]
+        lost = [one for one in found if one.about.get("known_by") == "index"]
+        return [one for one in lost if not journals.accepted & {one.id, seen_from(root, one).id}]
 
     try:
         return index.peek(host, root, look) or []

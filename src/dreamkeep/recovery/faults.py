@@ -140,7 +140,8 @@ def notice(cls: str, where: str, what: str) -> Notice:
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong. `about`: what the repair must know; `session`: whose, where it is one session's."""
+    """One thing that is wrong. `about`: what the repair must know; `session`: whose, where it is one session's; `key`: what tells
+    it from others at the same place."""
 
     id: str
     cls: str
@@ -150,6 +151,7 @@ class Fault(NamedTuple):
     next: str
     session: str = ""
     about: Mapping[str, Any] = MappingProxyType({})
+    key: str = ""
 
     def as_json(self) -> dict[str, Any]:
         answer = {
@@ -192,7 +194,7 @@ def fault(
     # One after the other, the names in what was put in would be taken for places to fill.
     named = {"{id}": name, "SESSION": quote(session) or "SESSION", "AGENT": session.partition(":")[0] or "AGENT"}
     way = _PLACE.sub(lambda found: named[found[0]] if session or found[0] == "{id}" else found[0], way)
-    return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}))
+    return Fault(name, cls, where, what, repairable, way, session, MappingProxyType({"session": session, **about}), key)
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -200,9 +202,19 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
+def seen_from(root: str, one: Fault) -> Fault:
+    """One in the keep, named from there: it is the same fault by whatever path the keep is opened, and where it was moved to."""
+    if not one.where.startswith(f"{root}/"):
+        return one
+    return _called(one, f"{one.cls}-{_digest(one.where.removeprefix(root), one.key)}")
+
+
 def seen_as(one: Fault, look: str) -> Fault:
     """One that is told of a file as it is: when the file becomes another, this is another fault, accepted by nobody yet."""
-    id = f"{one.cls}-{_digest(one.id, look)}"
+    return _called(one, f"{one.cls}-{_digest(one.id, look)}")
+
+
+def _called(one: Fault, id: str) -> Fault:
     return one._replace(id=id, next=one.next.replace(one.id, id))
 
 
