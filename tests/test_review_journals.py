@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from dreamkeep import Keep
 
+from .faults import Dying, PowerCut
 from .test_repair import World, looks, own, world
 
 __all__ = ["world"]
@@ -78,6 +81,35 @@ def test_a_rename_that_comes_by_an_import_takes_the_old_page_away_and_none_of_wh
         assert not page.exists() and _pages(ours).count("- Always eat ripe pears") == 1
         assert "Always eat ripe pears" in [one["text"] for one in keep.notes()]
         assert keep.audit(home=tmp_path)["clean"]
+
+
+def test_of_a_rename_that_dies_anywhere_the_next_dream_leaves_one_page_and_what_a_hand_wrote_on_the_old_one(
+    tmp_path: Path,
+) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add("Always eat pears", project="old")
+    [page] = (tmp_path / "k").glob("pages/*/MEMORY.md")
+    page.write_text(page.read_text().replace("Always eat pears", "Always eat ripe pears"))
+    for n in count(1):
+        root = tmp_path / f"{n}"
+        shutil.copytree(tmp_path / "k", root)
+        died = _dies(lambda root=root, n=n: Keep.open(root, host=Dying(n)).project_rename("old", "new"))  # type: ignore[misc]
+        with Keep.open(root) as keep:
+            keep.dream()
+            [name] = {one["project"] for one in keep.notes()}
+            assert [one["text"] for one in keep.notes()] == ["Always eat ripe pears"]
+            assert len(list(root.glob("pages/*/MEMORY.md"))) == 1 and f"{name}" in next(root.glob("pages/*")).name
+            assert keep.audit(home=tmp_path)["clean"]
+        if not died:
+            break
+
+
+def _dies(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except PowerCut:
+        return True
+    return False
 
 
 # -- a keep that is moved, or copied

@@ -305,7 +305,8 @@ class Dreams(Part):
 
     def _retire_pages(self) -> list[tuple[str, str]]:
         """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.publish import alone, left_over
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.retired import left_over
 
         def retired(memory: Memory) -> list[tuple[str, str]]:
             return [(path, why) for path in left_over(self._host, self.root, memory) if (why := self._retire(memory, path))]
@@ -320,6 +321,11 @@ class Dreams(Part):
             return str(problem)
 
     def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
+        from dreamkeep.dream.retired import given_up
+
+        for path in given_up(self._host, self.root, memory):
+            if why := self._retire(memory, path):
+                warn(f"The page {path} of a name that was given up is left alone: {why}")
         publishing = self._publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}
         for _ in range(2):  # what a hand did on one page holds for the project's others, too
@@ -372,7 +378,10 @@ class Dreams(Part):
         return differing(self._host, self.root, memory, self.config["page.target"], self._budget())
 
     def _pages_differ(self) -> bool:
-        return bool(self._remembering(self._differing))
+        """Whether one is not as it should be, or is there and should not be."""
+        from dreamkeep.dream.retired import given_up
+
+        return self._remembering(lambda memory: bool(self._differing(memory) or given_up(self._host, self.root, memory)))
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there."""

@@ -68,7 +68,8 @@ class Naming(Part):
         return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
 
     def _withdraw_page(self, project: str) -> None:
-        from dreamkeep.dream.publish import alone, place, withdraw
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.retired import place, withdraw
 
         path = place(self.root, project, self.config["page.target"])
         try:

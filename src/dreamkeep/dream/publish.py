@@ -22,16 +22,17 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.checkout import head_of
+from dreamkeep.dream.retired import is_text, once_called, place, withdraw
 from dreamkeep.errors import Busy, Failed
 from dreamkeep.event import Event, Ids, Kind, rfc3339
-from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file
+from dreamkeep.host import Host, make_folders, publish_file, read_file
 from dreamkeep.host import alone as host_alone
 from dreamkeep.memory import page
 from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insight_id
 from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
-from dreamkeep.memory.page import FOLDER, Budget, Edit, hand_edits, in_keep
+from dreamkeep.memory.page import Budget, Edit, hand_edits, in_keep
 
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
@@ -52,52 +53,8 @@ class Published(NamedTuple):
     problem: str = ""
 
 
-def place(root: str, project: str, name: str) -> str:
-    """Where a project's page lies in the keep: readable, and different for projects that differ."""
-    words = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in project.rstrip("/").rpartition("/")[2])
-    slug = words.strip("._")[:40] or "all"
-    return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
-
-
 def alone(host: Host, root: str) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
-
-
-def withdraw(host: Host, path: str) -> str:
-    """A page in the keep that nobody asks for any more goes, under the lock; where somebody wrote around our region, that stays,
-    without our notes. Why it could not, "" where it could."""
-    if host.stat(path) is None:
-        return ""
-    data = read_file(host, path)
-    text = data.decode("utf-8", "surrogateescape")
-    found = page.parse(text)
-    if found.problem or not _is_text(data):
-        return found.problem or "it is no text in UTF-8"
-    if found.region is not None and not (found.before + found.after).strip():
-        host.remove(path)
-        if not host.names(os.path.dirname(path)):
-            host.remove_folder(os.path.dirname(path))
-    elif found.region is not None and page.put(text, page.empty()) != text:
-        replace_file(host, host.real_path(path), page.put(text, page.empty()).encode("utf-8", "surrogateescape"))
-    return ""
-
-
-def left_over(host: Host, root: str, memory: Memory) -> list[str]:
-    """Files among the keep's pages that are nobody's page any more: their project was given another name, and somebody wrote
-    around their notes, or a crash came before they were withdrawn."""
-    if not _is_folder(host, f"{root}/{FOLDER}"):
-        return []
-    known = {str(one["path"]) for one in memory.pages.values()}
-    folders = [
-        f"{FOLDER}/{name}" for name in sorted(host.names(f"{root}/{FOLDER}")) if _is_folder(host, f"{root}/{FOLDER}/{name}")
-    ]
-    names = [f"{folder}/{name}" for folder in folders for name in sorted(host.names(f"{root}/{folder}"))]
-    return [f"{root}/{name}" for name in names if name not in known and not _is_folder(host, f"{root}/{name}")]
-
-
-def _is_folder(host: Host, path: str) -> bool:
-    at = host.stat(path)
-    return at is not None and at.is_folder
 
 
 def look(memory: Memory, project: str, budget: Budget) -> str:
@@ -164,7 +121,7 @@ def _may_hold(host: Host, path: str, memory: Memory) -> bool:
         return True  # nobody can tell
     text = data.decode("utf-8", "surrogateescape")
     found = page.parse(text)
-    return not _is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
+    return not is_text(data) or bool(found.problem) or found.region is not None or _names_gone(text, memory)
 
 
 def _names_gone(text: str, memory: Memory) -> bool:
@@ -293,7 +250,7 @@ class Publishing:
     def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: it changed under our hands."""
         before = self._read(path)
-        if before is not None and not _is_text(before):
+        if before is not None and not is_text(before):
             return Published(project, path, problem="it is no text in UTF-8; save it as such, or name another file")
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
@@ -462,17 +419,11 @@ class Publishing:
         found = page.parse(text)
         edits = self._unknown(map(_redacted, page.own_lines(found.region))) if found.region is not None else []
         if edits:
-            self._take(edits, self._once_called(path), self._when("", path))
+            self._take(edits, once_called(self._root, self._memory, path), self._when("", path))
         if why := withdraw(self._host, path):
             return why
         outside = _names_gone(f"{found.before}\n\n{found.after}", self._memory)
         return "lines of notes that are gone stand outside of its fence; take them out" if outside else ""
-
-    def _once_called(self, path: str) -> str:
-        """The project whose page it was, by its name of today; "" where nobody knows."""
-        name = os.path.basename(path)
-        was = (one for one in self._memory.projects if place(self._root, one, name) == path)
-        return self._memory.called(next(was, ""))
 
     def _shows(self, last: Mapping[str, Any], session: str) -> bool:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
@@ -562,11 +513,6 @@ class Publishing:
 
     def _now(self) -> str:
         return rfc3339(self._host.now())
-
-
-def _is_text(data: bytes) -> bool:
-    """One in which our lines can stand. Other bytes than UTF-8 are kept as they are; but not of a code in which "a" is two."""
-    return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
 
 
 def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:

@@ -1,0 +1,86 @@
+"""Pages in the keep that are nobody's any more: their project was given another name. Where a page lies, and how one goes."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+
+from dreamkeep.host import Host, read_file, replace_file
+from dreamkeep.memory import page
+from dreamkeep.memory.memory import Memory
+from dreamkeep.memory.page import FOLDER
+
+
+def place(root: str, project: str, name: str) -> str:
+    """Where a project's page lies in the keep: readable, and different for projects that differ."""
+    words = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in project.rstrip("/").rpartition("/")[2])
+    slug = words.strip("._")[:40] or "all"
+    return f"{root}/{FOLDER}/{slug}-{sha256(project.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}/{name}"
+
+
+def withdraw(host: Host, path: str) -> str:
+    """A page in the keep that nobody asks for any more goes, under the lock; where somebody wrote around our region, that stays,
+    without our notes. Why it could not, "" where it could."""
+    if host.stat(path) is None:
+        return ""
+    data = read_file(host, path)
+    text = data.decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    if found.problem or not is_text(data):
+        return found.problem or "it is no text in UTF-8"
+    if found.region is not None and not (found.before + found.after).strip():
+        host.remove(path)
+        if not host.names(os.path.dirname(path)):
+            host.remove_folder(os.path.dirname(path))
+    elif found.region is not None and page.put(text, page.empty()) != text:
+        replace_file(host, host.real_path(path), page.put(text, page.empty()).encode("utf-8", "surrogateescape"))
+    return ""
+
+
+def left_over(host: Host, root: str, memory: Memory) -> list[str]:
+    """Files among the keep's pages that are nobody's page any more: their project was given another name, and somebody wrote
+    around their notes, or a crash came before they were withdrawn."""
+    if not _is_folder(host, f"{root}/{FOLDER}"):
+        return []
+    known = {str(one["path"]) for one in memory.pages.values()}
+    folders = [
+        f"{FOLDER}/{name}" for name in sorted(host.names(f"{root}/{FOLDER}")) if _is_folder(host, f"{root}/{FOLDER}/{name}")
+    ]
+    names = [f"{folder}/{name}" for folder in folders for name in sorted(host.names(f"{root}/{folder}"))]
+    return [f"{root}/{name}" for name in names if name not in known and not _is_folder(host, f"{root}/{name}")]
+
+
+def _is_folder(host: Host, path: str) -> bool:
+    at = host.stat(path)
+    return at is not None and at.is_folder
+
+
+def given_up(host: Host, root: str, memory: Memory) -> list[str]:
+    """Of those that are left over, pages of names that were given up which still have our notes: a crash came before they were
+    withdrawn, or the new name was told elsewhere."""
+    if not memory.projects:
+        return []
+    return [path for path in left_over(host, root, memory) if once_called(root, memory, path) and _has_notes(host, path)]
+
+
+def once_called(root: str, memory: Memory, path: str) -> str:
+    """The project whose page it was, by its name of today; "" where nobody knows."""
+    name = os.path.basename(path)
+    was = (one for one in memory.projects if place(root, one, name) == path)
+    return memory.called(next(was, ""))
+
+
+def _has_notes(host: Host, path: str) -> bool:
+    """And can be taken out of it."""
+    try:
+        data = read_file(host, path)
+    except OSError:
+        return False  # what can't be read can't be withdrawn either
+    text = data.decode("utf-8", "surrogateescape")
+    found = page.parse(text)
+    return is_text(data) and not found.problem and found.region is not None and page.put(text, page.empty()) != text
+
+
+def is_text(data: bytes) -> bool:
+    """One in which our lines can stand. Other bytes than UTF-8 are kept as they are; but not of a code in which "a" is two."""
+    return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" not in data
