@@ -112,6 +112,33 @@ def _dies(act: Callable[[], object]) -> bool:
     return False
 
 
+@pytest.mark.parametrize("around", ["", "# Mine\n\n"], ids=["nothing around it", "a user's words around it"])
+@pytest.mark.parametrize("whose", ["this keep's", "another's"])
+def test_an_old_page_that_comes_back_by_an_import_takes_back_nothing_that_was_said_since(
+    tmp_path: Path, whose: str, around: str
+) -> None:
+    """Its lines look like a hand's work: what was reworded since would be as it was, and what was said since be taken back."""
+    root, theirs = tmp_path / "k", tmp_path / ("k" if whose == "this keep's" else "other")
+    with Keep.open(theirs) as keep:
+        keep.note_add("Always eat pears", project="p")
+        [page] = theirs.glob("pages/*/MEMORY.md")
+        page.write_text(f"{around}{page.read_text()}")
+        keep.export(tmp_path / "snap")
+    with Keep.open(root) as keep:
+        if whose == "another's":
+            keep.note_add("Always eat pears", project="p")
+        keep.note_change(keep.notes()[0]["id"], "edit", text="Always eat plums")
+        keep.note_add("Bread is on the shelf", project="p")
+        [page] = root.glob("pages/*/MEMORY.md")
+        page.unlink()
+        keep.import_(tmp_path / "snap")
+        keep.dream()
+        shown = page.read_text()
+        assert shown.startswith(around) and "Always eat plums" in shown and "Bread is on the shelf" in shown
+        assert {"Always eat plums", "Bread is on the shelf"} <= {one["text"] for one in keep.notes()}
+        assert keep.audit(home=tmp_path)["clean"]
+
+
 # -- a keep that is moved, or copied
 
 

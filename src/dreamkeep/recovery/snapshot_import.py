@@ -10,7 +10,7 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from dreamkeep.capture import forget
@@ -28,7 +28,7 @@ from dreamkeep.memory import page
 from dreamkeep.recovery.delete import forget_outside
 from dreamkeep.recovery.snapshot import FOLDERS, PAGES, TOML, VIEW, Opened, Progress, keep_id
 from dreamkeep.recovery.snapshot_file import Bad, Damaged, Header
-from dreamkeep.recovery.snapshot_keep import Placed, Theirs, tombs
+from dreamkeep.recovery.snapshot_keep import Placed, Theirs, published, tombs
 from dreamkeep.recovery.snapshot_mended import proven
 from dreamkeep.recovery.snapshot_merge import Journaled, Lacking, Ours, batches, is_journaled, is_older, lacking, wanted
 from dreamkeep.recovery.staging import alone, clear, new_staging, sweep
@@ -285,7 +285,8 @@ class Importing:
 
     def _merge_keep(self, staging: str) -> None:
         """What theirs has and ours lacks. Nothing here is deleted for a tombstone of theirs."""
-        self._index.take_in()
+        if self._host.stat(f"{self._root}/{PAGES}") is not None:
+            self._index.take_in()
         folder = f"{self._root}/{KEEP}"
         there, here = tombs(self._host, staging, _is_session), tombs(self._host, folder, _is_session)
         self._journals()
@@ -355,21 +356,26 @@ class Importing:
             clear(self._host, self._staging)
 
     def _is_page_to_place(self, staged: str, name: str) -> bool:
-        """As it is, if it is ours and nothing was deleted since. Of another keep's what people wrote around its notes: they are
-        in journals, and the next page shows them, but none that was deleted here."""
-        if not self._is_live or (self._is_same and not self._tombs.all()):
+        """As it is, where there is no keep yet. Else what people wrote around its notes: those are in journals, which know what
+        was said and deleted since, and any other region than the one that was published here would look like a hand's work."""
+        if not self._is_live:
             return True
         text = read_file(self._host, staged).decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        if found.problem or (self._is_same and found.region is not None):
-            why = found.problem or "something was deleted here since, and it may speak of that"
-            self._skipped.append((name, f"a page that is not here any more: {why}"))
+        if found.problem:
+            self._skipped.append((name, f"a page that is not here any more: {found.problem}"))
             return False
         if found.region is None:
             return True
+        self._has_pages = True  # its notes come back with the next publication
         self._host.remove(staged)
-        write_new(self._host, staged, [page.put(text, page.empty()).encode("utf-8", "surrogateescape")])
+        ours = page.put(text, self._regions.get(name) or page.empty())
+        write_new(self._host, staged, [ours.encode("utf-8", "surrogateescape")])
         return bool(f"{found.before}{found.after}".strip())
+
+    @cached_property
+    def _regions(self) -> dict[str, str]:
+        return published(self._host, f"{self._root}/{KEEP}")
 
     def _is_of_dead(self, name: str) -> bool:
         """What was set aside of a session that is deleted here, by its name."""

@@ -163,3 +163,9 @@ def tombs(host: Host, folder: str, is_session: Callable[[str], bool]) -> Tombs:
             dead.pop(session, None)
             lifted[session] = event.at
     return Tombs(dead, lifted)
+
+
+def published(host: Host, folder: str) -> dict[str, str]:
+    """What was published last on each page, by its path; "" where its words were erased. Anybody may have written it."""
+    told = (event.body for _, event in events(Reading(host, folder)) if event.kind == Kind.PAGE_PUBLISHED)
+    return {str(body.get("path")): str(body.get("region") or "") for body in told if isinstance(body, dict)}
