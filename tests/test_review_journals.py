@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.event import Event, Ids, Kind, rfc3339
+from dreamkeep.host import RealHost
+from dreamkeep.journal.pool import Journals
 
 from .faults import Dying, PowerCut
 from .test_repair import World, looks, own, world
 
 __all__ = ["world"]
+
+HOST = RealHost()
 
 
 def _two_cold_parts(world: World) -> None:
@@ -179,6 +184,39 @@ def test_what_was_accepted_stays_accepted_by_whatever_path_the_keep_is_opened(wo
         told = keep.audit(home=world.home)
         assert told["clean"] and told["checked"]["accepted"] == 1
         assert not keep.export(tmp_path / "snap")["problems"]
+
+
+# -- well summed, and wrongly shaped
+
+STRANGE: list[tuple[str, dict[str, Any]]] = [
+    (Kind.CHUNK, {"text": "xylophone of python:own"}),
+    (Kind.CHUNK, {"of": ["x"], "text": {}}),
+    (Kind.HOOK_FIRED, {"said": '"python:own" xylophone'}),
+    (Kind.HOOK_FIRED, {"calls": [3], "said": '"python:own" xylophone'}),
+    (Kind.HOOK_FIRED, {"calls": {}, "sizes": {}, "lines": 3}),
+    (Kind.TAP_FRAMES, {"conn": [], "frames": {}, "lines": ['"python:own" xylophone']}),
+    (Kind.TAP_CLOSED, {"conn": ["x"]}),
+    (Kind.TAP_CLOSED, {"conn": None}),
+]
+
+
+@pytest.mark.parametrize("session", ["", "python:own"], ids=["the keep's", "the session's"])
+@pytest.mark.parametrize(("kind", "body"), STRANGE)
+def test_a_frame_of_a_tap_a_hook_or_a_piece_that_is_none_keeps_nobody_from_asking_or_deleting(
+    world: World, session: str, kind: str, body: dict[str, Any]
+) -> None:
+    own(world)
+    ids = Ids(HOST.now, HOST.random)
+    Journals(HOST, world.root, ids).append(session, [Event(ids.new(), kind, rfc3339(HOST.now()), body)])
+    with Keep.open(world.root) as keep:
+        assert [one.id for one in keep.sessions()] == ["python:own"] and keep.doctor()
+        keep.note_add("Pears in autumn")
+        keep.audit(home=world.home, deep=True)
+        keep.export(f"{world.root}.snap")
+        keep.delete("own")
+        assert keep.sessions() == []
+    held = [path.read_bytes() for path in Path(world.root).rglob("*") if path.is_file()]
+    assert not any(b"xylophone" in data for data in held if kind != Kind.CHUNK or session)
 
 
 def _said(world: World, session: str = "own") -> list[Any]:

@@ -39,7 +39,8 @@ _TASKS = frozenset((Kind.TASK_OPENED, Kind.TASK_JOINED, Kind.TASK_RENAMED, Kind.
 
 def connections(host: Host, folder: str) -> set[str]:
     """The taps through which a session was seen, by its journal."""
-    return {frame["body"].get("conn", "") for frame in Reading(host, folder) if frame["kind"] in _TAP and frame["body"]} - {""}
+    said = (frame["body"].get("conn") for frame in Reading(host, folder) if frame["kind"] in _TAP and frame["body"])
+    return {conn for conn in said if conn and isinstance(conn, str)}
 
 
 def forget_spooled(host: Host, root: str, session: str) -> None:
@@ -112,7 +113,7 @@ def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps:
             return b""
         if frame["kind"] == Kind.TAP_FRAMES:
             return _unheard(body_of(line, frame), frame["body"], session, taps)
-        if frame["kind"] == Kind.HOOK_FIRED and "calls" in frame["body"]:
+        if frame["kind"] == Kind.HOOK_FIRED:
             return _without(body_of(line, frame), frame, session)
         whole = frame["id"].partition(".")[0]
         if whole in learned and ("chunked" in frame or frame["kind"] == Kind.CHUNK):
@@ -297,9 +298,12 @@ def _body(left: Mapping[str, Any]) -> bytes:
 
 def _without(body: bytes, frame: Frame, session: str) -> bytes | None:
     """A batch of calls of no session: only those that name this one are emptied."""
-    payloads = raw.unpack(body)
-    agents = [call.get("agent", "") for call in frame["body"]["calls"]]
-    left = [b"{}" if _is_call_of(session, a, one) else one for a, one in zip(agents, payloads, strict=True)]
+    try:
+        payloads = raw.unpack(body)
+        agents = [str(call.get("agent", "")) for call in frame["body"]["calls"]]
+        left = [b"{}" if _is_call_of(session, a, one) else one for a, one in zip(agents, payloads, strict=True)]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return b"" if _is_marked(body, session) else None  # anybody may have written it
     if left == payloads:
         return None
     about = {key: value for key, value in frame["body"].items() if key not in ("sizes", "lines")}
@@ -317,7 +321,7 @@ def _unheard(packed: bytes, body: Mapping[str, Any], session: str, taps: Collect
     try:
         lines = raw.unpack(packed)
     except (KeyError, TypeError, ValueError):
-        return b"" if any(mark in packed for mark in marks) else None  # anybody may have written it
+        return b"" if _is_marked(packed, session) else None  # anybody may have written it
     left = [b"{}" if any(mark in line for mark in marks) else line for line in lines]
     if left == lines:
         return None
@@ -327,11 +331,15 @@ def _unheard(packed: bytes, body: Mapping[str, Any], session: str, taps: Collect
     return raw.pack(about, left).raw
 
 
+def _is_marked(packed: bytes, session: str) -> bool:
+    return any(mark in packed for mark in marks_of(session, ()))
+
+
 def _of_tap(body: Mapping[str, Any], session: str, taps: Collection[str]) -> bool:
     """Frames that name a session are that one's, whatever else the connection saw. Whose id it is was not always known when they
     were written: one of another agent with the same id goes, too."""
-    named = body.get("named")
-    return bool(named == session.partition(":")[2] if named else body.get("conn") in taps)
+    named, conn = body.get("named"), body.get("conn")
+    return bool(named == session.partition(":")[2] if named else isinstance(conn, str) and conn in taps)
 
 
 def _chunked(host: Host, root: str, session: str, taps: Collection[str]) -> set[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, read_file
@@ -133,3 +133,10 @@ def hook_command(python: str, hook: str, agent: str, event: str, keep: str) -> s
     uninstalled dreamkeep must not. Who runs it without a shell passes two words more, which the hook ignores.
     """
     return f"{shlex.join([python, '-I', '-S', hook, agent, event, keep])} || :"
+
+
+def journaled(body: Mapping[str, Any]) -> set[str]:
+    """The calls that a frame of hooks has, by their names in the spool. Anybody may have written it: what is none has none."""
+    calls = body.get("calls")
+    found = [one.get("spool") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
+    return {one for one in found if isinstance(one, str)}

@@ -446,12 +446,12 @@ def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[F
     for frame in frames:
         kind = frame["kind"]
         if kind == Kind.CHUNK:
-            body = frame["body"]
-            if body["of"] != of or body.get("n") == 0:
+            whose, text, n = _piece(frame["body"])
+            if whose != of or n == 0:
                 # Pieces of one event lie together, so only one event's pieces are ever held. From the first on they are told
                 # again when some were lost.
-                of, pieces = body["of"], []
-            pieces.append(body["text"])
+                of, pieces = whose, []
+            pieces.append(text)
         elif kind in _BOOK_KEEPING:
             continue
         elif "chunked" in frame:
@@ -463,3 +463,9 @@ def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[F
                 broken.append(frame["seq"])
         else:
             yield frame, None
+
+
+def _piece(body: object) -> tuple[str, str, object]:
+    """Whose, what, and the which. Anybody may have written it: what is none is nobody's, and adds nothing."""
+    whose, text, n = (body.get(key) for key in ("of", "text", "n")) if isinstance(body, dict) else (None, None, None)
+    return (whose, text, n) if isinstance(whose, str) and isinstance(text, str) else ("", "", None)

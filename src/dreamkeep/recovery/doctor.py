@@ -188,14 +188,19 @@ def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     calls = [call for event in fired for call in _unread(event)]
     if calls:
         last = calls[-1]
-        by = f"{last['agent']} {last['event']} at {last['at']}"
+        by = f"{last.get('agent')} {last.get('event')} at {last.get('at')}"
         what = f"hook calls that said what is no JSON object: {len(calls)}, the last by {by}"
         yield _entry("hook", True, what, "They are kept raw in the keep's own journal. See what calls `dreamkeep hook`.")
 
 
 def _unread(event: Event) -> Iterator[dict[str, Any]]:
-    for call, said in zip(event.body["calls"], raw.contents(event.body), strict=False):
-        if isinstance(said, bytes) and said.strip():
+    """What is no batch of calls has none: anybody may have written it."""
+    try:
+        told = list(zip(event.body["calls"], raw.contents(event.body), strict=False))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return
+    for call, said in told:
+        if isinstance(call, dict) and isinstance(said, bytes) and said.strip():
             yield call
 
 

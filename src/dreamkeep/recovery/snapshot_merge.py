@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from dreamkeep.capture.content import Word
+from dreamkeep.capture.spool import journaled
 from dreamkeep.event import Carry, Event, Kind, Verbatim
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
@@ -114,7 +115,7 @@ class Ours:
             self.erased.pop(frame["id"], None)
         body = frame.get("body") or {}  # a user's word without its reason is still the user's word
         if frame["kind"] == Kind.HOOK_FIRED:
-            self.calls.update(_calls(body))
+            self.calls.update(journaled(body))
         if not body.get("run"):
             for about in about_now(frame["kind"], body):
                 self.newest[about] = max(self.newest.get(about, ""), frame["at"])
@@ -176,7 +177,7 @@ def is_journaled(event: Event, ours: Ours) -> bool:
     """Whether all hook calls of a frame are here, though in other frames."""
     if event.kind != Kind.HOOK_FIRED:
         return False
-    calls = _calls(json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body)
+    calls = journaled(json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body)
     return bool(calls) and calls <= ours.calls
 
 
@@ -194,16 +195,10 @@ class Journaled:
         reading = Reading(self._host, self._folder, self._position)
         for _, event in events(reading):
             if event.kind == Kind.HOOK_FIRED:
-                self._calls |= _calls(event.body)
+                self._calls |= journaled(event.body)
         if reading.position.seq:
             self._position = reading.position
         return call in self._calls
-
-
-def _calls(body: Mapping[str, Any]) -> set[str]:
-    calls = body.get("calls")
-    found = [one.get("spool") for one in calls if isinstance(one, dict)] if isinstance(calls, list) else []
-    return {one for one in found if isinstance(one, str)}
 
 
 def wanted(found: Lacking, ours: Ours) -> Event | None:

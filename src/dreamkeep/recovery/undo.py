@@ -195,7 +195,7 @@ class _Undo:
             found = (
                 event.body for _, event in events(Reading(self._host, f"{self._root}/{journal}")) if event.kind == Kind.HOOK_FIRED
             )
-            self._calls[journal] = {str(call.get("spool")) for body in found for call in body["calls"]}
+            self._calls[journal] = {call for body in found for call in spool.journaled(body)}
         return self._calls[journal]
 
     def _temp(self, path: str) -> str:
