@@ -144,6 +144,21 @@ def test_an_old_page_that_comes_back_by_an_import_takes_back_nothing_that_was_sa
         assert keep.audit(home=tmp_path)["clean"]
 
 
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_an_import_says_of_a_page_that_a_hands_words_on_it_which_no_journal_has_do_not_come_along(
+    tmp_path: Path, by_hand: bool
+) -> None:
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add("Always eat pears", project="p")
+        [page] = (tmp_path / "k").glob("pages/*/MEMORY.md")
+        if by_hand:
+            page.write_text(page.read_text().replace("pears", "ripe pears"))
+        keep.export(tmp_path / "snap")
+        page.unlink()
+        skipped = keep.import_(tmp_path / "snap")["skipped"]
+        assert [one["where"] for one in skipped] == ([str(page.relative_to(tmp_path / "k"))] if by_hand else [])
+
+
 # -- a keep that is moved, or copied
 
 

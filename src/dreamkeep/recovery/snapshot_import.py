@@ -368,10 +368,17 @@ class Importing:
         if found.region is None:
             return True
         self._has_pages = True  # its notes come back with the next publication
+        region = found.region.replace("\r\n", "\n")
+        if self._theirs.get(name, region) not in (region, ""):
+            self._skipped.append((name, "what a hand changed in its notes there, and no dream had taken in, does not come along"))
         self._host.remove(staged)
         ours = page.put(text, self._regions.get(name) or page.empty())
         write_new(self._host, staged, [ours.encode("utf-8", "surrogateescape")])
         return bool(f"{found.before}{found.after}".strip())
+
+    @cached_property
+    def _theirs(self) -> dict[str, str]:
+        return published(self._host, self._waiting) if self._waits else {}
 
     @cached_property
     def _regions(self) -> dict[str, str]:
