@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -297,11 +297,11 @@ with Keep.open(sys.argv[1]) as keep:
 """
 
 
-def killed(world: World) -> None:
-    """Three sessions wait; the dream is killed while it has the second one in its hands."""
+def killed(world: World, names: Sequence[str] = ("w0", "w1", "w2")) -> None:
+    """They wait; the dream is killed while it has the second one of all in its hands."""
     with Keep.open(world.root) as keep:
-        for n in range(3):
-            say(keep, f"w{n}", f"Rule number {n} holds.")
+        for n, name in enumerate(names):
+            say(keep, name, f"Rule number {n} holds.")
     done = subprocess.run([sys.executable, "-c", _DIES, str(world.root)], timeout=60)
     assert done.returncode == -signal.SIGKILL
 
@@ -317,9 +317,10 @@ def test_a_dream_that_was_killed_is_told_ended_and_what_it_had_in_hand_is_read_b
     with Keep.open(world.root) as keep:
         status = {one["id"]: one for one in keep.dream_status()["sessions"]}
         newest = keep.dream_history()[0]
-    assert [status[f"python:w{n}"]["status"] for n in range(3)] == ["completed", "failed", "failed"]
+    assert [status[f"python:w{n}"]["status"] for n in range(3)] == ["completed", "failed", "pending"]
     assert [status[f"python:w{n}"]["attempts"] for n in range(3)] == [0, 1, 0], "only the one in hand was tried"
-    assert (newest["report"]["status"], newest["report"]["processed"], newest["report"]["failed"]) == ("partial", 1, 2)
+    assert [bool(status[f"python:w{n}"]["failure_reason"]) for n in range(3)] == [False, True, False]
+    assert (newest["report"]["status"], newest["report"]["processed"], newest["report"]["failed"]) == ("partial", 1, 1)
     assert newest["report"].keys() >= run.report(run.Scope((), "", "", 0)).keys()
     assert world.repair(apply=True)["applied"] == []
     back = world.repair(undo=done["undo_id"])
@@ -340,6 +341,36 @@ def test_the_next_dream_ends_one_that_was_killed_and_reads_what_that_had_in_hand
     assert (dead["report"]["status"], dead["report"]["processed"]) == ("partial", 1)
     assert "is gone" in dead["report"]["why"]
     assert world.repair(apply=True)["applied"] == []
+
+
+def test_what_a_killed_dream_had_not_in_hand_is_as_it_was_before_it(world: World) -> None:
+    """M1: one that had failed before is still that, for its own reason; one that was never tried is pending."""
+    with Keep.open(world.root) as keep:
+        for n in range(2):
+            say(keep, f"w{n}", f"Rule number {n} holds.")
+        say(keep, "z", "Rule number 9 holds.")
+
+        class Refuses:
+            name = "dies"
+
+            def backfill(self, given: Given) -> list[Proposal]:
+                raise RuntimeError("no model today")
+
+        keep.dream(backend=Refuses(), sessions=["z"])
+    killed(world, ("w2",))
+    world.repair(apply=True)
+    with Keep.open(world.root) as keep:
+        status = {one["id"]: one for one in keep.dream_status()["sessions"]}
+    told = [
+        (one["status"], one["attempts"], one["failure_reason"])
+        for one in (status[f"python:{name}"] for name in ("w0", "w1", "w2", "z"))
+    ]
+    assert told == [
+        ("completed", 0, None),
+        ("failed", 1, "the process that dreamed is gone"),
+        ("pending", 0, None),
+        ("failed", 1, "chunk 1 of 1: RuntimeError: no model today"),
+    ]
 
 
 def test_a_dream_that_goes_on_is_no_fault_and_nor_is_one_that_was_undone_or_a_session_that_failed(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,7 +14,7 @@ from dreamkeep.journal.places import KEEP
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory import page
-from dreamkeep.memory.life import COMPLETED, FAILED, RUNNING, Dreamed, Run
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, Run
 from dreamkeep.memory.memory import fold
 from dreamkeep.recovery.audit_dream import DREAM_LOCK, PAGE_LOCK
 from dreamkeep.recovery.faults import Fault
@@ -22,6 +22,7 @@ from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 
 _WAIT_S = 5.0
 _DIED = "the process that dreamed is gone"
+_NOT_READ = "the process that dreamed was gone before its turn came"
 #: As a run's report counts them.
 _COUNTED = {
     "added": (Kind.NOTE_ADDED,),
@@ -89,23 +90,45 @@ def bury(host: Host, root: str, journals: Journals, ids: Ids, id: str) -> None:
     run = memory.runs.get(id)
     if run is None or run.is_over:
         return
-    of_it = [one for one in memory.dreamed.values() if one.run == id]
-    # The one it had in hand has been tried: one at which every dream dies must not be tried for ever.
+    in_hand = _in_hand(said, id)
+    was = [one for one in memory.dreamed.values() if one.run == id]
+    of_it = [_put_down(one, in_hand) if one.status == RUNNING else one for one in was]
     bodies = [
-        {"run": id, "session": one.session, "upto": one.read, "status": FAILED, "reason": _DIED}
-        for one in of_it
-        if one.status == RUNNING
+        {"run": id, "session": one.session, "upto": one.read, "status": one.status, "reason": one.failure}
+        for one, before in zip(of_it, was, strict=True)
+        if before.status == RUNNING
     ]
     now = rfc3339(host.now())
     ended = Event(ids.new(), Kind.DREAM_FINISHED, now, {"run": id, "report": _report(run, of_it, said, now)})
     journals.append("", [*(Event(ids.new(), Kind.DREAM_READ, now, body) for body in bodies), ended])
 
 
+def _in_hand(said: Iterable[Event], run: str) -> str:
+    """Which session's turn it was last: the first one's, until one that was read says which comes next."""
+    last = ""
+    for event in said:
+        if event.kind == Kind.DREAM_STARTED and event.body.get("run") == run:
+            listed = event.body.get("sessions")
+            first = listed[0] if isinstance(listed, list) and listed else None
+            last = str(first.get("session", "")) if isinstance(first, dict) else ""
+        elif event.kind == Kind.DREAM_READ and event.body.get("run") == run:
+            last = str(event.body.get("next", ""))
+    return last
+
+
+def _put_down(one: Dreamed, in_hand: str) -> Dreamed:
+    """The one it had in hand has been tried: one at which every dream dies must not be tried for ever. The others are what they
+    were before it."""
+    if one.session == in_hand:
+        return one._replace(status=FAILED, failure=_DIED)
+    return one._replace(status=FAILED) if one.attempts else one._replace(status=PENDING, failure="")
+
+
 def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
     """As a run tells it itself. What it used of a model, nobody knows."""
     did = Counter(event.kind for event in said if event.body.get("run") == run.id)
-    good = sum(one.status == COMPLETED for one in of_it)
-    told = [{"id": one.session, "status": COMPLETED} if one.status == COMPLETED else _failed(one) for one in of_it]
+    good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
+    told = [_told(one) for one in of_it]
     return {
         "run": run.id,
         "trigger": run.trigger or None,
@@ -116,7 +139,7 @@ def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict
         "considered": len(of_it),
         "waiting": len(of_it) - good,
         "processed": good,
-        "failed": len(of_it) - good,
+        "failed": failed,
         "insights_added": did[Kind.INSIGHT_ADDED],
         "notes": {name: sum(did[kind] for kind in kinds) for name, kinds in _COUNTED.items()},
         "dropped": [],
@@ -127,8 +150,9 @@ def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict
     }
 
 
-def _failed(one: Dreamed) -> dict[str, str]:
-    return {"id": one.session, "status": FAILED, "reason": _DIED if one.status == RUNNING else one.failure}
+def _told(one: Dreamed) -> dict[str, str]:
+    reason = _NOT_READ if one.status == PENDING else one.failure if one.status == FAILED else ""
+    return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
 
 
 ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {"write_page": write_page, "end_dream": end_dream}
