@@ -249,6 +249,24 @@ def test_a_notes_history_counts_no_session_whose_run_was_undone(root: str, gone:
         assert note["sessions"] == 1 and history and not any("2 sessions" in step["why"] for step in history)
 
 
+def test_ending_or_suspending_an_old_session_by_hand_does_not_make_it_the_newest(
+    root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `sessions` and packs would take it for what was done last. That somebody comes back to it is news."""
+    with Keep.open(root) as keep:
+        for name in ("old", "older", "new"):
+            keep.session(name, cwd="/").record("We never use floats.")
+        later = keep._host.now() + 3600 * 10**9
+        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        said_at = {one: keep.summary(f"python:{one}").last_at for one in ("old", "older")}
+        assert keep.end("old").last_at == said_at["old"] and keep.suspend("older").last_at == said_at["older"]
+        assert keep.sessions()[0].id == "python:new" and str(keep.summary("python:old").ended_at) > str(said_at["old"])
+        keep.reindex(from_zero=True)
+        assert keep.sessions()[0].id == "python:new"
+        keep.resume("older")
+        assert keep.sessions()[0].id == "python:older"
+
+
 def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
     root: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

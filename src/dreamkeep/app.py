@@ -155,10 +155,15 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         return Session(session, self._journals(), self._ids, self._owners())
 
     def end(self, session: str) -> Summary:
-        return self._change(session, lambda handle: handle.end())
+        """By hand: that nothing more comes is no news of the session, so it is not the newest by that."""
+        from dreamkeep.session.summary import BY_HAND
+
+        return self._change(session, lambda handle: handle.end(BY_HAND))
 
     def suspend(self, session: str) -> Summary:
-        return self._change(session, lambda handle: handle.suspend())
+        from dreamkeep.session.summary import BY_HAND
+
+        return self._change(session, lambda handle: handle.suspend(BY_HAND))
 
     def resume(self, session: str) -> Summary:
         return self._change(session, lambda handle: handle.resume())

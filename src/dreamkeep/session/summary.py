@@ -19,7 +19,11 @@ STATE_AFTER = {
 }
 #: Why `hygiene` ends one: nothing came for long.
 STALE = "stale"
+#: Why somebody ends or suspends one from outside, perhaps long after its last word.
+BY_HAND = "by hand"
 _TITLE_LENGTH = 80
+_QUIET = (Kind.SESSION_ENDED, Kind.SESSION_SUSPENDED)
+_SILENT = (STALE, BY_HAND)
 _ABOUT_SOURCES = frozenset((Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED, Kind.LINEAGE_FOUND))
 
 
@@ -54,7 +58,7 @@ def step(summary: Summary, event: Event) -> Summary:
     if kind in RAW or kind in _ABOUT_SOURCES:
         return summary  # what they say is told by their facts
     change: dict[str, Any] = {"messages": summary.messages + len(messages(0, event))}
-    quiet = kind == Kind.SESSION_ENDED and body.get("reason") == STALE
+    quiet = kind in _QUIET and body.get("reason") in _SILENT
     if kind != Kind.SESSION_PLACED and not body.get("captured") and not body.get("recovered") and not quiet:
         # What was captured tells its own times; ours may be much later. That nothing more came is no news of the session, either.
         change["last_at"] = max(summary.last_at or "", event.at)  # what is told late does not make it older
