@@ -12,6 +12,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.dream.given import Given, Proposal
 from dreamkeep.dream.publish import Publishing
+from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, publish_file
 
 from .faults import Dying, PowerCut
@@ -61,6 +62,24 @@ def test_a_dream_writes_the_page_and_nothing_new_changes_no_byte(tmp_path: Path)
         before = {p: p.read_bytes() for p in (tmp_path / "k").rglob("*") if p.is_file() and "index" not in p.name}
         keep.dream(backend=Prompts())
         assert {p: p.read_bytes() for p in (tmp_path / "k").rglob("*") if p.is_file() and "index" not in p.name} == before
+
+
+@pytest.mark.parametrize("way", ["missing", "missing/deeper", "file", "link"])
+def test_a_page_is_not_written_into_a_folder_that_nobody_made(tmp_path: Path, way: str) -> None:
+    """A slip of the pen makes no folders, and leaves nothing in the keep that would be written again and again."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with Keep.open(tmp_path / "k") as keep:
+        keep.note_add(RULES[0], project="p")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(BadUsage, match="there is no such folder"):
+            keep.page(project="p", write=tmp_path / way / "CLAUDE.md")
+        (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere" / "CLAUDE.md")
+        with pytest.raises(BadUsage, match="there is no such folder"):
+            keep.page(project="p", write=tmp_path / "gone.md")
+        assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "gone.md"])
+        assert [one["path"] for one in memory(keep).pages.values() if str(one["path"]).startswith("/")] == []
+        assert keep.page(project="p", write=tmp_path / "CLAUDE.md")["changed"]
 
 
 def test_a_changed_line_is_the_users_word_a_deleted_one_is_retracted_and_neither_comes_back(tmp_path: Path) -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dreamkeep.errors import BadUsage, NotFound
 
 if TYPE_CHECKING:
+    from dreamkeep.host import Host
     from dreamkeep.index.store import Store
 
 
 def at_least_one(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")
+
+
+def in_a_folder(host: Host, path: str) -> None:
+    """A folder that is not there is a slip of the pen: nobody asked for one."""
+    folder = os.path.dirname(host.real_path(path))
+    at = host.stat(folder)
+    if at is None or not at.is_folder:
+        raise BadUsage("there is no such folder", where=folder, next="Make it first, or name another file. Nothing was written.")
 
 
 def the_one(matches: Sequence[str], text: str, what: str) -> str:

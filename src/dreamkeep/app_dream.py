@@ -384,14 +384,18 @@ class Dreams(Part):
         return self._remembering(lambda memory: bool(self._differing(memory) or given_up(self._host, self.root, memory)))
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there."""
-        from dreamkeep.memory.page import render
+        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
+        new file is made, and no folder."""
+        from dreamkeep.memory.page import in_keep, render
 
         if write is not None:
+            from dreamkeep.app_asked import in_a_folder
             from dreamkeep.dream.publish import alone
 
             path = os.path.abspath(os.fspath(write))
             try:
+                if not in_keep(self.root, path):
+                    in_a_folder(self._host, path)
                 with alone(self._host, self.root):
                     return self._remembering(lambda memory: self._publishing(memory).publish(project, path)._asdict())
             except OSError as problem:
