@@ -344,6 +344,29 @@ def test_what_a_subagent_was_told_is_nobodys_word(tmp_path: Path) -> None:
         assert asked_for and not asked_for & set(below), "what a subagent is for is its parent's task"
 
 
+def test_a_subagents_session_waits_for_no_dream_and_makes_none_due(tmp_path: Path) -> None:
+    """M1 M4: one session with four subagents is one session that waits. That it ended is recorded all the same (D8)."""
+    from .agents import claude
+
+    claude.write(tmp_path / "home")
+    with Keep.open(tmp_path / "k") as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        below = [one.id for one in keep.sessions() if any(kind == "subagent" for kind, _ in one.lineage) and one.messages]
+        assert below
+        for one in below:
+            keep.end(one)
+        told = keep.dream_status()
+        assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "nothing waits"), "as it will be"
+        assert set(keep._dreaming().complete().sessions) == set(below)
+        told = keep.dream_status()
+        assert {one["id"] for one in told["sessions"]} == set(below)
+        assert {one["eligibility"] for one in told["sessions"]} == {"already_consolidated"}
+        assert (told["trigger"]["waiting"], told["last_successful_run_at"]) == (0, None)
+        assert keep.dream()["run"] is None
+        keep.reindex(from_zero=True)
+        assert keep.dream_status()["sessions"] == told["sessions"]
+
+
 def test_what_failed_too_often_is_read_when_it_is_asked_for_by_name(tmp_path: Path) -> None:
     """D26: nothing is skipped for ever. And what is not read says why."""
     filled(tmp_path / "k", sessions=1)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dreamkeep.index.store import Store
+    from dreamkeep.session.summary import Summary
 
 LOCK = "state/dream.lock"
 T = TypeVar("T")
@@ -161,9 +162,8 @@ class Dreaming:
         now = rfc3339(self._host.now())
         life, ended = self._ask(_life_and_ended)
         if ended:
-            bodies = [{"session": session, "seq": seq, "reason": "ended"} for session, seq in ended]
-            self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, body) for body in bodies])
-        return Recorded(tuple(session for session, _ in ended), with_ended(life, ended, now))
+            self._append([Event(self._ids.new(), Kind.SESSION_COMPLETED, now, one.body) for one in ended])
+        return Recorded(tuple(one.session for one in ended), with_ended(life, ended, now))
 
     # -- a run
 
@@ -246,25 +246,38 @@ class Dreaming:
 # -- asked of the index
 
 
-def _life_and_ended(store: Store) -> tuple[Memory, list[tuple[str, int]]]:
+class Ended(NamedTuple):
+    """A session that ended with more than what is recorded as complete. `seq`: of its last message. `subagent`: its user is an
+    agent, and what matters of it, its parent was told: so it waits for no dream, and makes none due."""
+
+    session: str
+    seq: int
+    subagent: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"session": self.session, "seq": self.seq, "reason": "ended", **({"subagent": True} if self.subagent else {})}
+
+
+def _life_and_ended(store: Store) -> tuple[Memory, list[Ended]]:
     life = _life(store)
     return life, _ended(store, life)
 
 
-def _ended(store: Store, life: Memory) -> list[tuple[str, int]]:
-    """(session, seq of its last message) of sessions that ended with more than what is recorded as complete."""
+def _ended(store: Store, life: Memory) -> list[Ended]:
     found = []
     for session, seq in store.ended():
         was = life.dreamed.get(session)
-        if seq > (was.finished if was else 0) and not _is_ours(store, session):
-            found.append((session, seq))
+        summary = store.session(session) if seq > (was.finished if was else 0) else None
+        if summary is not None and not _is_ours(summary):
+            found.append(Ended(session, seq, any(kind == "subagent" for kind, _ in summary.lineage)))
     return found
 
 
-def with_ended(memory: Memory, ended: Sequence[tuple[str, int]], now: str) -> Memory:
+def with_ended(memory: Memory, ended: Sequence[Ended], now: str) -> Memory:
     """As it will be once that is recorded."""
-    for session, seq in ended:
-        memory.apply(Event("", Kind.SESSION_COMPLETED, now, {"session": session, "seq": seq}))
+    for one in ended:
+        memory.apply(Event("", Kind.SESSION_COMPLETED, now, one.body))
     return memory
 
 
@@ -273,7 +286,7 @@ def _life(store: Store) -> Memory:
     return Memory.load((DREAMED, id, body) for id, body in store.memory_table(DREAMED))
 
 
-def runs_and_ended(store: Store) -> tuple[Memory, list[tuple[str, int]]]:
+def runs_and_ended(store: Store) -> tuple[Memory, list[Ended]]:
     """How far sessions were dreamed, by which runs, which pages there are, and what ended without a record of it."""
     memory = Memory.load((table, id, body) for table in (DREAMED, RUNS, PAGES) for id, body in store.memory_table(table))
     return memory, _ended(store, memory)
@@ -284,12 +297,11 @@ def _unended(store: Store) -> list[str]:
     return [one.id for one in runs.values() if not one.is_over]
 
 
-def _is_ours(store: Store, session: str) -> bool:
+def _is_ours(summary: Summary) -> bool:
     """What a dream itself asked of an agent's command line, which left a session: a dream never dreams of itself."""
     from dreamkeep.dream.prompt import OURS
 
-    summary = store.session(session)
-    return summary is not None and summary.title.startswith(OURS)
+    return summary.title.startswith(OURS)
 
 
 def last_success(memory: Memory) -> str | None:

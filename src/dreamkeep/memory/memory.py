@@ -214,8 +214,12 @@ class Memory:
             return
         if seq >= 1 << 63:
             raise ValueError(f"{seq} is no place in a journal")
-        status = was.status if was.status == life.RUNNING else life.PENDING
-        self._put(DREAMED, session, was._replace(finished=seq, completion_at=event.at, status=status))
+        now = was._replace(finished=seq, completion_at=event.at)
+        if body.get("subagent") is True:
+            now = now._replace(read=seq, also=())  # there is nothing in it that a dream would read
+        if was.status != life.RUNNING:
+            now = now._replace(status=life.COMPLETED if now.read >= seq else life.PENDING)
+        self._put(DREAMED, session, now)
 
     def _started(self, event: Event, body: Mapping[str, Any]) -> None:
         run, trigger = str(body["run"]), str(body["trigger"])
