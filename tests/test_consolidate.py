@@ -563,9 +563,9 @@ def test_a_run_that_was_undone_leaves_what_would_be_there_without_it(insights: l
     times = sorted({one.said_at or "" for one in insights})
     heard: dict[str, list[Insight]] = {}
     for one in insights:
-        # Within a month: what a later run gave up as too old stays given up.
-        soon = one._replace(run=one.evidence[0].session, said_at=day(times.index(one.said_at or "")))
-        heard.setdefault(soon.run, []).append(soon)
+        # Over some months: what is old beside one that is undone is not, by that.
+        then = one._replace(run=one.evidence[0].session, said_at=day(9 * times.index(one.said_at or "")))
+        heard.setdefault(then.run, []).append(then)
     journal, undone = Journal(), set()
     for n, (run, said_in) in enumerate(heard.items(), 1):
         journal.dream(run, said_in)
@@ -632,3 +632,21 @@ def test_moments() -> None:
     assert days_between(day(0), day(10)) == 10 and days_between(None, day(1)) == 0
     assert newest_of([day(3), None, day(5), "x", "2099-01-01T00:00:00Z"], NOW) == day(5)
     assert newest_of([]) is None
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_is_old_only_beside_a_run_that_is_undone_is_young_again(others: bool) -> None:
+    """D28: a later run read an older session, whose suggestion had expired beside the first run's record. `others`: beside a
+    third one's it still has."""
+    suggested = said("run make before you push", 1, "procedure", author="agent")
+    journal = Journal()
+    journal.dream("r1", [said("use tabs", 60, run="r1")])
+    journal.dream("r2", [suggested._replace(run="r2")])
+    if others:
+        journal.dream("r3", [said("use semicolons", 61, run="r3")])
+    assert journal.memory.insights[suggested.id].state == "expired"
+    journal.undo("r1")
+    memory = journal.memory
+    assert memory.insights[suggested.id].state == ("expired" if others else "suggested") and not memory.strange
+    assert [one.state for one in memory.notes.values() if one.text == suggested.text] == ([] if others else ["active"])
+    assert plan(memory, list(memory.insights.values()), now=NOW, run="again") == []

@@ -121,7 +121,10 @@ class _Planning:
         self._shelf = shelf
         self._similar = similar
         self._run = run
-        self._newest = shelf.waiting.newest(now)
+        newest = shelf.waiting.newest(now)
+        self._newest = newest[0] if newest else None
+        #: The record by which others are old. Should it fall with a run that is undone, they are not, by that.
+        self._by = [newest[1]] if newest else []
         self._fates: dict[Fact, Fate] = {}
         self._bare: dict[Fact, Fate] = {}
         self._against: dict[Fact, list[tuple[Fact, str]]] = {}
@@ -335,8 +338,9 @@ class _Planning:
             self._supersede(about, fate)
         elif fate.what in (RETRACTED, CLOSED, EXPIRED):
             ends = {RETRACTED: Kind.NOTE_RETRACTED, CLOSED: Kind.NOTE_CLOSED, EXPIRED: Kind.NOTE_EXPIRED}
+            by = {"on": self._by} if fate.what == EXPIRED else {}
             for one in self._unpinned(about):
-                self._say(ends[fate.what], id=one.id, reason=fate.why)
+                self._say(ends[fate.what], id=one.id, reason=fate.why, **by)
         elif fate.what == SILENT:
             for one in self._unasked(about):
                 self._say(Kind.NOTE_EXPIRED, id=one.id, reason="what made more of it than a guess was taken back")
@@ -355,7 +359,8 @@ class _Planning:
             return
         for one in sorted(live, key=v.earliest):
             if one.state == i.SUGGESTED and self._stale(one):
-                self._say(Kind.INSIGHT_EXPIRED, id=one.id, reason=f"not confirmed in {EXPIRE_DAYS} days of records")
+                why = f"not confirmed in {EXPIRE_DAYS} days of records"
+                self._say(Kind.INSIGHT_EXPIRED, id=one.id, reason=why, on=self._by)
 
     def _keep(self, about: Fact) -> None:
         """One active note that rests on all who say it."""

@@ -169,8 +169,8 @@ class _Waiting:
     """When the newest record was said, and which suggestions of agents nobody has judged yet, oldest first."""
 
     def __init__(self) -> None:
-        self._newest: tuple[float, str] | None = None
-        self._ahead: list[tuple[float, str]] = []
+        self._newest: tuple[float, str, str] | None = None
+        self._ahead: list[tuple[float, str, str]] = []
         self._suggested: list[tuple[float, str]] = []
         self._late: list[str] = []
 
@@ -178,17 +178,17 @@ class _Waiting:
         at = moment(one.said_at)
         if at is None:
             return
-        heappush(self._ahead, (at, one.said_at or ""))
+        heappush(self._ahead, (at, one.said_at or "", one.id))
         if one.state == i.SUGGESTED and one.author != i.USER:
             heappush(self._suggested, (at, one.id))
 
-    def newest(self, now: str) -> str | None:
-        """Not in the future: one record with a wrong clock does not make all others old."""
+    def newest(self, now: str) -> tuple[str, str] | None:
+        """(when, the insight's id). Not in the future: one record with a wrong clock does not make all others old."""
         limit = moment(now)
         while self._ahead and (limit is None or self._ahead[0][0] <= limit):
             found = heappop(self._ahead)
             self._newest = max(self._newest or found, found)
-        return self._newest[1] if self._newest else None
+        return self._newest[1:] if self._newest else None
 
     def late(self, before: float, known: Callable[[str], Insight | None]) -> list[Insight]:
         """Suggested before that time, and not judged."""

@@ -2,7 +2,8 @@
 
 A later run that said the same had nothing to settle any more: X was superseded by Y already. Without the first run both would
 stand there. Or it settled against itself: what it heard was overruled by Y, or taken back by it, and with Y gone it holds. Such a
-word may have no note, and none that names the first run: so all that the first run's words touched is thought over, too.
+word may have no note, and none that names the first run: so all that the first run's words touched is thought over, too, and
+what was judged by them: confirmed with them, or old beside them.
 What follows now follows from what that later run heard, so it is that run's: should it be undone, too, so is this.
 """
 
@@ -22,7 +23,8 @@ def rethought(before: Memory, after: Memory, run: str, now: str, similar: Simila
     """`before`, `after`: what was remembered with that run, and without it."""
     settled = [id for one in before.notes.values() if _has_part_in(before, one, run) for id in one.insights]
     said = [one for one in before.insights.values() if one.run == run]
-    touched = dict.fromkeys((*settled, *(one.id for one in near(before, said, now=now, similar=similar))))
+    judged = [id for id, one in after.insights.items() if id in before.insights and before.insights[id].state != one.state]
+    touched = dict.fromkeys((*settled, *judged, *(one.id for one in near(before, said, now=now, similar=similar))))
     left = [after.insights[id] for id in touched if id in after.insights]
     decisions = plan(after, left, now=now, run="", similar=similar)
     made = {str(one.body["id"]): one.body["insights"] for one in decisions if one.kind == Kind.NOTE_ADDED}

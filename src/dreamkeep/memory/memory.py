@@ -298,6 +298,8 @@ class Memory:
         found = self.insights[str(body["id"])]
         if event.kind == Kind.INSIGHT_CONFIRMED and "on" in body and not self._borne_out(map(str, body["on"])):
             return
+        if event.kind == Kind.INSIGHT_EXPIRED and self._is_young(body):
+            return
         self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
         resting = self.rests.get(found.id, {}).get("notes", ())
         for one in [self.notes[id] for id in resting if found.id in self.notes[id].insights]:
@@ -310,6 +312,10 @@ class Memory:
         left = [self.insights[one] for one in ids if one in self.insights]
         sure = any(one.author == i.USER or one.state == i.CONFIRMED for one in left)
         return sure or len({quote.session for one in left for quote in one.evidence}) > 1
+
+    def _is_young(self, body: Mapping[str, Any]) -> bool:
+        """Whether the record by which it was old fell with a run that was undone."""
+        return "on" in body and not any(str(one) in self.insights for one in body["on"])
 
     def _confirmed(self, at: str, was: Note, why: str) -> None:
         """By the user, who named the note: it holds, also where it was taken back or given up before."""
@@ -396,6 +402,8 @@ class Memory:
         return self.notes[id]
 
     def _ended(self, event: Event, body: Mapping[str, Any]) -> None:
+        if event.kind == Kind.NOTE_EXPIRED and self._is_young(body):
+            return
         was = self._held(event, body)
         state = _ENDS[event.kind]
         if was.state != state:
