@@ -24,6 +24,7 @@ from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven, Usage
 from dreamkeep.dream.http import wait_told
 from dreamkeep.dream.model import Model, model
 from dreamkeep.dream.prompt import OURS, prompt
+from dreamkeep.dream.reply import Unreadable, read
 from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
 from dreamkeep.host import RealHost
 from dreamkeep.memory.redact import MARK
@@ -267,6 +268,15 @@ def test_an_answer_that_makes_no_sense_is_an_error_that_can_be_told(server: Serv
     with pytest.raises(NoAnswer) as caught:
         backend(server).backfill(ONE)
     assert caught.value.what and caught.value.where and caught.value.next
+
+
+def test_a_list_of_something_else_is_no_answer_and_an_empty_one_is(server: Server) -> None:
+    """D26: who speaks of other things has not said that there is nothing to find; the stretch is read again."""
+    for text in ('[{"a": 1}]', '{"insights": ["none"]}', '{"insights": [{"type": "constraint", "text": "Use tabs."}]}'):
+        with pytest.raises(Unreadable):
+            read(text)
+    assert read("[]").proposals == read('{"insights": []}').proposals == ()
+    assert read(json.dumps([insight(), "none", {"a": 1}])).dropped == {"not an object": 1, "a type that there is not": 1}
 
 
 def test_odd_signs_do_not_get_through(server: Server) -> None:
@@ -617,8 +627,10 @@ USAGE = {"input_tokens": 9, "output_tokens": 3}
         f"print('Sure! Here it is:\\n```json\\n' + {GOOD!r} + '\\n```')",
         f"print(json.dumps(dict(type='result', is_error=False, result={GOOD!r}, usage={USAGE}, total_cost_usd=0.5)))",
         f"print(json.dumps(dict(response={GOOD!r})))",
+        f"print(json.dumps([dict(type='system'), dict(type='result', result={GOOD!r}, usage={USAGE}, total_cost_usd=0.5)]))",
+        f"print('{{}}'); print(json.dumps(dict(type='result', result={GOOD!r}, usage={USAGE}, total_cost_usd=0.5)))",
     ],
-    ids=["plain", "fenced", "claude's envelope", "gemini's envelope"],
+    ids=["plain", "fenced", "claude's envelope", "gemini's envelope", "claude where it is verbose", "line by line"],
 )
 def test_a_command_answers_on_stdout(script: Callable[[str], list[str]], said: str) -> None:
     answer = command(script(f"sys.stdin.read()\n{said}")).backfill(ONE)
@@ -647,6 +659,10 @@ def test_a_command_gets_the_prompt_without_secrets_on_stdin(script: Callable[[st
         ("print(json.dumps(dict(type='result', is_error=True, result='x')))", "reports an error"),
         ("while True: print('x' * 100000)", "4 MiB"),
         ("print(json.dumps(dict(insights=7)))", "without a list"),
+        ("print(json.dumps(dict(insights=['a', 'b'])))", "no insight in it"),
+        ("print(json.dumps([dict(type='system'), dict(type='result', is_error=True, result='')]))", "reports an error"),
+        ("print(json.dumps([dict(type='system'), dict(type='assistant')]))", "no insight in it"),
+        ("print('The limit is reached: [{\"reset\": 7}]')", "no insight in it"),
     ],
 )
 def test_a_command_that_fails_is_told_and_not_repeated(

@@ -61,11 +61,16 @@ class Command:
 
 
 def _got(text: str) -> Got | Trouble:
-    """The answer itself, or the envelope that agents put around it (`result`, `response`), with what it cost."""
+    """The answer itself, or the envelope that agents put around it (`result`, `response`), with what it cost; also as the last of
+    all that they did, in a list (`claude` where it is verbose) or line by line."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        return Got(text)
+        said = _last_result(_by_line(text))
+        if said is None:
+            return Got(text)
+    if isinstance(said, list):
+        said = _last_result(said) or said
     if not isinstance(said, dict) or "insights" in said:
         return Got(said)
     if said.get("is_error"):
@@ -74,6 +79,19 @@ def _got(text: str) -> Got | Trouble:
         if isinstance(said.get(name), (str, dict)) and said[name]:
             return Got(said[name], _usage(said))
     return Got(said)
+
+
+def _by_line(text: str) -> list[Any]:
+    """Nothing where a line is no JSON."""
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return []
+
+
+def _last_result(events: Sequence[Any]) -> dict[str, Any] | None:
+    results = [one for one in events if isinstance(one, dict) and one.get("type") == "result"]
+    return results[-1] if results else None
 
 
 def _usage(said: Mapping[str, Any]) -> Usage | None:

@@ -32,6 +32,9 @@ class Unreadable(ValueError):
 def read(found: Any, *, cut: bool = False) -> Read:
     """`found`: what the model answered, as text or parsed. `cut`: it was stopped; then what is whole counts."""
     listed = _listed(found, cut)
+    if listed and not any(map(_is_shaped, listed)):
+        # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
+        raise Unreadable("an answer whose list has no insight in it")
     proposals: list[Proposal] = []
     dropped: Counter[str] = Counter()
     for one in listed:
@@ -47,6 +50,11 @@ def read(found: Any, *, cut: bool = False) -> Read:
     if cut:
         dropped["the answer was cut off"] += 1
     return Read(tuple(proposals), dict(dropped))
+
+
+def _is_shaped(one: Any) -> bool:
+    """Whether it is meant as an insight, however wrong."""
+    return isinstance(one, dict) and "type" in one and "quote" in one
 
 
 def _proposal(one: Any) -> Proposal | str:
