@@ -60,7 +60,14 @@ def proposed(answer: object) -> list[object]:
             where="backfill",
             next="An empty list says that there is nothing to propose.",
         )
-    return list(proposals)
+    listed = list(proposals)
+    if listed and not any(isinstance(one, Proposal) for one in listed):
+        raise NoAnswer(
+            f"the backend gave no list of proposals, but one of {type(listed[0]).__name__}",
+            where="backfill",
+            next="Make each a `dreamkeep.dream.given.Proposal`.",
+        )
+    return listed
 
 
 def checked(
