@@ -234,6 +234,31 @@ def test_two_at_once_are_one_run_and_the_other_says_how_many_wait(tmp_path: Path
         assert dreaming(other).run(parts(Prompts()))["processed"] == 2
 
 
+def test_a_dream_that_is_stopped_by_hand_has_tried_nothing_and_keeps_what_it_read(tmp_path: Path) -> None:
+    """M1: whoever stops it five times has not given a session up, and no audit finds a run that nobody ended."""
+    filled(tmp_path / "k", sessions=3)
+
+    class Stopped(Prompts):
+        def backfill(self, given: Given) -> Answer:
+            if given.session == "python:s1":
+                raise KeyboardInterrupt
+            return super().backfill(given)
+
+    with Keep.open(tmp_path / "k") as keep:
+        broken = Prompts(lambda given: given.session == "python:s2")
+        dreaming(keep).run(parts(broken), sessions=["python:s2"])
+        for _ in range(SETTINGS.max_attempts + 1):
+            with pytest.raises(KeyboardInterrupt):
+                dreaming(keep).run(parts(Stopped()))
+        found = memory(keep).dreamed
+        told = [(found[f"python:s{n}"].status, found[f"python:s{n}"].attempts) for n in range(3)]
+        assert told == [("completed", 0), ("pending", 0), ("pending", 1)], "what failed before was tried before"
+        assert texts(keep) == ["rule 0.0", "rule 0.1"] and keep.audit(home=tmp_path / "home")["clean"]
+        last = keep.dream_history()[0]["report"]
+        assert (last["status"], last["failed"], last["why"]) == ("partial", 0, "the dream was stopped by hand")
+        assert dreaming(keep).run(parts(Prompts()))["processed"] == 2
+
+
 def test_a_holder_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
     """D3"""
     filled(tmp_path / "k")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 _GONE = "the session is not there any more"
+_STOPPED = "the dream was stopped by hand"
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 #: Families of events that say what is remembered; and others after which it is not what it was.
@@ -141,7 +142,11 @@ class Run:
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
-            done = self._put_off(one, self._spent) if self._spent else self._one(one)
+            try:
+                done = self._put_off(one, self._spent) if self._spent else self._one(one)
+            except KeyboardInterrupt:
+                self._leave_off(scope, scope.sessions[n - 1 :])
+                raise
             self._journal(_then(done.events, after))
             self._unsay_if_deleted(one.session)
             self._used = self._used.plus(done.usage)
@@ -219,6 +224,14 @@ class Run:
     def _put_off(self, one: Dreamed, why: str) -> Result:
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
         return Result(one.session, PENDING, why, [read], Usage(), Counter())
+
+    def _leave_off(self, scope: Scope, left: Sequence[Dreamed]) -> None:
+        """A user has stopped it: no session failed by that, nor was tried. What was read before is kept."""
+        events: list[Event] = []
+        for one, after in zip_longest(left, left[1:]):
+            events += _then(self._put_off(one, _STOPPED).events, after)
+            self._seen.append({"id": one.session, "status": PENDING, "reason": _STOPPED})
+        self._journal([*events, self._event(Kind.DREAM_FINISHED, report=self._report(scope, _STOPPED))])
 
     # -- one session
 
