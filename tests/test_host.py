@@ -210,3 +210,21 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount() -> None:
     assert file_system_of("/mnt/y", mounts) == "tmpfs"
     assert file_system_of("/mnt/net share/keep", mounts) == "nfs4"
     assert file_system_of("/mntx", mounts) == "ext4"
+
+
+def test_programs_that_were_started_and_ended_do_not_pile_up(tmp_path: Path) -> None:
+    """A watcher starts a dream now and then, for weeks."""
+    host, before = RealHost(), _children()
+    for n in range(5):
+        host.start([sys.executable, "-c", f"open({str(tmp_path / str(n))!r}, 'w')"], str(tmp_path / "log"))
+        while {state for one, state in _children().items() if one not in before} not in ({"Z"}, set()):
+            host.sleep(0.01)
+        assert (tmp_path / str(n)).exists()
+    assert len(_children().keys() - before.keys()) <= 1
+
+
+def _children() -> dict[str, str]:
+    """Our children, and how they are (Z: ended, and nobody asked)."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,state=,comm="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in listed.splitlines()]
+    return {row[0]: row[2][:1] for row in rows if row[1] == str(os.getpid()) and row[3] != "ps"}

@@ -179,6 +179,17 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
+#: Programs that nobody waits for. Who ended stays in the machine's list until we ask: a watcher lives for weeks.
+_started: list[int] = []
+
+
+def _has_ended(process: int) -> bool:
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] == process
+    except ChildProcessError:
+        return True  # our parent's, before we were forked
+
+
 class RealHost:
     """The machine we run on."""
 
@@ -304,7 +315,8 @@ class RealHost:
             (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE),
         ]
         quiet = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
-        os.posix_spawn(words[0], list(words), os.environ, file_actions=actions, setsid=True, setsigdef=quiet)
+        _started[:] = [one for one in _started if not _has_ended(one)]
+        _started.append(os.posix_spawn(words[0], list(words), os.environ, file_actions=actions, setsid=True, setsigdef=quiet))
 
     def most_handles(self) -> int:
         import resource
