@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from itertools import count
 from pathlib import Path
@@ -395,6 +396,45 @@ def test_a_page_that_is_left_alone_is_told(tmp_path: Path) -> None:
         keep.note_add("Use spaces for alignment.", project="p")
         assert file.read_text() == broken
     assert len(warned) == 1 and str(file) in warned[0]
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "loop", "no text", "no room", "no end", "foreign"])
+def test_a_preview_tells_which_pages_a_dream_would_leave_alone_and_shows_the_others(tmp_path: Path, what: str) -> None:
+    """D36: one page that nobody can read or write hides no other, and no change is shown that a dream would not make."""
+    file = tmp_path / "CLAUDE.md"
+    with Keep.open(tmp_path / "k") as keep, Keep.open(tmp_path / "other") as other:
+        project = say(keep, "s", "Use tabs.")
+        keep.dream(backend=Prompts())
+        keep.page(project=project, write=file)
+        if what == "foreign":
+            bad, good = file, page_of(tmp_path / "k")
+            other.note_add("Ask about the walrus.", project=project)
+            other.page(project=project, write=file)
+        else:
+            bad, good = page_of(tmp_path / "k"), file
+            _spoilt(bad, what)
+        say(keep, "later", "Never push on Fridays.")
+        shown = {one["path"]: one for one in keep.dream(backend=Prompts(), preview=True)["diff"]["pages"]}
+        assert shown[str(bad)]["problem"] and not shown[str(bad)]["diff"]
+        assert "+- Never push on Fridays." in shown[str(good)]["diff"] and not shown[str(good)]["problem"]
+        keep.warn = lambda text: None
+        made = {one["path"]: one for one in keep.dream(backend=Prompts())["pages"]}
+        assert made[str(bad)]["problem"] and not made[str(good)]["problem"] and "Fridays" in good.read_text()
+
+
+def _spoilt(file: Path, what: str) -> None:
+    text = file.read_text()
+    file.unlink()
+    if what == "folder":
+        file.mkdir()
+    elif what == "pipe":
+        os.mkfifo(file)
+    elif what == "loop":
+        file.symlink_to(file)
+    elif what == "no text":
+        file.write_bytes(b"\0\1\2")
+    else:
+        file.write_text("x" * 30_000 if what == "no room" else text.replace("<!-- dreamkeep:end -->", ""))
 
 
 def test_a_page_is_made_anew_for_other_settings_and_for_nothing_else(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ class Dreams(Part):
 
     def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
         """What a run would change: notes by their id, and the pages line by line."""
-        from dreamkeep.dream.publish import previewed
+        from dreamkeep.dream.preview import previewed
 
         changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]

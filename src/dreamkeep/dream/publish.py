@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -128,24 +128,24 @@ def _names_gone(text: str, memory: Memory) -> bool:
     return any(one not in memory.notes for one in page.refs(text))
 
 
-class _Hand(NamedTuple):
+class Hand(NamedTuple):
     """`since`: no edit was before that."""
 
     edits: list[Edit]
     since: str
 
 
-def _by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> _Hand:
+def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> Hand:
     """What a hand did inside, against all that the file may rest on. Where another branch was checked out, or changes were
     stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
     here. Without that, who took out the lines that we wrote last has deleted them."""
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
     if moved and page.was_ours(last, region):
-        return _Hand([], "")
+        return Hand([], "")
     versions = () if last.get("written") and not moved else _versions(host, root, last)
-    found = _Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+    found = Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
     base = page.nearest(versions, region) if moved and found.edits else None
-    older = _Hand(page.edits(base.region, region), base.at) if base else found
+    older = Hand(page.edits(base.region, region), base.at) if base else found
     return older if len(older.edits) < len(found.edits) else found
 
 
@@ -173,49 +173,14 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Versi
     return found[::-1]
 
 
-class Previewed(NamedTuple):
-    """`diff`: line by line. `edits`: hand edits that would be taken in first; what follows from them is not told here."""
-
-    project: str
-    path: str
-    diff: str
-    edits: int = 0
-    problem: str = ""
+def unfit(data: bytes, found: page.Parsed) -> str:
+    """Why a file with these bytes is left alone as it is; "" for none."""
+    return found.problem if is_text(data) else "it is no text in UTF-8; save it as such, or name another file"
 
 
-def previewed(
-    host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: Budget
-) -> list[Previewed]:
-    """Pages that would be other ones by what is remembered after a run. `changed`: projects whose notes would be."""
-    known = {(str(one["project"]), page.located(root, str(one["path"]))): one for one in before.pages.values()}
-    active = {one.project for memory in (before, after) for one in memory.notes.values() if one.state == ACTIVE}
-    places = {*known, *((one, place(root, one, target)) for one in active if one)}
-    concerned = [(one, path) for one, path in places if path and ("" in changed or one in changed)]
-    found = [_preview(host, root, after, one, path, known.get((one, path)), budget) for one, path in sorted(concerned)]
-    return [one for one in found if one is not None]
-
-
-def _preview(
-    host: Host, root: str, after: Memory, project: str, path: str, last: Mapping[str, Any] | None, budget: Budget
-) -> Previewed | None:
-    """None: it stays as it is."""
-    from difflib import unified_diff
-
-    text = read_file(host, path).decode("utf-8", "surrogateescape") if host.stat(path) is not None else ""
-    found = page.parse(text)
-    if found.problem:
-        return Previewed(project, path, "", problem=found.problem)
-    if found.region is None and not in_keep(root, path):
-        return None
-    edits: list[Edit] = []
-    if last and found.region is not None:
-        edits = list(page.meant(_by_hand(host, root, last, path, found.region).edits, after.notes))
-    mark = page.marked(str(last.get("region", ""))) if last else ""
-    made = page.render(after.notes.values(), project, page.room(text, budget), mark)
-    old = str(last.get("region", "")).splitlines() if last else []
-    new = made.text.splitlines() if made.notes or text else []
-    diff = "\n".join(unified_diff(old, new, "before", "after", lineterm="", n=1)) if new else ""
-    return Previewed(project, path, diff, len(edits)) if diff or edits else None
+#: Of a file in which somebody else's region stands, and of one that is full.
+FOREIGN = "another keep writes into it, too; `dreamkeep page --write` takes it over"
+NO_ROOM = "what stands there already leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
 
 
 class Publishing:
@@ -250,12 +215,10 @@ class Publishing:
     def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: it changed under our hands."""
         before = self._read(path)
-        if before is not None and not is_text(before):
-            return Published(project, path, problem="it is no text in UTF-8; save it as such, or name another file")
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        if found.problem:
-            return Published(project, path, problem=found.problem)
+        if why := unfit(before or b"", found):
+            return Published(project, path, problem=why)
         if found.region is None and not asked and not in_keep(self._root, path):
             return Published(project, path)
         others = self._others(project, path)
@@ -263,7 +226,7 @@ class Publishing:
         if not asked and owner is not None and owner["project"] != project:
             return Published(project, path)  # it is another project's page by now
         if found.region is not None and not asked and self._is_foreign(owner, found.region):
-            return Published(project, path, problem="another keep writes into it, too; `dreamkeep page --write` takes it over")
+            return Published(project, path, problem=FOREIGN)
         erased = owner is not None and "erased" in owner and in_keep(self._root, path)
         if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
             return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
@@ -274,9 +237,7 @@ class Publishing:
         if before is None and not made.notes:
             return told
         if not made.text and found.region is None:
-            return told._replace(
-                problem="what stands there already leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
-            )
+            return told._replace(problem=NO_ROOM)
         shown = made.text or page.empty(mark)
         after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
         last = self._memory.pages.get(self._key(project, path))
@@ -385,7 +346,7 @@ class Publishing:
         elif "erased" in last:
             edits, since = self._unknown(map(_redacted, page.own_lines(region))), str(last.get("at", ""))
         else:
-            edits, since = _by_hand(self._host, self._root, last, path, region)
+            edits, since = by_hand(self._host, self._root, last, path, region)
         found = [_redacted(edit) for edit in page.meant(edits, self._memory.notes)]
         if found:
             self._take(found, str(last["project"]) if last else project, self._when(since, path))
