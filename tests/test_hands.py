@@ -740,3 +740,28 @@ def test_what_was_confirmed_after_an_undo_goes_with_the_session_whose_words_it_i
         keep.delete("s")
         assert keep.notes(state="all") == []
         assert holding(tmp_path / "k", b"force-push") == []
+
+
+def test_a_formatter_of_markdown_that_escapes_signs_is_no_hand_and_changes_no_note(tmp_path: Path) -> None:
+    """M10: mdformat and its like run over a repository's files. What a user changes in such a line counts."""
+    file = tmp_path / "CLAUDE.md"
+    words = ["Name tests *_test.go, never <name>Test.go.", "The port must be 8443."]
+    with Keep.open(tmp_path / "k") as keep:
+        project, _ = dreamed(keep, "s", *words)
+        keep.page(project=project, write=file)
+        before = keep.notes(state="all")
+        file.write_text(_formatted(file.read_text()))
+        assert keep.page(project=project, write=file)["edits"] == 0 and keep.notes(state="all") == before
+        file.write_text(_formatted(file.read_text()).replace("8443", "9443"))
+        assert keep.page(project=project, write=file)["edits"] == 1
+        assert texts(keep) == {words[0], "The port must be 9443."} and len(keep.notes(state="all")) == 2
+
+
+def _formatted(text: str) -> str:
+    lines = text.split("\n")
+    for n, line in enumerate(lines):
+        if line.startswith("- "):
+            lines[n] = "- " + "".join(f"\\{sign}" if sign in "*_<[]" else sign for sign in line[2:])
+        elif line.startswith("### "):
+            lines[n] = f"\n{line}\n"
+    return "\n".join(lines)

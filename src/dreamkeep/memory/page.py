@@ -57,7 +57,9 @@ _CODE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})(?: .*)?$")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*))?$")
 #: As ours are made: what somebody writes in brackets is not one of them.
-_REF = re.compile(r"(?:^|\s)\[(n-[0-9a-f]{6,64})\]$")
+_REF = re.compile(r"(?:^|\s)\\?\[(n-[0-9a-f]{6,64})\\?\]$")
+#: What a formatter of Markdown puts before signs that could format something.
+_ESCAPED = re.compile(r"\\([*_\[\]<>#`~|&$])")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:\s|$)")
 _MARK = "\ufeff"
 _COMMENT = re.compile(r"^\s*<!--.*-->\s*$")
@@ -484,7 +486,8 @@ def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[Edit]:
     found: list[Edit] = []
     lines: dict[str, list[_Line]] = {}
     loose: list[_Line] = []
-    for line in _lines(current):
+    known = {text for old in was.values() for text in old}
+    for line in (_unescaped(line, known) for line in _lines(current)):
         if line.ref in was and line.ref is not None:
             lines.setdefault(line.ref, []).append(line)
         else:
@@ -492,7 +495,13 @@ def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[Edit]:
     for ref, old in was.items():
         found += _versions(ref, old, lines[ref]) if ref in lines else []
     missing = {ref: old[0] for ref, old in was.items() if ref not in lines and all(ref in version for version in versions)}
-    return found + _unmarked(missing, loose, {text for old in was.values() for text in old})
+    return found + _unmarked(missing, loose, known)
+
+
+def _unescaped(line: _Line, known: Container[str]) -> _Line:
+    """As it was published, if a formatter did nothing but escape its signs: no user's word."""
+    plain = _ESCAPED.sub(r"\1", line.text)
+    return line._replace(text=plain) if line.text not in known and plain in known else line
 
 
 def reworded(published: str, text: str) -> list[Edit]:
