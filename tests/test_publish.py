@@ -65,6 +65,13 @@ def test_a_dream_writes_the_page_and_nothing_new_changes_no_byte(tmp_path: Path)
         assert {p: p.read_bytes() for p in (tmp_path / "k").rglob("*") if p.is_file() and "index" not in p.name} == before
 
 
+def test_a_page_of_a_keep_that_is_not_there_makes_neither_a_file_nor_a_keep(tmp_path: Path) -> None:
+    """Its name was misspelt, perhaps."""
+    with Keep.open(tmp_path / "misspelt") as keep:
+        done = keep.page(project="p", write=tmp_path / "CLAUDE.md")
+    assert (done["changed"], done["notes"], done["problem"]) == (False, 0, "") and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("way", ["missing", "missing/deeper", "file", "link"])
 def test_a_page_is_not_written_into_a_folder_that_nobody_made(tmp_path: Path, way: str) -> None:
     """A slip of the pen makes no folders, and leaves nothing in the keep that would be written again and again."""

@@ -390,9 +390,11 @@ class Dreams(Part):
 
         if write is not None:
             from dreamkeep.app_asked import in_a_folder
-            from dreamkeep.dream.publish import alone
+            from dreamkeep.dream.publish import Published, alone
 
             path = os.path.abspath(os.fspath(write))
+            if not self.exists():
+                return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
             try:
                 if not in_keep(self.root, path):
                     in_a_folder(self._host, path)
