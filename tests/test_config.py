@@ -138,3 +138,14 @@ def test_an_unknown_store_never_becomes_a_folder(url: str, kind: type[Exception]
 def test_off_means_off() -> None:
     says: Callable[[str], bool] = lambda value: switched_off({"DREAMKEEP_OFF": value})  # noqa: E731
     assert says("1") and says("yes") and not says("0") and not says("") and not switched_off({})
+
+
+@pytest.mark.parametrize("said", ['claude -p "two words"', '["claude", "-p", "two words"]'])
+def test_a_command_in_a_variable_is_typed_as_in_a_shell_or_as_in_the_file(said: str) -> None:
+    assert load(None, {"DREAMKEEP_DREAM_MODEL_COMMAND": said})["dream.model.command"] == ("claude", "-p", "two words")
+
+
+@pytest.mark.parametrize("said", ['["claude"', '[["claude"]]', "'claude"])
+def test_a_command_that_is_none_is_named(said: str) -> None:
+    with pytest.raises(BadConfig, match=r"`dream\.model\.command` must be a command: a list of words"):
+        load(None, {"DREAMKEEP_DREAM_MODEL_COMMAND": said})

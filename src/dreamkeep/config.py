@@ -95,13 +95,22 @@ def _variable(value: Any) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
+    """In a variable as in a shell, or as in the file: `["claude", "-p"]`."""
     if isinstance(value, str):
-        import shlex
-
-        value = shlex.split(value)
+        value = _typed(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) and "\0" not in word for word in value):
         raise ValueError("must be a command: a list of words")
     return tuple(value)
+
+
+def _typed(value: str) -> Any:
+    import json
+    import shlex
+
+    try:
+        return json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
+    except (ValueError, RecursionError):
+        return None
 
 
 class Setting(NamedTuple):
