@@ -856,6 +856,39 @@ def test_sessions_that_failed_with_a_model_are_dreamed_by_the_next_run(server: S
         assert second["status"] == "completed" and second["insights_added"] == 1
 
 
+@pytest.mark.parametrize("how", ["gone", "401", "no command"])
+def test_a_server_that_is_gone_for_days_costs_no_session_an_attempt(tmp_path: Path, how: str) -> None:
+    """D26 M1: a laptop without a network gives nothing up. It is told, and the run asks nobody a second time in vain."""
+    from dreamkeep import Keep
+    from dreamkeep.surfaces.cli.dream import status
+
+    with serving() as gone:
+        pass
+    with serving() as server:
+        root = dreaming_keep(gone if how == "gone" else server, tmp_path / "keep")
+        backend = "command" if how == "no command" else None
+        if how == "no command":
+            toml = (root / "keep.toml").read_text()
+            (root / "keep.toml").write_text(f'{toml}\ncommand = ["/nowhere/at/all"]\n')
+        if how == "401":
+            server.acts = ["401"] * 7
+        with Keep.open(str(root)) as keep:
+            for name in ("a", "b", "c"):
+                keep.session(name).record(f"please remember the tabs of {name}", ("assistant", "yes"))
+                keep.end(name)
+        for _ in range(7):
+            with Keep.open(str(root)) as keep:
+                made = keep.dream(backend=backend)
+                assert (made["status"], made["failed"], made["usage"]["calls"]) == ("failed", 0, 1) and made["unanswered"]
+                told = keep.dream_status()
+        assert [(one["status"], one["attempts"]) for one in told["sessions"]] == [("pending", 0)] * 3
+        assert told["trigger"]["waiting"] == 3 and told["last_report"]["unanswered"] == made["unanswered"]
+        assert f"The last dream was not answered: {made['unanswered']}" in status(told)
+        if how == "401":
+            with Keep.open(str(root)) as keep:
+                assert keep.dream()["processed"] == 3, "as soon as it is let in"
+
+
 def one_asked(keep: Any) -> Any:
     session = keep.session("a")
     session.record("please remember the tabs", ("assistant", "yes"))

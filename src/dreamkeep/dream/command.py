@@ -49,7 +49,7 @@ class Command:
             most_bytes=MOST_BYTES,
         )
         if isinstance(ran, child.NotStarted):
-            return Trouble(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True)
+            return Trouble(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True, nobody=True)
         if ran.why == "time-out":
             return Trouble(f"the command did not end within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")
         if ran.why:

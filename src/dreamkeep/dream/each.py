@@ -18,7 +18,7 @@ from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
-from dreamkeep.errors import DreamkeepError, OverBudget
+from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP, folder_of
@@ -124,6 +124,8 @@ class Run:
         self._gone: set[str] = set()
         #: Why nothing more may be asked in this run.
         self._spent = ""
+        #: … because nobody answers.
+        self._nobody = ""
 
     def all(
         self,
@@ -275,8 +277,7 @@ class Run:
                 proposals = proposed(answer)
             except Exception as problem:  # this chunk is tried again later; the others go on
                 usage = usage.plus(spent_before(problem))
-                if isinstance(problem, OverBudget) and not problem.never:
-                    self._spent = self._told(str(problem))
+                if self._stops(problem):
                     break
                 failure = failure or self._told(f"chunk {n} of {len(pieces)}: {type(problem).__name__}: {problem}")
                 continue
@@ -286,6 +287,14 @@ class Run:
             dropped += made.dropped
             heard.add(n)
         return self._concluded(one, opened, insights, usage, dropped, failure, *_how_far(pieces, heard, one.read))
+
+    def _stops(self, problem: Exception) -> bool:
+        """Whether nothing more may be asked in this run, or nobody is there to be asked."""
+        if isinstance(problem, NoAnswer) and problem.nobody:
+            self._nobody = self._spent = self._told(str(problem))
+        elif isinstance(problem, OverBudget) and not problem.never:
+            self._spent = self._told(str(problem))
+        return bool(self._spent)
 
     def _concluded(
         self,
@@ -350,7 +359,8 @@ class Run:
     def _report(self, scope: Scope, why: str) -> dict[str, Any]:
         statuses = Counter(one["status"] for one in self._seen)
         good = statuses[COMPLETED]
-        status = "completed" if good == len(self._seen) else "partial" if good or not statuses[FAILED] else "failed"
+        in_vain = bool(statuses[FAILED] or self._nobody)
+        status = "completed" if good == len(self._seen) else "partial" if good or not in_vain else "failed"
         return report(
             scope,
             status=status,
@@ -370,6 +380,7 @@ class Run:
             dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
             usage=self._used._asdict(),
             sessions=self._seen,
+            **({"unanswered": self._nobody} if self._nobody else {}),
         )
 
 

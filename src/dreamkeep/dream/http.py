@@ -20,6 +20,8 @@ from dreamkeep.memory.redact import redact
 
 MOST_BYTES = 4 << 20
 _TOOL = "propose_insights"
+#: No key that is known, nothing paid. (403 and 429 may be said for what was asked.)
+_NOT_LET_IN = (401, 402)
 
 
 class Got(NamedTuple):
@@ -40,6 +42,8 @@ class Trouble(NamedTuple):
     free: bool = False
     #: Asked in another way it may do; at once, since the server only did not know a part of the question.
     otherwise: bool = False
+    #: Whatever is asked: nobody is there, or lets us in.
+    nobody: bool = False
 
 
 class OpenAI:
@@ -208,7 +212,8 @@ class Endpoint:
         what = {"time-out": f"no reply within {self._timeout_s:g} s", "unreachable": "can't be reached"}.get(
             lost.why, "the reply was cut off"
         )
-        return Trouble(what + detail, "Look whether the server runs.", again=True, free=lost.why == "unreachable")
+        gone = lost.why == "unreachable"
+        return Trouble(what + detail, "Look whether the server runs.", again=True, free=gone, nobody=gone)
 
     def _refused(self, reply: net.Reply, now_s: float) -> Trouble:
         try:
@@ -227,7 +232,7 @@ class Endpoint:
             403: "Check the key in the variable that `dream.model.key_env` names.",
             404: "Check `dream.model.url` and `dream.model.model`.",
         }.get(reply.status, "Check `dream.model.url` and `dream.model.model`.")
-        return Trouble(what, next, free=True)
+        return Trouble(what, next, free=True, nobody=reply.status in _NOT_LET_IN)
 
     def _in_words(self, said: Any) -> str:
         """What the server says, short and without what it may repeat of ours."""

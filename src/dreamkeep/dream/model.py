@@ -105,7 +105,7 @@ class Model:
                 if before is None:
                     raise
                 later = f"It was not asked again: {problem.what}. A later run does."
-                raise NoAnswer(before.what, where=self._asked.where(), next=later) from None
+                raise self._no_answer(before, later) from None
             if isinstance(got, Got):
                 return got
             before = got
@@ -114,9 +114,14 @@ class Model:
                 continue
             wait_s = self._wait(tries, got)
             if wait_s is None:
-                raise NoAnswer(got.what, where=self._asked.where(), next=got.next or "It is tried again by a later run.")
+                raise self._no_answer(got, got.next or "It is tried again by a later run.")
             tries += 1
             self._host.sleep(wait_s)
+
+    def _no_answer(self, trouble: Trouble, next: str) -> NoAnswer:
+        problem = NoAnswer(trouble.what, where=self._asked.where(), next=next)
+        problem.nobody = trouble.nobody
+        return problem
 
     def _wait(self, tries: int, trouble: Trouble) -> float | None:
         """How long until it is asked again; None: not now."""

@@ -95,8 +95,10 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         for one in made["sessions"]:
             if one["status"] == "failed":  # one that started by itself has nothing but this to say it with
                 text.complain(f"{one['id']}: {one.get('reason', '')}")
+        if made.get("unanswered"):
+            text.complain(made["unanswered"])
     left_alone = any(one["problem"] for one in made.get("pages", ()))
-    return 4 if made["lock"] == "busy" else 1 if made["failed"] or left_alone else 0
+    return 4 if made["lock"] == "busy" else 1 if made["failed"] or made.get("unanswered") or left_alone else 0
 
 
 def report(made: dict[str, Any], named: bool = False) -> str:
@@ -204,6 +206,9 @@ def status(found: dict[str, Any]) -> str:
     ]
     if any(one["eligibility"] == "poisoned" for one in found["sessions"]):
         lines.append(_POISONED)
+    last = found["last_report"] or {}
+    if last.get("unanswered"):
+        lines.append(f"The last dream was not answered: {text.line(str(last['unanswered']))}")
     lines += _left_alone(found)
     return "\n".join(lines)
 
