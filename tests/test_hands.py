@@ -765,3 +765,22 @@ def _formatted(text: str) -> str:
         elif line.startswith("### "):
             lines[n] = f"\n{line}\n"
     return "\n".join(lines)
+
+
+def test_what_a_rejected_note_had_overruled_holds_again_at_once(tmp_path: Path) -> None:
+    """M9: and not only when a later run, or the undoing of one, happens to touch it."""
+    older, newer = "The port must be 8443.", "The port must be 9000."
+    with Keep.open(tmp_path / "k") as keep:
+        _, first = dreamed(keep, "s", older)
+        _, second = dreamed(keep, "later", newer)
+        assert texts(keep) == {newer}
+        keep.note_change(next(one["id"] for one in keep.notes() if one["text"] == newer), "reject")
+        assert texts(keep) == {older} and older in next((tmp_path / "k").glob("pages/*/MEMORY.md")).read_text()
+        keep.reindex(from_zero=True)
+        assert texts(keep) == {older}
+        _, third = dreamed(keep, "last", "Never force-push to main.")
+        keep.dream_undo(third)
+        keep.dream_undo(second)
+        assert texts(keep) == {older}
+        keep.dream_undo(first)
+        assert texts(keep) == set()

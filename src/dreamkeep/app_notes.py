@@ -247,10 +247,13 @@ class Remembering(Part):
         elif act == "confirm":
             self._confirm(memory, found, why, at)
         elif act == "reject":
-            bodies = [(Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights]
+            bodies: list[tuple[str, dict[str, Any]]] = [
+                (Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights
+            ]
             # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
-            bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why}))
-            self._journals().append("", [Event(self._ids.new(), kind, at, body) for kind, body in bodies])
+            bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why, "rejected": True}))
+            events = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
+            self._journals().append("", [*events, *self._without(found, events)])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
@@ -290,6 +293,17 @@ class Remembering(Part):
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
         follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similar)
         return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
+
+    def _without(self, found: Note, events: Sequence[Event]) -> list[Event]:
+        """What it never held, it never overruled or closed: what follows, for the same append."""
+        from dreamkeep.dream.undo import thought_over
+
+        before, after = self._memory(), self._memory()
+        for event in events:
+            after.apply(event)
+        said = [before.insights[one] for one in found.insights if one in before.insights]
+        follows = thought_over(before, after, found.insights, said, rfc3339(self._host.now()), self._similar)
+        return [Event(self._ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
     # -- tasks
 

@@ -23,6 +23,13 @@ def rethought(before: Memory, after: Memory, run: str, now: str, similar: Simila
     """`before`, `after`: what was remembered with that run, and without it."""
     settled = [id for one in before.notes.values() if _has_part_in(before, one, run) for id in one.insights]
     said = [one for one in before.insights.values() if one.run == run]
+    return thought_over(before, after, settled, said, now, similar)
+
+
+def thought_over(
+    before: Memory, after: Memory, settled: Iterable[str], said: Sequence[Insight], now: str, similar: Similar | None = None
+) -> list[Decision]:
+    """What follows where these insights (`said`) do not count any more. `settled`: others that are to be looked at."""
     judged = [id for id, one in after.insights.items() if id in before.insights and before.insights[id].state != one.state]
     touched = dict.fromkeys((*settled, *judged, *(one.id for one in near(before, said, now=now, similar=similar))))
     left = [after.insights[id] for id in touched if id in after.insights]

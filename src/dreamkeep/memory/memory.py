@@ -393,9 +393,9 @@ class Memory:
         id = str(body["id"])
         if id not in self.notes:
             kind, text, project = str(body["kind"]), str(body["text"]), self.called(str(body["project"]))
-            said = Insight(
-                i.insight_id(f"hand:{id}", kind, text), kind, text, project, (), event.at, 1.0, i.CONFIRMED, i.USER, "hand"
-            )
+            # Words that the user rejected are nobody's: they bar themselves, and overrule nothing.
+            state = i.REJECTED if body.get("rejected") is True else i.CONFIRMED
+            said = Insight(i.insight_id(f"hand:{id}", kind, text), kind, text, project, (), event.at, 1.0, state, i.USER, "hand")
             self._put(INSIGHTS, said.id, said)
             made = Note(id, kind, text, project).after(event.at, "added", "a user's hand was on it")
             self._put(NOTES, id, self._resting(made, [said.id]))
