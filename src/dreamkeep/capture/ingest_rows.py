@@ -2,23 +2,26 @@
 
 Which rows are known is what the journal holds; a word carried with the rows (`rows MARK`) tells that all of a session's rows were
 read as they were when its fingerprint was MARK, and makes sure that two ingests don't write the same rows twice.
+
+Where rows went or were blanked, it is judged whether that was meant (row_loss.py), and a loss is remembered with the
+fingerprint (`MARK lost`, seen.py): an audit looks closer at such a session, and need not at the others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.capture import rows
+from dreamkeep.capture import rejoin, row_loss, rows
 from dreamkeep.capture.content import FRAME
 from dreamkeep.capture.quota import Paused
 from dreamkeep.capture.seen import Look, Seen
 from dreamkeep.capture.sources import Source
-from dreamkeep.errors import Deleted, DreamkeepError
+from dreamkeep.errors import Deleted, DreamkeepError, NotFound
 from dreamkeep.event import Event, Kind, Verbatim
-from dreamkeep.host import Stat
+from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.facts import Fact
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
 
 _TRIES = 8
+#: Behind a session's fingerprint, where rows of it are lost.
+_LOST = " lost"
+#: How the line of a row begins that is only ever added, and of which those that are known need not be read again.
+_EVENT = b'{"table":"event"'
 #: So far a frame tells what it is, before its lines.
 _ABOUT = 200
 #: So many rows tell where a session runs.
@@ -44,54 +51,104 @@ def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> 
     seen = ingest.cache.get(source.path)
     before = (seen.rows if seen else None) or {}
     marks: dict[str, str] = {}
-    failed = False
+    failed = explained = False
     for native, print_ in found.items():
         journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
-        if before.get(native) == print_.mark and not ingest.again and ingest.cache.has_journal(source.agent, journal):
-            marks[native] = print_.mark
+        here, known = ingest.cache.has_journal(source.agent, journal), before.get(native, "")
+        if mark_of(known) == print_.mark and not ingest.again and here:
+            marks[native] = known
             yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
             continue
-        outcome = _isolated(ingest, source._replace(session=native), print_)
+        if print_.empty and not here:
+            # A row and nothing else: a ghost if it became a session here.
+            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="empty")
+            continue
+        explained = True
+        outcome, lost = _isolated(ingest, source._replace(session=native), print_, is_lost(known) or not known)
         # What is left out, by intent or by a problem, may be wanted later: it is looked at each time.
         failed |= outcome.state in ("failed", "deleted", "excluded", "paused")
-        if outcome.state not in ("failed", "deleted", "excluded", "paused", "empty"):
-            marks[native] = print_.mark
+        if outcome.state not in ("failed", "deleted", "excluded", "paused"):
+            marks[native] = print_.mark + _LOST * lost
         yield outcome
+    if seen is not None and not explained:
+        # The file changed, and no session did, as far as fingerprints tell: a row may have been blanked at its length.
+        for native in rows.silent(ingest.host, source.agent, source.path) & marks.keys():
+            _, lost = _isolated(ingest, source._replace(session=native), found[native], True)
+            marks[native] = found[native].mark + _LOST * lost
     look = None if failed else Look.of(at)
     ingest.cache.put(source.path, Seen(source.agent, "", look, beside, "", marks))
 
 
-def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint) -> Outcome:
+def mark_of(known: str) -> str:
+    """The fingerprint, of what is remembered of a session. Pure."""
+    return known.removesuffix(_LOST)
+
+
+def is_lost(known: str) -> bool:
+    """Whether rows of it were lost when it was last read. Pure."""
+    return known.endswith(_LOST)
+
+
+def loss(host: Host, agent: str, path: str, session: str, folder: str, names: Collection[str]) -> row_loss.Loss:
+    """What the database has no more of a session, of which `folder` is the journal and `names` the database's in it. First the
+    journal is read, then the database: what is captured meanwhile is there by then."""
+    events: dict[str, str] = {}
+
+    def captured() -> Iterator[bytes]:
+        for about, line in rejoin.captured(host, folder):
+            if about["kind"] == Kind.SOURCE_ROWS and about["source"] in names:
+                if line.startswith(_EVENT):
+                    events.update([rows.key_of(line)])
+                yield line
+
+    def now() -> Iterator[bytes]:
+        try:
+            yield from (row.line for row in rows.rows(host, agent, path, session, events))
+        except NotFound:
+            return  # all of them
+
+    return row_loss.lost(agent, captured(), now())
+
+
+def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint, doubted: bool) -> tuple[Outcome, bool]:
+    """And whether rows of it are lost. `doubted`: they were, or nobody knows."""
     from dreamkeep.capture.ingest import Outcome, Overtaken
 
-    named = f"{source.agent}:{source.session}"
-    if print_.empty:
-        # A row and nothing else: a ghost if it became a session here.
-        return Outcome(source.agent, source.path, named, state="empty")
+    plain = Outcome(source.agent, source.path, f"{source.agent}:{source.session}")
     try:
         for _ in range(_TRIES):
             try:
-                return _Session(ingest, source, session_id(source.agent, source.session)).take(print_.mark)
+                session = _Session(ingest, source, session_id(source.agent, source.session), doubted)
+                return session.take(print_.mark), session.has_lost()
             except Overtaken:
                 continue
-        return Outcome(source.agent, source.path, named, state="failed", problem="others keep writing the same; try again")
+        return plain._replace(state="failed", problem="others keep writing the same; try again"), False
     except Deleted:
-        return Outcome(source.agent, source.path, named, state="deleted")
+        return plain._replace(state="deleted"), False
     except Paused as why:
-        return Outcome(source.agent, source.path, named, state="paused", problem=str(why))
+        return plain._replace(state="paused", problem=str(why)), False
     except (DreamkeepError, OSError) as problem:
-        return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+        return plain._replace(state="failed", problem=str(problem)), False
     except Exception as problem:  # rows hold anything: whatever they do to our code is this session's failure, and no other's
-        return Outcome(source.agent, source.path, named, state="failed", problem=f"{type(problem).__name__}: {problem}")
+        return plain._replace(state="failed", problem=f"{type(problem).__name__}: {problem}"), False
 
 
 class _Session:
-    def __init__(self, ingest: Ingest, source: Source, session: str) -> None:
+    def __init__(self, ingest: Ingest, source: Source, session: str, doubted: bool) -> None:
         self._ingest = ingest
         self._source = source
         self._session = session
         self._name = ingest.name_of(source)
         self._key = f"src:{self._name}"
+        self._doubted = doubted
+
+    def has_lost(self) -> bool:
+        """Asked when everything was taken. What came just now for the first time has lost nothing."""
+        ingest, source = self._ingest, self._source
+        if not self._doubted:
+            return False
+        folder = f"{ingest.root}/{folder_of(self._session)}"
+        return bool(loss(ingest.host, source.agent, source.path, source.session, folder, (self._name,)))
 
     def take(self, mark: str) -> Outcome:
         from dreamkeep.capture.ingest import Outcome
@@ -102,7 +159,10 @@ class _Session:
         if word == f"rows {mark}":
             return done
         known = self._known() if word is not None else {}
-        found = rows.rows(ingest.host, source.agent, source.path, source.session, known)
+        self._doubted = bool(known) and (
+            self._doubted or rows.missing(ingest.host, source.agent, source.path, source.session, known)
+        )
+        found = self._doubting(rows.rows(ingest.host, source.agent, source.path, source.session, known), known)
         first = list(islice(found, _HEAD_ROWS))
         if not first:
             return done
@@ -115,6 +175,11 @@ class _Session:
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
+
+    def _doubting(self, found: Iterable[rows.Row], known: Mapping[str, str]) -> Iterator[rows.Row]:
+        for row in found:
+            self._doubted |= row.key in known and row_loss.may_be_less(self._source.agent, row.line)
+            yield row
 
     def _write(self, done: Outcome, word: Any, opening: list[Event], found: Iterable[rows.Row], mark: str) -> Outcome:
         batches = _batches(found)

@@ -67,6 +67,12 @@ class Row(NamedTuple):
 #: The version of a row that is there no more.
 GONE = "gone"
 
+#: SQL, for a column's name: whether it has more than blanks, and no NUL (before which GLOB would stop).
+SAYS = "(coalesce({0}, '') GLOB '*[^ \t\r\n]*' AND NOT instr({0}, char(0)))"
+
+#: Tables whose rows never go nor change, so that a keeper need not name those that are known.
+_ONLY_ADDED = ("event", "project")
+
 #: (table, primary key), and what stands beside that row, if anything does.
 Place = tuple[str, object] | tuple[str, object, Mapping[str, object]]
 
@@ -89,10 +95,30 @@ class Keeper(Protocol):
 
         Rows in `known` that can't have changed may be left out."""
 
+    def silent(self, base: Base) -> Iterable[str]:
+        """Sessions with a row that says nothing, or NULs, though somebody might speak in it: worth a closer look, no more. A
+        row that is blanked need not show in the fingerprint."""
+
 
 def sessions(host: Host, agent: str, path: str) -> dict[str, Fingerprint]:
     """The sessions in a database, from one read transaction."""
     return _steady(host, path, lambda base: _keeper(agent).fingerprints(base))
+
+
+def silent(host: Host, agent: str, path: str) -> set[str]:
+    """Sessions in which a row may have been blanked."""
+    return _steady(host, path, lambda base: set(_keeper(agent).silent(base)))
+
+
+def missing(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> bool:
+    """Whether rows that are known are there no more. Not of rows that are only ever added (`places` leaves those out)."""
+
+    def look(base: Base) -> bool:
+        there = {f"{place[0]}/{place[1]}" for place in _keeper(agent).places(base, session, known)}
+        kept = (key for key, version in known.items() if version != GONE and key.partition("/")[0] not in _ONLY_ADDED)
+        return any(key not in there for key in kept)
+
+    return _steady(host, path, look)
 
 
 def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> Generator[Row, None, None]:
@@ -133,6 +159,15 @@ def gone_in(line: bytes) -> list[str]:
     """The keys of rows that were there no more when this line was made. Pure."""
     beside = json.loads(line).get("beside") if b'"beside"' in line else None
     return [str(key) for key in beside.get("gone", ())] if beside else []
+
+
+def gone_from(table: str, rows: Iterable[object], known: Mapping[str, str]) -> list[str]:
+    """Keys of a table's rows that are known, and not among these, which are there. Pure.
+
+    A session that is written anew (a retry in a chat, a compaction, rows restored under other numbers) has its messages in new
+    rows. Noted beside the first row that is new or changed, so that it is known which rows were there together."""
+    there = {f"{table}/{row}" for row in rows}
+    return [key for key, version in known.items() if key.startswith(f"{table}/") and version != GONE and key not in there]
 
 
 def pk(table: str) -> str:

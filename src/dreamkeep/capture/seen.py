@@ -39,7 +39,7 @@ class Seen(NamedTuple):
     look: Look | None
     beside: Look | None = None
     state: str = ""
-    #: Of a database with many sessions: what each looked like.
+    #: Of a database with many sessions: what each looked like, and whether rows of it were lost by then (ingest_rows.py).
     rows: dict[str, str] | None = None
     journal: str = ""
     role: str = "main"

@@ -32,6 +32,7 @@ from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
 from dreamkeep.recovery import captured, webui
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
+from dreamkeep.recovery.audit_rows import audit_rows, to_look_at
 from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.plain import dangling
 from dreamkeep.recovery.webui_folder import DELETED
@@ -325,16 +326,20 @@ class _Audit:
             return
         beside = self._host.stat(f"{path}-wal")
         now = (Look.of(at), Look.of(beside) if beside else None)
-        if self._deep or not at.mode & OWNER_READS or now != (seen.look, seen.beside):
-            rest = set(rows.sessions(self._host, seen.agent, path))
-        else:
-            rest = set(seen.rows or ())
+        before = seen.rows or {}
+        as_it_was = not self._deep and at.mode & OWNER_READS and now == (seen.look, seen.beside)
+        found = None if as_it_was else rows.sessions(self._host, seen.agent, path)
+        rest = set(before if found is None else found)
+        given_up = self._deleted_in_webui() if seen.agent == "hermes" else frozenset()  # the WebUI takes the rows away, too
         for session in self._captured_from(path, seen, rest):
-            if seen.agent == "hermes" and session.partition(":")[2] in self._deleted_in_webui():
-                continue  # the WebUI takes the rows away, too
+            if session.partition(":")[2] in given_up:
+                continue
             what = "its rows are gone from the database; what was captured is kept here"
             where, step = f"{path}#{session.partition(':')[2]}", _given_back(seen.agent)
             yield fault("source_vanished", where, what, session=session, step=step, path=path, name="")
+        names = rejoin.names_of(self._host, seen.role, path)
+        looked_at = (one for one in to_look_at(self._host, seen.agent, path, before, found, self._deep) if one not in given_up)
+        yield from audit_rows(self._host, self._root, seen.agent, path, names, looked_at)
 
     def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
         """Sessions whose journal says that they came from this database, and that are not in it."""

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
+from dreamkeep.capture.row_loss import with_its_words
 from dreamkeep.capture.rows import gone_in
 from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.errors import Failed, NotFound, Unsupported
@@ -274,8 +275,9 @@ def _database(host: Host, folder: str, name: str, path: str) -> Database:
 
 
 def row_versions(lines: Iterable[bytes]) -> list[dict[str, Table]]:
-    """The rows that were in a database together, the newest last. Rows that only are gone were lost, and stay; but if their words
-    were inserted again, the session was written anew: together with those it would be there twice. Pure."""
+    """The rows that were in a database together, the newest last. Rows that only are gone were lost, and stay, and so does what
+    a blanked row said; but if their words were inserted again, the session was written anew: together with those it would be
+    there twice. Pure."""
     found: list[dict[str, Table]] = []
     now: dict[str, Table] = {MESSAGES: {}}
     before = now
@@ -299,6 +301,8 @@ def row_versions(lines: Iterable[bytes]) -> list[dict[str, Table]]:
         table, row = str(held["table"]), held["row"]
         if table == MESSAGES and row.get("id") not in now[MESSAGES]:
             new.add(_words(row))
+        elif table == MESSAGES:
+            row = with_its_words(now[MESSAGES][row.get("id")], row)
         now.setdefault(table, {})[row.get("id")] = row
     settle()
     return [*found, now]

@@ -71,10 +71,14 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
         "open_to_others": Class("a file or folder of the keep that others may read", "close_mode", ""),
         "state_unreadable": Class("a cache in `state/`, the settings, or a repair's notes that can't be read", "set_aside", ""),
         # the agents' own stores
-        "source_shrank": Class("a transcript has less than was captured", "", f"{_RESTORE}, {_ACCEPT}."),
+        "source_shrank": Class(
+            "a transcript, or a session in a database, has less than was captured", "", f"{_RESTORE}, {_ACCEPT}."
+        ),
         "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
         "source_changed": Class(
-            "a transcript has other bytes where captured ones were", "", f"Both are kept; {_ELSEWHERE}, {_ACCEPT}."
+            "a transcript has other bytes where captured ones were, or a row other words",
+            "",
+            f"Both are kept; {_ELSEWHERE}, {_ACCEPT}.",
         ),
         "source_vanished": Class("a captured transcript is gone", "", f"{_RESTORE}, {_ACCEPT}."),
         "source_unreadable": Class("a transcript can't be read", "", "Make it readable; what was captured is safe."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.rows import Base, Fingerprint, mark
+from dreamkeep.capture.rows import GONE, SAYS, Base, Fingerprint, Place, gone_from, mark
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -52,10 +52,28 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
     return {key: Fingerprint(mark(version, counts.get(key)), key not in counts) for key, version in base.glimpses("sessions")}
 
 
-def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+def silent(base: Base) -> Iterator[str]:
     base.need("Goose", "sessions", "messages")
-    if base.version("sessions", session) is None:
+    if "content_json" in base.columns("messages"):
+        says = f"{SAYS.format('content_json')} AND json_valid(content_json)"
+        yield from (str(key) for (key,) in base.ask(f"SELECT DISTINCT session_id FROM messages WHERE NOT ({says})"))
+
+
+def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
+    base.need("Goose", "sessions", "messages")
+    version = base.version("sessions", session)
+    if version is None:
         raise base.no_session(session)
-    yield "sessions", session
-    for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session):
-        yield "messages", row
+    rows = [row for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session)]
+    gone = gone_from("messages", rows, known)
+    if gone and known.get(f"sessions/{session}") != version:
+        yield "sessions", session, {"gone": gone}
+        gone = []
+    else:
+        yield "sessions", session
+    for row in rows:
+        if gone and known.get(f"messages/{row}", GONE) == GONE:
+            yield "messages", row, {"gone": gone}
+            gone = []
+        else:
+            yield "messages", row

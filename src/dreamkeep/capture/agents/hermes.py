@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
+from dreamkeep.capture.rows import GONE, SAYS, Base, Fingerprint, Place, gone_from, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -125,6 +125,14 @@ def fingerprints(base: Base) -> dict[str, Fingerprint]:
     }
 
 
+def silent(base: Base) -> Iterator[str]:
+    base.need("Hermes", "sessions", "messages")
+    columns = base.columns("messages")
+    says = " OR ".join(SAYS.format(name) for name in ("content", "tool_calls") if name in columns)
+    found = {str(key) for (key,) in base.ask(f"SELECT DISTINCT session_id FROM messages WHERE NOT ({says or 1})")}
+    return (root for root, chain in chains(_sessions(base)).items() if not found.isdisjoint(chain))
+
+
 def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
     base.need("Hermes", "sessions", "messages")
     all_ = _sessions(base)
@@ -134,7 +142,7 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
     # By id, the order in which rows were inserted; `+` keeps SQLite from walking through the whole table for that order.
     marks = ", ".join("?" * len(chain))
     rows = [row for (row,) in base.ask(f"SELECT id FROM messages WHERE session_id IN ({marks}) ORDER BY +id", *chain)]
-    gone = _gone(rows, known)
+    gone = gone_from("messages", rows, known)
     for key in chain:
         parent = all_.get(all_[key].parent or "")
         beside: dict[str, object] = {"parent_end_reason": _BRANCHED} if parent and _is_branch(all_[key], parent) else {}
@@ -147,10 +155,3 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
             gone = []
         else:
             yield "messages", row
-
-
-def _gone(rows: Iterable[object], known: Mapping[str, str]) -> list[str]:
-    """A session that is written anew (a retry in a chat, rows restored under other numbers) has its messages in new rows. Noted
-    beside the first row that is new or changed, so that whoever gives rows back knows which were there together."""
-    there = {f"messages/{row}" for row in rows}
-    return [key for key, version in known.items() if key.startswith("messages/") and version != GONE and key not in there]

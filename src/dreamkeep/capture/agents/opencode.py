@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.rows import GONE, Base, Fingerprint, Place, mark, quoted
+from dreamkeep.capture.rows import GONE, SAYS, Base, Fingerprint, Place, mark, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -43,7 +43,8 @@ def identify(path: str, head: bytes) -> str:
     return ""
 
 
-# Every change of a message or part is also an event, and `event_sequence` counts those for each session: one number says it all.
+# Every change of a message or part is also an event, and `event_sequence` counts those for each session: one number says it all
+# that OpenCode does. A row that goes otherwise shows in how many there are, which an index tells.
 # Sessions from before events (imported from older versions) have no such number; for them rows, their times of update and their
 # lengths are added up. The session's own row is looked at in any case.
 
@@ -51,14 +52,14 @@ def identify(path: str, head: bytes) -> str:
 def fingerprints(base: Base) -> dict[str, Fingerprint]:
     base.need("OpenCode", "session", "message", "part")
     counted = {str(key): seq for key, seq in _sequences(base)}
-    sums = _sums(base)
+    sums, numbers = _sums(base), _numbers(base)
     spoken = {
         str(key) for (key,) in base.ask("SELECT id FROM session s WHERE EXISTS (SELECT 1 FROM message WHERE session_id = s.id)")
     }
     if base.columns("session_message"):
         spoken |= {str(key) for (key,) in base.ask("SELECT DISTINCT session_id FROM session_message")}
     return {
-        key: Fingerprint(mark(version, counted.get(key), sums.get(key)), key not in spoken)
+        key: Fingerprint(mark(version, counted.get(key), sums.get(key), numbers.get(key)), key not in spoken)
         for key, version in base.glimpses("session")
     }
 
@@ -83,6 +84,25 @@ def _sums(base: Base) -> dict[str, list[tuple[object, ...]]]:
         for key, *values in base.ask(f"SELECT session_id, {', '.join(wanted)} FROM {table} {events} GROUP BY 1"):
             found.setdefault(str(key), []).append((table, *values))
     return found
+
+
+def _numbers(base: Base) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    for table in ("message", "part"):
+        if "session_id" in base.columns(table):
+            for key, number in base.ask(f"SELECT session_id, count(*) FROM {table} GROUP BY 1"):
+                found.setdefault(str(key), []).append((table, number))
+    return found
+
+
+def silent(base: Base) -> Iterator[str]:
+    base.need("OpenCode", "session", "message", "part")
+    words = SAYS.format("json_extract(data, '$.text')")
+    blank = f"json_extract(data, '$.type') IN ('text', 'reasoning') AND NOT {words}"
+    for table, also in (("message", "0"), ("part", blank)):
+        if {"session_id", "data"} <= set(base.columns(table)):
+            asked = f"CASE WHEN NOT ({SAYS.format('data')} AND json_valid(data)) THEN 1 ELSE {also} END"
+            yield from (str(key) for (key,) in base.ask(f"SELECT DISTINCT session_id FROM {table} WHERE {asked}"))
 
 
 def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:

@@ -1,0 +1,94 @@
+"""Sessions that are still in their database, against what was captured of them: rows that are gone, blanked, or say other words.
+
+What each looked like when it was captured is in `state/sources.json`, and whether rows of it were lost by then. If the database
+looks as it did, only those sessions are read; else also those whose fingerprint is another one, and those with a row that says
+nothing (SQLite is asked for these). `deep`: all. What was meant (rewound, compacted, edited, cleared) is no loss:
+`capture/row_loss.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+
+from dreamkeep.capture import rows
+from dreamkeep.capture.ingest_rows import is_lost, loss, mark_of
+from dreamkeep.capture.row_loss import Loss
+from dreamkeep.capture.rows import Fingerprint
+from dreamkeep.host import Host
+from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.settle import survey
+from dreamkeep.recovery.each import each
+from dreamkeep.recovery.faults import Fault, counted, fault
+
+_ACCEPT = "or accept it: `dreamkeep repair --accept {id}`."
+_ADDED = (
+    f"`dreamkeep restore SESSION --to AGENT` adds what was captured (if it went on since, after `dreamkeep ingest`), {_ACCEPT}"
+)
+_ELSEWHERE = (
+    "Nothing is written over rows that are there: `dreamkeep restore SESSION --to AGENT --home DIR` gives back what was captured"
+    f" elsewhere, {_ACCEPT}"
+)
+_CONVERTED = f"`dreamkeep restore SESSION --to claude` converts what was captured for another agent, {_ACCEPT}"
+
+
+def to_look_at(
+    host: Host, agent: str, path: str, before: Mapping[str, str], now: Mapping[str, Fingerprint] | None, deep: bool
+) -> list[str]:
+    """`before`: what is remembered of each session; `now`: None when the database looks as it did then."""
+    if now is None:
+        return sorted(native for native, known in before.items() if is_lost(known))
+    if deep:
+        return sorted(now)
+    silent = rows.silent(host, agent, path)
+    return sorted(
+        native
+        for native, print_ in now.items()
+        if native in silent or is_lost(before.get(native, "")) or mark_of(before.get(native, "")) != print_.mark
+    )
+
+
+def audit_rows(host: Host, root: str, agent: str, path: str, names: Collection[str], sessions: Iterable[str]) -> Iterator[Fault]:
+    """`names`: what the database may be called in journals."""
+
+    def look(native: str) -> Iterator[Fault]:
+        folder = f"{root}/{folder_of(f'{agent}:{native}')}"
+        if host.stat(folder) is not None and not {f"src:{name}" for name in names}.isdisjoint(survey(host, folder).carry):
+            yield from _told(agent, path, native, loss(host, agent, path, native, folder, names))
+
+    def unreadable(native: str, why: str) -> Fault:
+        what = f"its rows can't be compared with what was captured: {why}"
+        return fault("store_unreadable", f"{path}#{native}", what, session=f"{agent}:{native}", path=path, name="")
+
+    return each(sessions, look, unreadable)
+
+
+def _told(agent: str, path: str, native: str, found: Loss) -> Iterator[Fault]:
+    where, session = f"{path}#{native}", f"{agent}:{native}"
+    missed = (*found.gone, *found.blanked)
+    if missed:
+        kinds = [(found.gone, "gone"), (found.blanked, "empty")]
+        how = " and ".join(f"{len(keys)} {said}" for keys, said in kinds if keys)
+        what = f"of {counted(found.spoken, 'captured row', 'captured rows')} {how}"
+        step = _step(agent, bool(found.blanked or found.changed))
+        yield fault(
+            "source_shrank", where, what, session=session, key=_key(missed), step=step, path=path, name="", gone=len(missed)
+        )
+    if found.changed:
+        what = counted(len(found.changed), "captured row says", "captured rows say") + " something else now"
+        step, gone = _step(agent, True), len(found.changed)
+        yield fault(
+            "source_changed", where, what, session=session, key=_key(found.changed), step=step, path=path, name="", gone=gone
+        )
+
+
+def _step(agent: str, in_the_way: bool) -> str:
+    """Rows can be put back into Hermes' database, beside those that are there; other databases we only read."""
+    if agent != "hermes":
+        return _CONVERTED
+    return _ELSEWHERE if in_the_way else _ADDED
+
+
+def _key(keys: Iterable[str]) -> str:
+    """The same as long as the same rows are missing."""
+    return blake2b("\n".join(sorted(keys)).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
