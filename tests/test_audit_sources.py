@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -163,22 +164,57 @@ def test_what_happened_to_a_transcript_is_told_as_that_before_and_after_an_inges
     assert tree(root, home) == before
 
 
-@pytest.mark.parametrize("act", HARM["source_shrank"], ids=lambda act: act.__name__)
-def test_what_is_advised_for_a_transcript_that_shrank_can_be_done(tmp_path: Path, root: str, act: Callable[[Path], None]) -> None:
-    home, file = home_with(tmp_path, LINES)
+def _beheaded(file: Path) -> None:
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[3:]))
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("whole", [LINES, LINES + bytes(40) + b"\n" + record(9)], ids=["plain", "with-older-nuls"])
+@pytest.mark.parametrize(
+    "act",
+    [*HARM["source_shrank"], *HARM["source_changed"], _beheaded, _blanked, _blanked_and_gone_on],
+    ids=lambda act: act.__name__,
+)
+def test_what_is_advised_for_a_transcript_that_lost_lines_can_be_done(
+    tmp_path: Path, root: str, act: Callable[[Path], None], whole: bytes, seen: bool
+) -> None:
+    home, file = home_with(tmp_path, whole)
     ingest(root, home)
     act(file)
     left = file.read_bytes()
-    [found] = audit(root, home)
+    if seen:
+        ingest(root, home)
+    found = next(one for one in audit(root, home) if one.cls != "source_malformed")
     with Keep.open(root) as keep:
+        if found.repairable:
+            keep.repair(apply=True, home=home)
+            assert file.read_bytes().startswith(whole)
+            return
         if "--home DIR" not in found.next:
             keep.restore(found.session, "claude", home=home)
-            assert file.read_bytes() == LINES
+            assert file.read_bytes() == whole
             return
+        number = re.search(r"--generation (\d+)", found.next)
+        wanted = int(number[1]) if number else None
         with pytest.raises(Failed):
-            keep.restore(found.session, "claude", home=home)
-        [made] = keep.restore(found.session, "claude", home=tmp_path / "elsewhere")["files"]
-    assert (Path(made["path"]).read_bytes(), file.read_bytes()) == (LINES, left)
+            keep.restore(found.session, "claude", home=home, generation=wanted)
+        [made] = keep.restore(found.session, "claude", home=tmp_path / "elsewhere", generation=wanted)["files"]
+    assert (Path(made["path"]).read_bytes(), file.read_bytes()) == (whole, left)
+
+
+@pytest.mark.parametrize(
+    ("cls", "act"), [("source_changed", _edited), ("source_shrank", _beheaded), ("source_blanked", _blanked)]
+)
+@pytest.mark.parametrize("seen", [False, True])
+def test_nuls_that_were_captured_with_the_lines_are_not_what_became_of_them(
+    tmp_path: Path, root: str, cls: str, act: Callable[[Path], None], seen: bool
+) -> None:
+    home, file = home_with(tmp_path, LINES + bytes(40) + b"\n" + record(9))
+    ingest(root, home)
+    act(file)
+    if seen:
+        ingest(root, home)
+    assert [one.cls for one in audit(root, home) if one.cls != "source_malformed"] == [cls]
 
 
 def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_goes_on(tmp_path: Path, root: str) -> None:

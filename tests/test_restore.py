@@ -444,6 +444,8 @@ def spoil(how: str, path: Path) -> None:
         path.write_bytes(whole[: whole.index(b"\n") + 1])
     elif how == "blanked":
         path.write_bytes(b"\0" * len(whole))
+    elif how == "blanked in part":
+        path.write_bytes(whole[: len(whole) // 3] + bytes(len(whole) // 3) + whole[len(whole) // 3 * 2 :])
     elif how == "replaced":
         path.unlink()
         path.write_text(_claude_line(0, path.stem, "another beginning"))
@@ -451,7 +453,7 @@ def spoil(how: str, path: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("how", ["shrank", "blanked", "replaced", "vanished"])
+@pytest.mark.parametrize("how", ["shrank", "blanked", "blanked in part", "replaced", "vanished"])
 def test_the_richest_version_is_restored_and_told(how: str, keep: Keep, home: Path, tmp_path: Path) -> None:
     """K4: what was lost in the file is not lost here."""
     path = claude_file(home, 20)

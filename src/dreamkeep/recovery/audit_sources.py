@@ -44,10 +44,7 @@ _WRITING_NS = 60_000_000_000
 _HEAD = 1 << 16
 #: What reading foreign bytes may raise besides errors of the system and our own.
 _STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-_NOT_FILLED = (
-    "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured:"
-    " `dreamkeep restore SESSION --to AGENT` gives back what was."
-)
+_NOT_FILLED = "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured."
 _NOT_OVER_IT = (
     "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
     " gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
@@ -224,8 +221,10 @@ class _Audit:
         if found.nuls:
             now = b"".join(iter_blocks(content))
             fits = captured.unblanked(self._host, folder, about["name"], now) is not None
+            begins = captured.is_beginning(self._host, folder, about["name"], now)
+            step = step or (CLASSES["source_shrank"].next if begins else ELSEWHERE)
             unsafe = "" if fits else _NOT_FILLED
-            yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, **about)
+            yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, step=step, **about)
         elif content.size < found.captured:
             what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"
             begins = captured.is_beginning(self._host, folder, about["name"], b"".join(iter_blocks(content)))
@@ -233,6 +232,9 @@ class _Audit:
             yield fault("source_shrank", path, what, key=found.key, step=step, gone=len(found.gone), **about)
         else:
             what = f"{many} are not there any more, and others are"
+            number = captured.before_it_changed(self._host, folder, about["name"], found.gone)
+            if number is not None and about["name"].startswith("main-"):
+                step = step or CLASSES["source_changed"].next.replace("--home DIR", f"--home DIR --generation {number}")
             yield fault("source_changed", path, what, key=found.key, step=step, gone=len(found.gone), **about)
 
     def _malformed(self, content: Content, start: int, settled: bool, about: Mapping[str, Any]) -> Iterator[Fault]:

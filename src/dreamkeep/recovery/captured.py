@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LARGEST = 256 << 20
 #: A line that is longer is compared piece by piece.
 _LONGEST = 64 << 20
+NOTHING = b" \t\r\n\0"
 _SOMETHING = re.compile(rb"[^\0]")
 #: How something that was masked looks at least (memory/masking.py).
 _MARK = "*"
@@ -110,12 +111,14 @@ class Unended(bytes):
 
 class Held(NamedTuple):
     """What the journal has of a source: digests of its lines; `loose`: the newest generation ends so, in the middle of a line;
-    `longest`: bytes of the longest generation; `masked`: lines in which secrets may be masked."""
+    `longest`: bytes of the longest generation; `masked`: lines in which secrets may be masked; `nuls`: of generations with NULs
+    in lines, digests of those lines and of all others."""
 
     lines: frozenset[bytes]
     loose: bytes
     longest: int
     masked: list[bytes]
+    nuls: list[tuple[frozenset[bytes], frozenset[bytes]]]
 
 
 def held(host: Host, folder: str, name: str) -> Held:
@@ -124,14 +127,18 @@ def held(host: Host, folder: str, name: str) -> Held:
     longest = 0
     last: list[bytes] = []
     masked: list[bytes] = []
+    nuls = []
     words = rejoin.words(host, folder, (name,))[name]
     for number, lines in rejoin.generations(host, folder, name):
         longest = max(longest, sum(map(len, lines)))
-        wanted.update(_digest(line.removesuffix(b"\n")) for line in lines if _counts(line))
+        own = frozenset(_digest(line.removesuffix(b"\n")) for line in lines if _counts(line))
+        wanted |= own
+        if blanked := frozenset(_digest(line.removesuffix(b"\n")) for line in lines if b"\0" in line):
+            nuls.append((blanked, own))
         masked += [line.removesuffix(b"\n") for line in lines] if _is_masked(words.get(number)) else ()
         last = lines
     loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
-    return Held(frozenset(wanted), loose, longest, masked)
+    return Held(frozenset(wanted), loose, longest, masked, nuls)
 
 
 def compare(before: Held, content: Content) -> Compared:
@@ -139,17 +146,21 @@ def compare(before: Held, content: Content) -> Compared:
     # The newest generation may end in the middle of a line: that line is there if one begins so.
     loose = before.loose
     count = len(wanted) + bool(loose)
-    nuls = 0
+    nuls: dict[bytes, int] = {}
     hidden = _hidden(before.masked)
     for line in lines_of(content):
-        nuls += line.count(b"\0")
+        if many := line.count(b"\0"):
+            nuls[_digest(line)] = many
         wanted.discard(_digest(line))
         if hidden and (kept := hidden.find(line)) is not None:
             wanted.discard(_digest(kept))
         if loose and line.startswith(loose):
             loose = b""
     gone = frozenset(wanted) | ({_digest(loose)} if loose else set())
-    return Compared(frozenset(gone), count, before.longest, nuls)
+    # NULs that stood beside what is gone when that was captured are not what became of it.
+    older = {line for blanked, own in before.nuls if not own.isdisjoint(gone) for line in blanked}
+    fresh = sum(many for line, many in nuls.items() if line not in older)
+    return Compared(frozenset(gone), count, before.longest, fresh)
 
 
 def _is_masked(word: Word | None) -> bool:
@@ -226,10 +237,31 @@ def unblanked(host: Host, folder: str, name: str, now: bytes) -> bytes | None:
 
 
 def is_beginning(host: Host, folder: str, name: str, now: bytes) -> bool:
-    """Whether what was captured may be put over these bytes: they are the beginning of a version of it, or nothing at all."""
-    if not now.strip(b" \t\r\n\0"):
+    """Whether what was captured may be put over these bytes: they are the beginning of its richest version, which is the one that
+    is given back, or nothing at all."""
+    if not now.strip(NOTHING):
         return True
-    return any(b"".join(lines).startswith(now) for _, lines in rejoin.generations(host, folder, name))
+    best, most = b"", 0
+    for _, lines in rejoin.generations(host, folder, name):
+        if (size := richness(lines)) >= most:
+            best, most = b"".join(lines), size
+    return best.startswith(now)
+
+
+def before_it_changed(host: Host, folder: str, name: str, gone: frozenset[bytes]) -> int | None:
+    """The newest generation that has most of these lines, if it is not the one that is given back unasked: the richest."""
+    given = found = None
+    most = many = 0
+    for number, lines in rejoin.generations(host, folder, name):
+        given, most = (number, size) if (size := richness(lines)) >= most else (given, most)
+        has = len(gone & {_digest(line.removesuffix(b"\n")) for line in lines})
+        found, many = (number, has) if has and has >= many else (found, many)
+    return found if found != given else None
+
+
+def richness(lines: Iterable[bytes]) -> int:
+    """Bytes that are no NULs, nor blanks at the ends of lines. Pure."""
+    return sum(len(line.strip(NOTHING)) - line.strip(NOTHING).count(0) for line in lines)
 
 
 # -- documents

@@ -24,11 +24,11 @@ from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
 from dreamkeep.memory.hidden import Hidden
+from dreamkeep.recovery.captured import richness
 from dreamkeep.recovery.put import Pieces
 from dreamkeep.recovery.where import Home, place
 from dreamkeep.session.summary import Summary
 
-_NOTHING = b" \t\r\n\0"
 #: Files up to this size are held in memory together.
 _SMALL = 1 << 20
 #: How a frame `journal.mended` says that what was missing was captured again, or came back from a snapshot.
@@ -180,7 +180,7 @@ class _Versions:
         for name, number, lines in rejoin.all_generations(self._host, self._folder, names):
             if number not in self._words[name]:
                 continue
-            size = _rich(lines)
+            size = richness(lines)
             newest[name] = lines
             wanted = self._wanted if self._known[name].get("role") == "main" else None
             if number == wanted or (wanted is None and size >= richest.get(name, 0)):
@@ -194,10 +194,10 @@ class _Versions:
 
     def _since_meant(self, name: str, newest: list[bytes]) -> tuple[int, list[bytes]]:
         """The richest version from when less was meant on: what was lost after that was not."""
-        best, size = (max(self._words[name]), newest), _rich(newest)
+        best, size = (max(self._words[name]), newest), richness(newest)
         for number, lines in rejoin.generations(self._host, self._folder, name):
-            if number in self._words[name] and _rich(lines) > size and not _meant(b"".join(lines), b"".join(newest)):
-                best, size = (number, lines), _rich(lines)
+            if number in self._words[name] and richness(lines) > size and not _meant(b"".join(lines), b"".join(newest)):
+                best, size = (number, lines), richness(lines)
         return best
 
     def file(self, name: str, role: str, path: str) -> File | None:
@@ -216,10 +216,6 @@ class _Versions:
         _check(pieces, words[chosen], path)
         masked = words[chosen].masked_crc is not None
         return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
-
-
-def _rich(lines: list[bytes]) -> int:
-    return sum(len(line.strip(_NOTHING)) for line in lines)
 
 
 def _meant(before: bytes, after: bytes) -> bool:
