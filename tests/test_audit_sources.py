@@ -21,7 +21,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.recovery.audit_sources import audit_sources
 from dreamkeep.recovery.captured import without_blanks
 from dreamkeep.recovery.faults import Fault
-from tests.agents import hermes
+from tests.agents import gemini, hermes
 from tests.test_ingest import CountingHost, home_with, record
 
 SID = "5f0c2d1e-0000-4000-8000-0000000000{:02d}"
@@ -215,6 +215,25 @@ def test_nuls_that_were_captured_with_the_lines_are_not_what_became_of_them(
     if seen:
         ingest(root, home)
     assert [one.cls for one in audit(root, home) if one.cls != "source_malformed"] == [cls]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_one_of_two_files_of_a_session_that_says_only_inside_whose_it_is_is_missed_when_it_is_emptied(
+    tmp_path: Path, root: str, seen: bool
+) -> None:
+    home = tmp_path / "home"
+    gemini.write(home)
+    ingest(root, home)
+    for file in sorted(home.rglob("chats/session-*-5d0c41f7.jsonl")):
+        whole = file.read_bytes()
+        file.write_bytes(b"")
+        if seen:
+            ingest(root, home)
+        [found] = [one for one in audit(root, home) if one.where == str(file)]
+        assert found.cls == "source_shrank"
+        file.write_bytes(whole)
+        ingest(root, home)
+        assert not [one for one in audit(root, home) if one.where == str(file) and one.cls != "source_malformed"]
 
 
 def test_a_fault_keeps_its_id_from_before_to_after_an_ingest_and_while_the_file_goes_on(tmp_path: Path, root: str) -> None:

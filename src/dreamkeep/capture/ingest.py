@@ -207,6 +207,8 @@ class Ingest:
         content: Content = (Unpacked if source.form == LINES_ZST else File)(self._host, source.path)
         try:
             native = source.session or discovery(source.agent).identify(source.path, content.read(1 << 16, 0))
+            if not native and not content.size:
+                native = self._was(source)
             if not native:
                 if content.size:
                     return Outcome(
@@ -441,6 +443,11 @@ class Ingest:
                 {f"src:{name}": str(word._replace(state=what))},
             )
             self._journals.append_if(session, [event], {f"src:{name}": str(word)})
+
+    def _was(self, source: Source) -> str:
+        """Which session a file was that is empty now, and so does not say it any more."""
+        seen = self._cache.get(source.path)
+        return seen.session if seen is not None and seen.agent == source.agent and seen.journal else ""
 
     def _remember(self, source: Source, at: Stat | None, native: str, state: str, well: Well | None = None) -> None:
         # What is left out by intent may be wanted later: it is looked at each time.
