@@ -491,13 +491,30 @@ def test_two_programs_that_test_are_two_notes_and_two_ways_to_start_one_are_one(
         *ran(6, "uv run pytest", "2 passed", 0),
     ]
     told = [one.text for one in found(turn) if one.type == "procedure"]
-    assert told == ["Tests run with `npm test` in `web`.", "Tests run with `uv run pytest`."]
+    assert told == ["Tests run with `uv run pytest`.", "Tests run with `npm test` in `web`."]
 
 
 def test_a_projects_own_command_is_the_way_and_what_it_calls_is_none() -> None:
     turn = [user("go"), *ran(2, "go build ./...", "", 0), *ran(4, "make build", "ok", 0), *ran(6, "go test ./...", "ok", 0)]
     told = [one.text for one in found(turn) if one.type == "procedure"]
     assert told == ["It builds with `make build`.", "Tests run with `go test ./...`."]
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("python -m pytest -q", True),
+        ("conda run -n reef python -m pytest -q", True),
+        ("poetry run python manage.py test", True),
+        ("python3 manage.py test bookings", True),
+        ("python -m pytest tests/test_a.py", False),
+        ("poetry run pytest -k slow", False),
+        ("dbt build --select daily_revenue", False),
+    ],
+)
+def test_a_command_is_for_everything_however_it_is_started(command: str, wanted: bool) -> None:
+    told = [one.text for one in found([user("go"), *ran(2, command, "ok", 0)]) if one.type == "procedure"]
+    assert [f"`{command}`" in one for one in told] == ([True] if wanted else [])
 
 
 @pytest.mark.parametrize(
@@ -527,7 +544,17 @@ def test_where_a_command_works_is_told_if_it_is_below_the_sessions_folder(comman
         ),
         ("the old numbers are in there, ask Jo first", ("rejection", "Rejected `rm -rf data`: ")),
         ("not WatermelonDB, I had it at my last job and the migrations were hell.", ("rejection", "Rejected `rm -rf data`: ")),
+        (
+            "pbxproj is generated. change Project.swift and run tuist generate",
+            ("rejection", "Rejected `rm -rf data`: Pbxproj is"),
+        ),
+        (
+            "The handbook lives in the wiki. Please don't put docs into the repo.",
+            ("constraint", "The handbook lives in the wiki"),
+        ),
         ("hm", None),
+        ("wait, let me look at it first", None),
+        ("what does it do to the backups?", None),
     ],
 )
 def test_what_is_said_to_a_refused_call_is_what_it_says_and_a_mere_reason_turns_the_call_down(
@@ -542,6 +569,13 @@ def test_what_is_said_to_a_refused_call_is_what_it_says_and_a_mere_reason_turns_
     made = [(one.type, one.text) for one in found(turn)]
     assert [kind for kind, _ in made] == ([wanted[0]] if wanted else [])
     assert wanted is None or made[0][1].startswith(wanted[1])
+
+
+def test_what_is_said_behind_a_refusal_without_a_word_is_weighed_and_not_only_its_first_reason() -> None:
+    turn = refused({"name": "exec_command", "input": {"cmd": "restic prune"}})
+    answer = "The USB disk is old. Before any prune there has to be a `restic check` that passes, always."
+    told = [(one.type, one.text) for one in found(turn, [user(answer, "4")])]
+    assert ("constraint", "Before any prune there has to be a `restic check` that passes, always.") in told
 
 
 def refused(call: dict[str, Any], told: str = "exec command rejected by user") -> list[Said]:
@@ -612,6 +646,9 @@ def test_of_tasks_that_were_made_one_by_one_each_that_is_open_is_told_where_it_w
     assert not dropped
 
 
+THREE = "Three ways:\n\n1. earlier, at 01:00\n2. a timer with a lock\n3. **Automatic reboot off**: by hand on Sundays"
+
+
 @pytest.mark.parametrize(
     ("offer", "answer", "wanted"),
     [
@@ -619,6 +656,18 @@ def test_of_tasks_that_were_made_one_by_one_each_that_is_open_is_told_where_it_w
         ("Should we use Decimal for prices?", "no", ("rejection", "Not wanted: use Decimal for prices")),
         ("Two ways: (a) a jobs table, (b) Redis.", "b", ("decision", "Chosen: Redis.")),
         ("Which unit should the API return?", "kilometres", ("decision", "Which unit should the API return? Kilometres")),
+        (THREE, "The second one.", ("decision", "Chosen: a timer with a lock")),
+        (THREE, "ok then 3. It reboots too often anyway", ("decision", "Chosen: Automatic reboot off: by hand on Sundays")),
+        (THREE, "the last one please", ("decision", "Chosen: Automatic reboot off: by hand on Sundays")),
+        (THREE, "timer with lock, so that the reboot waits", ("decision", "Chosen: a timer with a lock")),
+        (
+            THREE,
+            f"the first one. {'some background nobody needs to know, really. ' * 9}",
+            ("decision", "Chosen: earlier, at 01:00"),
+        ),
+        (THREE, "the fourth one", None),
+        (THREE, "the second one?", None),
+        ("One could put a cache in front of it.", "Yes, let's do the cache.", ("decision", "The cache.")),
         ("Shall I proceed?", "yes", None),
         ("Should we use Decimal for prices?", "not now", None),
         ("Should we use Decimal for prices?", "what else is there?", None),

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from dreamkeep.dream import lexicon, rules_work, work
 from dreamkeep.dream.choose import Message
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.rules_said import Found, asked, is_answer, said
+from dreamkeep.dream.offers import about, offers
+from dreamkeep.dream.rules_said import Found, asked, said
 from dreamkeep.dream.sentences import Sentence, plain, sentences
 from dreamkeep.dream.weigh import Around, Weighed, Within, of_model, weighed
 from dreamkeep.dream.worded import TEXT, shortened, worded
@@ -23,24 +24,15 @@ from dreamkeep.memory.insight import normal
 #: Of one session: what the user said before what an agent did, the surest, the latest. More than anybody says in one.
 MOST = 200
 _SAME = 0.8
-_WORDS = re.compile(r"[A-Za-z0-9_][\w./@:+#-]*[\w]|`[^`]+`|\w")
-#: Before an answer, and behind it.
-_LEAD = re.compile(
-    r"^(?:(?:yes|yeah|ok(?:ay)?|hm+|uh|ah|oh|well|then|i think|i guess|let.?s say|rather|good question)[,. ]{1,3}){1,4}",
-    re.IGNORECASE,
-)
-_END = re.compile(r"[,.;:!]\s|\s[—–-]+\s")
 #: Of a model's words so much is looked at, so many sentences, and so few are kept.
 _LOOK, _MANY, _FEW = 6000, 40, 2
 #: From which weight on.
 MODEL = -0.5
-#: A reason that is longer is none to keep.
-_REASON = 120
 Redact = Callable[[str], str]
 
 
 def _talk(part: str, name: str) -> re.Pattern[str]:
-    return lexicon.pattern("talk", part, name, re.IGNORECASE | re.MULTILINE if name == "option" else re.IGNORECASE)
+    return lexicon.pattern("talk", part, name)
 
 
 class Rules:
@@ -109,7 +101,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Heard | Refused]:
     """Message by message; refusals stand between. What is known is heard, and nothing is found in it."""
     refused: Refused | None = None
     reply, first = "", True
-    taken = list(_offers(steps))
+    taken = list(offers(steps))
     for n, step in enumerate(steps):
         if isinstance(step, Reply):
             reply = step.said.text
@@ -119,8 +111,8 @@ def heard(steps: Sequence[Step]) -> Iterator[Heard | Refused]:
         elif isinstance(step, Prompt):
             around = _around(steps, n, reply, first=first)
             found = said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first)
-            offers = [one for one in taken if one.seq == step.said.seq]
-            yield Heard(step, n, [] if step.known else found, around, refused, offers)
+            his = [one for one in taken if one.seq == step.said.seq]
+            yield Heard(step, n, [] if step.known else found, around, refused, his)
             refused, reply, first = None, "", False
 
 
@@ -140,11 +132,20 @@ def _of_prompt(one: Heard, steps: Sequence[Step]) -> Iterator[Proposal]:
     if one.prompt.known:
         return
     message = Message(place.text, place.at, one.found, one.around, [(each.type, each.quote) for each in one.taken])
-    # What is said to a refusal was looked at as such.
-    found = one.found if one.refused is not None else message.chosen()
-    for each in found:
+    for each in message.chosen() if one.refused is None else _to_refusal(one.found, message.chosen()):
         yield _proposed(_tested(_to_what(each, one.refused), steps, one.n), place)
     yield from (each for each in one.taken if message.holds(each.quote))
+
+
+def _to_refusal(found: Sequence[Found], chosen: Sequence[Found]) -> list[Found]:
+    """What is said to a refusal was looked at as such; what weighs enough besides counts, and rather than a mere reason."""
+    kept = [one for one in found if one.rule != "reason" or not chosen]
+    more = [one for one in chosen if not any(_overlap(one, other) for other in kept)]
+    return sorted((*kept, *more), key=lambda one: one.start)
+
+
+def _overlap(one: Found, other: Found) -> bool:
+    return one.start < other.start + len(other.quote) and other.start < one.start + len(one.quote)
 
 
 def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
@@ -152,10 +153,10 @@ def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
     if not _talk("answer", "back").search(message[:300]) or len(message) > 300:
         yield from held
         return
-    words = set(_about(message).split())
+    words = set(about(message).split())
     short = len(message.split()) <= 6
     for one in held:
-        if not short and not words & set(_about(one.text).split()):
+        if not short and not words & set(about(one.text).split()):
             yield one
 
 
@@ -166,21 +167,29 @@ def _to_what(one: Found, refused: Refused | None) -> Found:
 
 
 def _why(step: Refused) -> Iterator[Proposal]:
-    """What the user said to a call that he did not allow. Short words are one reason; long ones are looked through."""
+    """What the user said to a call that he did not allow. Short words are one reason; long ones are looked through. He had it
+    stopped for that: whatever else it may be, it is how it must be, and not merely how it is."""
     at, words = step.result.at, " ".join(step.words.split())
     found = said(step.words, at, refused=True, first=True)
-    if not found:
-        return
-    if len(words) <= TEXT and (quote := work.quoted(step.result, step.words)):
-        kind, text = found[0].type, worded(words, at)
-        if found[0].rule == "reason":
+    if len(words) <= TEXT and (found or _tells_why(words)) and (quote := work.quoted(step.result, step.words)):
+        kind, text = found[0].type if found else "rejection", worded(words, at)
+        if not found or found[0].rule == "reason":
             kind, text = "rejection", shortened(f"Rejected {_brief(step.what)}: {text}")
-        yield Proposal(kind, text, step.result.seq, quote, author="user", confidence=0.85)
+        yield Proposal(_as_reason(kind), text, step.result.seq, quote, author="user", confidence=0.85)
         return
     for one in found:
         if quote := work.quoted(step.result, one.quote):
             sure = min(0.9, one.sure + 0.1)
-            yield Proposal(one.type, one.text, step.result.seq, quote, author="user", confidence=sure)
+            yield Proposal(_as_reason(one.type), one.text, step.result.seq, quote, author="user", confidence=sure)
+
+
+def _tells_why(words: str) -> bool:
+    """More than that it is to stop, or to wait."""
+    return len(words.split()) >= 4 and not words.endswith("?") and not _talk("answer", "later").search(words)
+
+
+def _as_reason(kind: str) -> str:
+    return "constraint" if kind in ("finding", "hypothesis", "evidence") else kind
 
 
 def _brief(what: str) -> str:
@@ -206,125 +215,6 @@ def _tested(one: Found, steps: Sequence[Step], n: int) -> Found:
             if _talk("reply", "confirmed").search(head):
                 return one._replace(type="finding", sure=0.8)
     return one
-
-
-def _about(text: str) -> str:
-    stop = set(lexicon.table("said")["text"]["stop"])
-    found: list[str] = []
-    for word in _WORDS.findall(text):
-        bare = word.strip("`'").lower()
-        if bare not in stop and len(bare) > 2 and bare not in found:
-            found.append(bare)
-    return " ".join(found[:6])
-
-
-# -- what the model offered, and the user took or not
-
-
-def _offers(steps: Sequence[Step]) -> Iterator[Proposal]:
-    reply: Reply | None = None
-    #: The last reply with a list to choose from: a user may ask back before he does.
-    listed: Reply | None = None
-    for step in steps:
-        if isinstance(step, Reply):
-            reply = step
-            listed = step if len(_options(step.said)) > 1 else listed
-        elif isinstance(step, Prompt):
-            if reply is not None and not step.known and len(step.said.text) <= 300:
-                found = list(_named(listed.said, step.said)) if listed is not None else []
-                yield from found or _taken(reply.said, step.said)
-                listed = None if found else listed
-            reply = None
-
-
-def _options(offer: Said) -> dict[str, str]:
-    return {label.lower(): text for label, text in _talk("reply", "option").findall(offer.text[-1500:])}
-
-
-def _named(offer: Said, answer: Said) -> Iterator[Proposal]:
-    """ "ok, 2 then. the other is too much work"."""
-    options = _options(offer)
-    for words in [one.quote for one in sentences(answer.text)[:3]] or [answer.text.strip()]:
-        named = _talk("answer", "named").match(words)
-        if not named or len(words.split()) > 8 or _talk("answer", "later").search(words) or "?" in words:
-            continue
-        if chosen := options.get(named[1].lower()):
-            yield _decided(f"Chosen: {chosen.strip()}", offer, answer, words, chosen)
-            return
-
-
-def _taken(offer: Said, answer: Said) -> Iterator[Proposal]:
-    words = answer.text.strip()
-    first = words.partition("\n")[0][:200]
-    tail = offer.text[-1500:]
-    asked = _talk("reply", "offer").search(tail)
-    if asked and not _talk("answer", "later").search(first) and len(first.split()) <= 14 and "?" not in first:
-        what = worded(asked[1], answer.at)
-        if _talk("answer", "yes").match(first):
-            yield _decided(what, offer, answer, first, asked[0])
-            return
-        if _talk("answer", "no").match(first) and not said(words):
-            yield _decided(f"Not wanted: {what[:1].lower()}{what[1:]}", offer, answer, first, asked[0], kind="rejection")
-            return
-    yield from list(_picked(offer, answer, first)) or _echoed(offer, answer)
-
-
-def _echoed(offer: Said, answer: Said) -> Iterator[Proposal]:
-    """ "I could limit the depth or add random moves." — "depth 2, random feels unfair": his words name what was offered."""
-    own = sentences(answer.text)
-    might = [one for one in sentences(offer.text[-1500:])[-3:] if _talk("reply", "might").search(plain(one.text))]
-    if not own or not might or "?" in answer.text:
-        return
-    sure = _talk("answer", "yes").match(own[0].text) is not None
-    bare = _LEAD.sub("", own[0].text)
-    chosen = _END.split(bare, maxsplit=1)[0]
-    if len(own[0].text.split()) > 16 or len(chosen.split()) > (6 if sure else 4) or not is_answer(chosen):
-        return
-    words = {word for word in _about(chosen).split() if len(word) > 3}
-    for one in might:
-        if words & set(_about_all(one.text)) and not said(answer.text, reply=offer.text):
-            yield _decided(worded(bare, answer.at), offer, answer, own[0].quote, one.quote)
-            return
-
-
-def _picked(offer: Said, answer: Said, first: str) -> Iterator[Proposal]:
-    """ "Postgres or SQLite?" — "sqlite, the small one"."""
-    question = asked(offer.text)
-    bare = _LEAD.sub("", first.strip(" .!,"))
-    if not question or _is_procedural(question) or _is_factual(question) or not _talk("reply", "choice").search(question):
-        return
-    if not _about(bare) or said(answer.text, reply=offer.text):
-        return
-    chosen = _END.split(bare, maxsplit=1)[0]
-    whole = len(bare.split()) <= 10 and is_answer(bare)
-    if whole or (len(chosen.split()) <= 5 and is_answer(chosen) and _is_among(chosen, question)):
-        told = bare if whole or len(bare) <= _REASON else chosen
-        yield _decided(f"{question} {worded(told, answer.at)}", offer, answer, first, question)
-
-
-def _is_procedural(question: str) -> bool:
-    """Only whether to go on; not if there is something to choose from."""
-    return _talk("reply", "procedural").search(question) is not None and " or " not in question
-
-
-def _is_factual(question: str) -> bool:
-    """ "How often do you read it?": the answer tells, and decides nothing."""
-    return _talk("reply", "factual").search(question) is not None and _talk("reply", "wish").search(question) is None
-
-
-def _is_among(chosen: str, question: str) -> bool:
-    """Whether it names one of the things asked about, or a number."""
-    words = set(_about(chosen).split())
-    return bool(words & set(_about_all(question))) or re.match(r"\W*\d", chosen) is not None
-
-
-def _about_all(text: str) -> list[str]:
-    return [word.strip("`'").lower() for word in _WORDS.findall(text)]
-
-
-def _decided(text: str, offer: Said, answer: Said, quote: str, offered: str, kind: str = "decision") -> Proposal:
-    more = ((offer.seq, offered),) if offered in offer.text else ()
-    return Proposal(kind, shortened(text), answer.seq, quote, author="user", confidence=0.75, more=more)
 
 
 # -- what the model found out

@@ -34,7 +34,8 @@ def kind_of(key: str) -> str:
     last = _inner(key)
     if is_look(last) or lexicon.pattern("tools", "handles", "only").match(last):
         return ""
-    named = next((kind for kind, pattern in _kinds() if pattern.match(last)), "")
+    called = (last, lexicon.pattern("tools", "starts", "only").sub("", last, count=1))
+    named = next((kind for words in called for kind, pattern in _kinds() if pattern.match(words)), "")
     if named == "build" and lexicon.pattern("tools", "outward", "only").match(last):
         return ""
     if named:
@@ -76,9 +77,15 @@ def program_of(key: str) -> str:
     return (started.split() or [key])[0].rpartition("/")[2]
 
 
+#: What is called, without what it is given: `python manage.py test` tests everything, though a file is named in it.
+_PROGRAM = re.compile(
+    r"^(?:python[\d.]{0,5} (?:-\w{1,9} ){0,3}[\w./-]{0,60}?\b(?:manage|setup|runtests|run_tests|tasks|build|make)\.py|\S+)"
+)
+
+
 def is_narrow(key: str) -> bool:
     """For one file, one test, one package; or not for real."""
-    arguments = " ".join(_inner(key).split()[1:])
+    arguments = _PROGRAM.sub("", lexicon.pattern("tools", "starts", "only").sub("", _inner(key), count=1), count=1)
     return _talk("command", "narrow").search(f" {arguments}") is not None
 
 

@@ -31,7 +31,7 @@ _ITEM = re.compile(r"^\s*(?:[-*•+–]|\(?\d{1,2}[.)]|\(?[a-z][.)])\s+")
 _TAG = re.compile(r"<([A-Za-z][\w-]{1,40})(?:\s[^<>]{0,200})?>")
 _STOP = re.compile(r"(?<=[\w)\]\"'`%!?.…’”])[.!?…]+[)\"'”’*_`]*(?=\s)|[。！？]|\s[—–](?=\s)(?!.)")
 _SHORT = re.compile(
-    r"(?:\b(?:e\.?g|i\.?e|etc|vs|approx|resp|cf|incl|no|nr|fig|sec|ca|al|dr|mr|mrs|ms|st|inc|ltd|max|min)|\b[A-Za-z])\.$",
+    r"(?:\b(?:e\.?g|i\.?e|etc|vs|approx|resp|cf|incl|no|nr|fig|sec|ca|al|dr|mr|mrs|ms|st|inc|ltd|max|min|ch|chap|eq|ref|vol|pp|ex|ext|dept|tel|est|prof|spec|ver|temp|avg|std)|\b[A-Za-z])\.$",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"`[^`\n]{1,300}`")
