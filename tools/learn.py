@@ -1,6 +1,6 @@
 """Learns the weights of dream/weigh.py from written talk: `make weights` (with scikit-learn, in a place of its own).
 
-    tests/data/talks/*.txt, tests/planted/{first,second} ─► src/dreamkeep/dream/data/weights_{user,model}.txt
+    tests/data/talks/*.txt, tests/planted/{first,second,seventh,eighth} ─► src/dreamkeep/dream/data/weights_{user,model}.txt
 
 Talks teach what is said in sessions; banks of single sentences, each put into several talks, what a plain sentence is wherever it
 stands.
@@ -14,7 +14,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from tests.planted import written
 
 from dreamkeep.dream import rules, work
 from dreamkeep.dream.choose import Message
-from dreamkeep.dream.weigh import UNIT
+from dreamkeep.dream.weigh import UNIT, spread
 
 HERE = Path(__file__).parent.parent
 OUT = HERE / "src" / "dreamkeep" / "dream" / "data"
@@ -76,8 +76,8 @@ def banked() -> Iterator[Example]:
                     yield one._replace(counts=OF_BANK)
 
 
-def planted() -> Iterator[list[talks.Line]]:
-    for folder in (written.FIRST, written.SECOND):
+def planted(*folders: Path) -> Iterator[list[talks.Line]]:
+    for folder in folders:
         for session in written.load(folder):
             if "/agent-" not in session.id:
                 yield list(_lines(session))
@@ -141,11 +141,16 @@ class Learnt(NamedTuple):
         return (self.weights["*"][0] + sum(self.weights[one][0] for one in marks if one in self.weights)) / UNIT
 
     def type(self, marks: Iterable[str]) -> str:
-        sums = np.array(self.weights["*"][1:])
+        sums = np.array(self.weights["*"][1:], dtype=float)
+        counts = spread(marks)
         for one in marks:
             if one in self.weights:
-                sums = sums + np.array(self.weights[one][1:])
+                sums += _counted(one, counts) * np.array(self.weights[one][1:])
         return TYPES[int(np.argmax(sums))]
+
+
+def _counted(mark: str, counts: Mapping[str, float]) -> float:
+    return next((count for tag, count in counts.items() if mark.startswith(tag)), 1.0)
 
 
 def learn(found: Sequence[Example], who: str, typed: Sequence[Example] = ()) -> Learnt:
@@ -211,7 +216,7 @@ def _by_type(told: Sequence[Example], place: dict[str, int]) -> Iterator[list[in
             rows += [(one, kind, part) for kind, part in zip(TYPES, mixed / mixed.sum(), strict=True) if part > 0.02]
     model = LogisticRegression(C=0.3, max_iter=1000)
     ones, kinds, parts = zip(*rows, strict=True)
-    model.fit(_matrix(ones, place), kinds, sample_weight=parts)
+    model.fit(_matrix(ones, place, spreading=True), kinds, sample_weight=parts)
     known = {kind: _numbers(model.coef_[n], model.intercept_[n]) for n, kind in enumerate(model.classes_)}
     for kind in TYPES:
         yield known.get(kind, [0] * len(place) + [-UNIT * 20])
@@ -221,11 +226,14 @@ def _numbers(weights: Iterable[float], start: float) -> list[int]:
     return [round(float(one) * UNIT) for one in (*weights, start)]
 
 
-def _matrix(rows: Sequence[Example], place: dict[str, int]) -> csr_matrix:
-    columns = [sorted(place[mark] for mark in one.marks if mark in place) for one in rows]
+def _matrix(rows: Sequence[Example], place: dict[str, int], *, spreading: bool = False) -> csr_matrix:
+    """`spreading`: as it counts for the type."""
+    columns = [sorted((mark for mark in one.marks if mark in place), key=place.__getitem__) for one in rows]
     ends = np.cumsum([0, *(len(one) for one in columns)]).astype(np.int32)
-    flat = np.array([n for one in columns for n in one], dtype=np.int32)
-    return csr_matrix((np.ones(len(flat)), flat, ends), shape=(len(rows), len(place)))
+    flat = np.array([place[mark] for one in columns for mark in one], dtype=np.int32)
+    how = (spread(one.marks) if spreading else {} for one in rows)
+    counts = [_counted(mark, each) for one, each in zip(columns, how, strict=True) for mark in one]
+    return csr_matrix((np.array(counts), flat, ends), shape=(len(rows), len(place)))
 
 
 def write(learnt: Learnt, who: str) -> None:
@@ -261,7 +269,8 @@ def main(words: Sequence[str]) -> int:
     spoken = list(talk_files())
     random.Random(7).shuffle(spoken)
     found = [one for n, lines in enumerate(spoken) for one in examples(lines, n)]
-    more = [one for n, lines in enumerate(planted()) for one in blind(examples(lines, -n))]
+    more = [one for n, lines in enumerate(planted(written.FIRST, written.SECOND)) for one in blind(examples(lines, -n))]
+    more += [one for n, lines in enumerate(planted(*written.LEARNT)) for one in examples(lines, -n)]
     more += banked()
     typed = [one for n, lines in enumerate(talk_files("types_*.txt")) for one in examples(lines, -n)]
     for who in ("user", "model"):

@@ -28,7 +28,7 @@ from tests.planted.written import Wanted, Written
 FOLDER = Path(__file__).parent
 PRECISION, RECALL = 0.95, 0.8
 #: Whoever works on the rules sees their totals only; else they would say nothing about other sessions.
-HELD_OUT = ("third", "fourth", "fifth", "sixth")
+HELD_OUT = ("third", "fourth", "fifth", "sixth", "ninth", "tenth")
 
 
 class Judged(NamedTuple):

@@ -31,6 +31,8 @@ FIRST = Path(__file__).parent / "first"
 SECOND = Path(__file__).parent / "second"
 #: Held out, see its README.md: whoever works on the rules reads only the totals.
 THIRD = Path(__file__).parent / "third"
+#: By authors who had not seen the rules; met them once, and were learnt from then: see their README.md.
+LEARNT = (Path(__file__).parent / "seventh", Path(__file__).parent / "eighth")
 #: The bundled sample, see sample.py. What it expects is what a newcomer must see.
 WEEK = Path(__file__).parent / "week"
 AGENTS = ("claude", "codex", "gemini", "hermes", "opencode", "python")

@@ -14,13 +14,13 @@ from dreamkeep.dream.worded import TEXT, shortened, without_lead, worded
 
 #: From which weight on something is kept by itself; what a rule finds; what is said as a rule in so many words; what the user
 #: took of an offer.
-ALONE, KEEP, NORM, TAKEN = 2.0, 1.0, -1.0, -2.0
+ALONE, KEEP, NORM, TAKEN = 3.0, 1.75, -2.0, -2.0
 NORM_ALONE = 0.0
 #: An order for good in a clause of its own; what is put off, or changed to something else, in so many words. What stands around
 #: it makes it hardly less.
 ORDER, OUTRIGHT = -2.0, -4.0
 #: How much more must speak for another type than for the one that a rule tells.
-DOUBT = 1.0
+DOUBT = 0.5
 #: So few words are an answer, and say nothing without the question.
 _SHORT = 6
 #: So few are no sentence.

@@ -27,7 +27,7 @@ _SAME = 0.8
 #: Of a model's words so much is looked at, so many sentences, and so few are kept.
 _LOOK, _MANY, _FEW = 6000, 40, 2
 #: From which weight on.
-MODEL = -0.5
+MODEL = 0.25
 Redact = Callable[[str], str]
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
+from math import sqrt
 from typing import NamedTuple
 
 from dreamkeep.dream import lexicon
@@ -24,6 +25,9 @@ UNIT = 64
 _TOKEN = re.compile(r"[a-zA-Z_][\w'’]*(?:[-./@:]\w+)*|\d[\w.,:%/-]*|[?!.,;:()—–-]+|\S")
 _NAME = re.compile(r"[/_@:]|\w\.\w")
 _ENDINGS = ("ing", "ed", "ly", "tion", "ness", "ment", "able", "er", "s")
+#: Marks that a sentence has the more of the longer it is, and how much they count for its type.
+_SPREAD = ("w:", "b:")
+SPREAD = 2.0
 #: How long a sentence is, and where it stands.
 _SHAPE = ("len:", "pos:", "n:")
 _KEPT = 4096
@@ -290,10 +294,26 @@ def numbers(told: str, count: int) -> tuple[int, ...]:
     return (*found, *(0 for _ in range(count - len(found))))
 
 
+def spread(marks: Iterable[str]) -> dict[str, float]:
+    """What each mark of these counts for the type: words and pairs of words count all together as much as `SPREAD` × √n of them,
+    so that a long sentence is not what many words say a little for."""
+    told = list(marks)
+    many = {tag: sum(one.startswith(tag) for one in told) for tag in _SPREAD}
+    return {tag: SPREAD / sqrt(count) for tag, count in many.items() if count}
+
+
 def weighed(who: str, marks: Iterable[str]) -> Weighed:
     types, of = weights(who)
     count = len(types) + 1
-    sums = [sum(column) for column in zip(*(numbers(of[mark], count) for mark in ("*", *marks) if mark in of), strict=True)]
-    best = max(range(len(types)), key=lambda n: (sums[n + 1], -n)) if types else 0
-    by_type = {kind: number / UNIT for kind, number in zip(types, sums[1:], strict=True)}
-    return Weighed(sums[0] / UNIT, types[best] if types else "", by_type)
+    told = ("*", *marks)
+    counts = spread(told)
+    # By groups, each summed in whole numbers and multiplied once: the same on every machine, in whatever order marks come.
+    sums = {tag: [0] * count for tag in ("", *counts)}
+    for mark in told:
+        if mark in of:
+            tag = next((one for one in counts if mark.startswith(one)), "")
+            sums[tag] = [a + b for a, b in zip(sums[tag], numbers(of[mark], count), strict=True)]
+    keep = sum(group[0] for group in sums.values())
+    by_type = [sum(counts.get(tag, 1.0) * group[n + 1] for tag, group in sums.items()) / UNIT for n in range(len(types))]
+    best = max(range(len(types)), key=lambda n: (by_type[n], -n)) if types else 0
+    return Weighed(keep / UNIT, types[best] if types else "", dict(zip(types, by_type, strict=True)))

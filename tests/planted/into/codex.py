@@ -109,7 +109,7 @@ class _Thread(Rollout):
         self.put("response_item", {"type": "custom_tool_call_output", "call_id": call, "output": output})
 
     def _refused(self, turn: str, given: Any) -> None:
-        call, command = self._call(), given["command"]
+        call, command = self._call(), given.get("command") or given["cmd"]
         asked = {"type": "function_call", "name": "exec_command", "arguments": json.dumps({"cmd": command}), "call_id": call}
         self.put("response_item", {**asked, "internal_chat_message_metadata_passthrough": {"turn_id": turn}})
         done = {"status": "declined", "aggregated_output": _REJECTED, "exit_code": -1}
