@@ -297,9 +297,8 @@ def numbers(told: str, count: int) -> tuple[int, ...]:
 def spread(marks: Iterable[str]) -> dict[str, float]:
     """What each mark of these counts for the type: words and pairs of words count all together as much as `SPREAD` × √n of them,
     so that a long sentence is not what many words say a little for."""
-    told = list(marks)
-    many = {tag: sum(one.startswith(tag) for one in told) for tag in _SPREAD}
-    return {tag: SPREAD / sqrt(count) for tag, count in many.items() if count}
+    tags = [one[:2] for one in marks]
+    return {tag: SPREAD / sqrt(count) for tag in _SPREAD if (count := tags.count(tag))}
 
 
 def weighed(who: str, marks: Iterable[str]) -> Weighed:
@@ -308,11 +307,11 @@ def weighed(who: str, marks: Iterable[str]) -> Weighed:
     told = ("*", *marks)
     counts = spread(told)
     # By groups, each summed in whole numbers and multiplied once: the same on every machine, in whatever order marks come.
-    sums = {tag: [0] * count for tag in ("", *counts)}
+    groups: dict[str, list[tuple[int, ...]]] = {tag: [(0,) * count] for tag in ("", *counts)}
     for mark in told:
-        if mark in of:
-            tag = next((one for one in counts if mark.startswith(one)), "")
-            sums[tag] = [a + b for a, b in zip(sums[tag], numbers(of[mark], count), strict=True)]
+        if (found := of.get(mark)) is not None:
+            groups[mark[:2] if mark[:2] in counts else ""].append(numbers(found, count))
+    sums = {tag: [sum(column) for column in zip(*found, strict=True)] for tag, found in groups.items()}
     keep = sum(group[0] for group in sums.values())
     by_type = [sum(counts.get(tag, 1.0) * group[n + 1] for tag, group in sums.items()) / UNIT for n in range(len(types))]
     best = max(range(len(types)), key=lambda n: (by_type[n], -n)) if types else 0
