@@ -483,6 +483,25 @@ def test_of_the_commands_that_work_the_general_ones_are_worth_a_note() -> None:
     assert [one.text for one in found(turn) if one.type == "procedure"] == ["Tests run with `pnpm test`."]
 
 
+def test_a_command_that_fails_twice_of_two_causes_is_mended_twice() -> None:
+    def edited(seq: int, path: str) -> list[Said]:
+        call = {"id": f"e{seq}", "name": "Edit", "input": {"file_path": path}}
+        return [Said(str(seq), "assistant", "", AT, call), Said(str(seq + 1), "tool", "ok", AT, {"id": f"e{seq}"})]
+
+    turn = [
+        user("go"),
+        *ran(2, "make check", "E   NameError: gap", 1),
+        *edited(4, "/p/a.py"),
+        *ran(6, "make check", "ok", 0),
+        *ran(8, "make check", "E   KeyError: 'tide'", 1),
+        *edited(10, "/p/b.py"),
+        *ran(12, "make check", "ok", 0),
+    ]
+    insights, dropped = checked(Rules().backfill(given(turn)), given(turn), Known(), run="r", redact=str)
+    told = [one.text for one in insights if one.type == "failure_fix"]
+    assert ["a.py" in told[0], "b.py" in told[1]] == [True, True] and len(told) == 2 and not dropped
+
+
 def test_two_programs_that_test_are_two_notes_and_two_ways_to_start_one_are_one() -> None:
     turn = [
         user("go"),

@@ -147,6 +147,7 @@ def _shown(step: Ran) -> tuple[Said, str]:
 
 def fixes(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
     failed: dict[str, list[Ran]] = {}
+    told: set[str] = set()
     for n, step in enumerate(steps):
         if not isinstance(step, Ran) or step.failed is None or is_look(step.key):
             continue
@@ -156,9 +157,16 @@ def fixes(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
         for key in [key for key in failed if _same(key, step.key)]:
             before = failed.pop(key)
             if not step.known and (one := _fixed(steps, before, step, n, cwd)) is not None:
-                yield one
+                yield _by_its_line(one) if one.quote in told else one
+                told.add(one.quote)
         if (one := _otherwise(steps, failed, step, n)) is not None:
             yield one
+
+
+def _by_its_line(one: Proposal) -> Proposal:
+    """The same command failed before, of another cause: what it said tells the two apart (an insight is known by its quote)."""
+    (seq, quote), *more = one.more
+    return one._replace(seq=seq, quote=quote, more=((one.seq, one.quote), *more))
 
 
 def _same(failed: str, passed: str) -> bool:
