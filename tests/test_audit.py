@@ -270,7 +270,7 @@ JOURNAL: dict[str, tuple[str, Callable[[str], None]]] = {
     "a file for a folder": ("journal_unreadable", a_file),
     "a folder for a part": ("journal_unreadable", a_folder_as_part),
     "a format of tomorrow": ("journal_unreadable", newer),
-    "a body that breaks reading": ("journal_unreadable", crafted(Kind.CHUNK, {"no": "of"})),
+    "a piece that is nobody's": ("journal_chunks", crafted(Kind.CHUNK, {"no": "of"})),
 }
 
 

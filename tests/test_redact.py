@@ -229,6 +229,11 @@ def test_our_own_pages_and_planted_sessions_lose_nothing() -> None:
         assert redact(file.read_text())[1] == 0, file.name
 
 
+def test_a_command_that_gives_a_password_is_none() -> None:
+    for text in ("restic --password-command 'pass show restic' init", 'borg: passphrase_command = "pass show borg"'):
+        assert redact(text) == (text, 0)
+
+
 def test_no_pattern_needs_what_older_pythons_match_wrongly() -> None:
     """Before 3.11.5 a possessive group (`(…|…){1,9}+`) may match what it should not: then a secret stays."""
     folder = Path(__file__).parent.parent / "src" / "dreamkeep" / "memory"

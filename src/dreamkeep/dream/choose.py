@@ -16,6 +16,8 @@ from dreamkeep.dream.worded import TEXT, shortened, without_lead, worded
 #: took of an offer.
 ALONE, KEEP, NORM, TAKEN = 3.0, 1.75, -2.0, -2.0
 NORM_ALONE = 0.0
+#: What one rule finds, by words that bind ("needs", "only", "do not"): who says them mostly means them.
+MUST = ("must", 0.5)
 #: An order for good in a clause of its own; what is put off, or changed to something else, in so many words. What stands around
 #: it makes it hardly less.
 ORDER, OUTRIGHT = -2.0, -4.0
@@ -106,7 +108,8 @@ class Message:
         end = one.start + len(one.quote)
         met = [each for each in self.own if _meets(each, one.start, end)]
         outright = [least for each in met if (least := _least_outright(each)) is not None]
-        return min(outright, default=NORM if any(_is_norm(each.text) for each in met) else KEEP)
+        plain_least = MUST[1] if one.rule == MUST[0] else KEEP
+        return min(outright, default=NORM if any(_is_norm(each.text) for each in met) else plain_least)
 
     def _least_alone(self, one: Sentence) -> float:
         """What a session begins with says what is to be made: there "it must" is no rule by itself. A few words answer. What is

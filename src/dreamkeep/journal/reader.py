@@ -425,7 +425,8 @@ def with_mended(faults: Iterable[Fault], mended: Mapping[Mended, bool]) -> list[
 
 
 def events(frames: Iterable[Frame], broken: list[int] | None = None) -> Iterator[tuple[int, Event]]:
-    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up goes to `broken`, by seq."""
+    """(seq, event): book-keeping left out, chunks joined. A chunked event whose pieces don't add up, and a piece that is
+    nobody's, go to `broken`, by seq."""
     import orjson
 
     for frame, chunked in whole(frames, broken):
@@ -447,6 +448,8 @@ def whole(frames: Iterable[Frame], broken: list[int] | None) -> Iterator[tuple[F
         kind = frame["kind"]
         if kind == Kind.CHUNK:
             whose, text, n = _piece(frame["body"])
+            if not whose and broken is not None:
+                broken.append(frame["seq"])
             if whose != of or n == 0:
                 # Pieces of one event lie together, so only one event's pieces are ever held. From the first on they are told
                 # again when some were lost.

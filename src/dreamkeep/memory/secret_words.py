@@ -44,7 +44,7 @@ _NOT_BEFORE = re.compile(
     r"|status|exit|error|return|response|language|country|zip|post|source|commit|file|content)[_\-. ]?$"
 )
 _NOT_BEHIND = re.compile(
-    r"(?:ur[li]s?|paths?|files?|filename|dir|folder|names?|ids?|types?|counts?|limits?|budget|length|len|sizes?|expir\w*|ttl|age"
+    r"(?:ur[li]s?|commands?|cmd|paths?|files?|filename|dir|folder|names?|ids?|types?|counts?|limits?|budget|length|len|sizes?|expir\w*|ttl|age"
     r"|endpoint|headers?|fields?|prefix|suffix|policy|manager|provider|arn|env|vars?|ref|versions?|index|stdin|required|enabled"
     r"|hint|reset|rotation|class|formats?|min|max|window|usage|used|cost|price|column|label|placeholder|input|rules?|strength"
     r"|validator|store|algorithm|alg|method|scheme|scope|issuer|audience|at|date|time|on|in|by|total|per|regex|pattern)$"
