@@ -187,9 +187,10 @@ def test_what_was_accepted_stays_accepted_by_whatever_path_the_keep_is_opened(wo
     own(world)
     part = world.part("python:own")
     part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-2]))
-    [lost] = world.audit()["faults"]
-    assert lost["class"] == "journal_missing_part"
-    assert world.repair(accept=[lost["id"]])["audit"]["clean"]
+    Path(world.root).chmod(0o755)
+    lost, open_ = world.audit()["faults"]
+    assert (lost["class"], open_["class"], open_["where"]) == ("journal_missing_part", "open_to_others", world.root)
+    assert world.repair(accept=[lost["id"], open_["id"]])["audit"]["clean"]
     link, there = tmp_path / "link", tmp_path / "there"
     link.symlink_to(world.root)
     with Keep.open(link) as keep:
@@ -197,7 +198,7 @@ def test_what_was_accepted_stays_accepted_by_whatever_path_the_keep_is_opened(wo
     shutil.move(world.root, there)
     with Keep.open(there) as keep:
         told = keep.audit(home=world.home)
-        assert told["clean"] and told["checked"]["accepted"] == 1
+        assert told["clean"] and told["checked"]["accepted"] == 2
         assert not keep.export(tmp_path / "snap")["problems"]
 
 

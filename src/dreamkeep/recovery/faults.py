@@ -208,7 +208,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 def seen_from(root: str, one: Fault) -> Fault:
     """One in the keep, named from there: it is the same fault by whatever path the keep is opened, and where it was moved to."""
-    if not one.where.startswith(f"{root}/"):
+    if one.where != root and not one.where.startswith(f"{root}/"):
         return one
     return _called(one, f"{one.cls}-{_digest(one.where.removeprefix(root), one.key)}")
 
