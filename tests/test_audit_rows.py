@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.capture.rows import Base
 from dreamkeep.errors import DreamkeepError
 from tests.agents import goose, hermes, opencode
 from tests.test_audit_sources import _WatchedHost, audit, classes, ingest, tree
@@ -522,3 +523,64 @@ def test_one_session_that_lost_rows_hides_no_other(tmp_path: Path, root: str, ho
     for _ in range(2):
         assert {one.session for one in audit(root, home)} == {f"{agent}:many-{n}" for n in range(0, 100, 10)}
         ingest(root, home)
+
+
+# -- what a version before has captured
+
+
+def _unnoted(base: Base, session: str, known: Mapping[str, str]) -> Iterator[tuple[str, object]]:
+    """As Goose was captured before: no note of what is gone."""
+    yield "sessions", session
+    for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session):
+        yield "messages", row
+
+
+GOOSE = [act for act in MEANT["goose"] if act is not _goose_cleared]
+
+
+@pytest.mark.parametrize("agent", ["goose"])
+@pytest.mark.parametrize("first", GOOSE)
+@pytest.mark.parametrize("then", GOOSE)
+def test_what_goose_took_away_when_that_was_not_noted_yet_is_no_fault_and_a_row_that_is_lost_then_is(
+    tmp_path: Path,
+    root: str,
+    home: Path,
+    agent: str,
+    first: Callable[[Any], None],
+    then: Callable[[Any], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("dreamkeep.capture.agents.goose.places", _unnoted)
+        ingest(root, home)
+        for act in (first, then):
+            db = again(home, agent)
+            act(db)
+            db.close()
+            ingest(root, home)
+    for n in range(3):
+        assert audit(root, home) == audit(root, home, deep=True) == []
+        ingest(root, home)
+        db = again(home, agent)
+        answered(db, agent, f"And {n}?", f"So {n}.")
+        db.close()
+    ingest(root, home)
+    do(home, agent, f"DELETE {where_it_says(agent, 'So 0.')}")
+    [found] = audit(root, home)
+    assert found.about["gone"] == 1
+
+
+@pytest.mark.parametrize("agent", ["goose"])
+def test_a_row_that_was_lost_when_that_was_not_noted_yet_is_told(
+    tmp_path: Path, root: str, home: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("dreamkeep.capture.agents.goose.places", _unnoted)
+        ingest(root, home)
+        deleted(home, agent)
+        db = again(home, agent)
+        answered(db, agent, "And?", "So.")
+        db.close()
+        ingest(root, home)
+    [found] = audit(root, home, deep=True)
+    assert found.about["gone"] == 1

@@ -12,7 +12,8 @@ Agents take rows away themselves, and that is no loss:
 
 A row that is gone is not lost if its message stands in a row that came since, each for one. The order in which rows came and
 went is that of the journal: a row that is gone is noted there with the next that is new (`beside.gone`, rows.py), so what was
-there before the note was there together with it. What a row said counts, though it was captured again since, blanked.
+there before the note was there together with it. (Of Goose that was not always noted: what came in a later capture without a
+note may have come when others were gone.) What a row said counts, though it was captured again since, blanked.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class _Gap(NamedTuple):
     came: Sequence[Said]
     now: Mapping[str, Said]
     facts: Facts
+    #: By what the rows that are there are known (`Said.same`).
+    known: frozenset[str]
 
     def ends_with(self, gone: Said) -> bool:
         """Nothing that was there with it stands behind it now, and something that came since does; and none of that has a place
@@ -89,6 +92,8 @@ class _Gap(NamedTuple):
 class _Habits(Protocol):
     #: Whether what a row says is written again as a habit.
     edits: bool
+    #: The table whose row begins a capture with what is gone by then, be it nothing; "" where that is always noted elsewhere.
+    begins: str
 
     def said(self, table: str, row: Row) -> Said | None:
         """None: a row in which nobody speaks."""
@@ -123,6 +128,26 @@ def with_its_words(before: Row, row: Row) -> Row:
     return {**row, **{name: before[name] for name in blanked}}
 
 
+class _Going(NamedTuple):
+    """Rows that went, and others that `stayed`; `came`: in which capture each came, of those that noted nothing."""
+
+    rows: Sequence[Said]
+    stayed: Mapping[str, Said]
+    came: Mapping[str, int]
+
+    def lost(self, habits: _Habits, now: Mapping[str, Said], facts: Facts) -> dict[str, _Missed]:
+        """Only what had come by then is known to have been there with a row."""
+        found: dict[str, _Missed] = {}
+        for number in sorted({self._number(one.key) for one in self.rows}):
+            going = [one for one in self.rows if self._number(one.key) == number]
+            beside = {key: one for key, one in self.stayed.items() if self._number(key) <= number}
+            found.update((one.key, _Missed(one, beside)) for one in _not_meant(habits, going, beside, now, facts))
+        return found
+
+    def _number(self, key: str) -> int:
+        return self.came.get(key, 0)
+
+
 class _Fold:
     def __init__(self, habits: _Habits) -> None:
         self._habits = habits
@@ -131,19 +156,28 @@ class _Fold:
         self._lost: dict[str, _Missed] = {}
         self._changed: dict[str, _Missed] = {}
         self._spoken: set[str] = set()
-        self._going: tuple[list[Said], dict[str, Said]] | None = None
+        self._going: _Going | None = None
+        #: In which capture since the last note a row came: those that noted nothing are counted.
+        self._came: dict[str, int] = {}
+        self._unnoted = 0
 
     def take(self, line: bytes) -> None:
         held = json.loads(line)
         table, row = str(held["table"]), held["row"]
-        if gone := (held.get("beside") or {}).get("gone"):
+        gone = (held.get("beside") or {}).get("gone")
+        if gone:
             self._settle()
             going = [self._there.pop(key) for key in gone if key in self._there]
-            self._going = going, dict(self._there)
+            self._going = _Going(going, dict(self._there), self._came)
+        if gone is not None:
+            self._came, self._unnoted = {}, 0  # what is left was there together
+        elif table == self._habits.begins:
+            self._unnoted += 1
         self._facts.update(self._habits.facts(table, row))
         said = self._habits.said(table, row)
         if said is not None:
             self._there[said.key] = self._with_what_it_said(said)
+            self._came[said.key] = self._unnoted
             self._spoken.update([said.key] if any(said.words) else [])
 
     def _with_what_it_said(self, said: Said) -> Said:
@@ -157,9 +191,7 @@ class _Fold:
 
     def _settle(self) -> None:
         if self._going is not None:
-            going, stayed = self._going
-            found = _not_meant(self._habits, going, stayed, self._there, self._facts)
-            self._lost.update((one.key, _Missed(one, stayed)) for one in found)
+            self._lost.update(self._going.lost(self._habits, self._there, self._facts))
             self._going = None
 
     def against(self, other: _Fold) -> Loss:
@@ -167,8 +199,7 @@ class _Fold:
         now, facts = other._there, {**self._facts, **other._facts}
         going = [one for key, one in self._there.items() if key not in now]
         stayed = {key: one for key, one in self._there.items() if key in now}
-        gone = _not_meant(self._habits, going, stayed, now, facts)
-        lost = {**self._lost, **{one.key: _Missed(one, stayed) for one in gone}}
+        lost = {**self._lost, **_Going(going, stayed, self._came).lost(self._habits, now, facts)}
         changed = dict(self._changed)
         if not self._habits.edits:
             others = (one for key, one in stayed.items() if _is_other(one, now[key]) and key not in changed)
@@ -198,7 +229,15 @@ def _not_meant(
             again.append(one)
         elif any(one.words):
             left.append(one)
-    gap = _Gap(going, stayed, again, [one for held in came.values() for one in held], now, facts)
+    gap = _Gap(
+        going,
+        stayed,
+        again,
+        [one for held in came.values() for one in held],
+        now,
+        facts,
+        frozenset(one.same for one in now.values()),
+    )
     return [one for one in left if not habits.meant(one, gap)]
 
 
@@ -237,6 +276,7 @@ def _alike(one: str, other: str) -> bool:
 
 class _Hermes:
     edits = False
+    begins = ""
     COLUMNS = ("content", "tool_calls", "reasoning", "reasoning_content")
 
     def said(self, table: str, row: Row) -> Said | None:
@@ -263,6 +303,7 @@ class _Hermes:
 
 class _Goose:
     edits = False
+    begins = "sessions"
 
     def said(self, table: str, row: Row) -> Said | None:
         if table != "messages":
@@ -277,7 +318,8 @@ class _Goose:
         return {_CLEARED: row.get("total_tokens") == 0} if table == "sessions" else {}
 
     def meant(self, gone: Said, gap: _Gap) -> bool:
-        return gap.ends_with(gone) or (not gap.now and bool(gap.facts.get(_CLEARED)))
+        # It gives no two messages one id: whenever that row came, it is this message.
+        return gone.same in gap.known or gap.ends_with(gone) or (not gap.now and bool(gap.facts.get(_CLEARED)))
 
 
 def _block(block: object) -> str:
@@ -298,6 +340,7 @@ def _block(block: object) -> str:
 
 class _OpenCode:
     edits = True
+    begins = ""
 
     def said(self, table: str, row: Row) -> Said | None:
         if table not in ("message", "part"):

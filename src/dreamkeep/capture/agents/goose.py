@@ -66,8 +66,8 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
         raise base.no_session(session)
     rows = [row for (row,) in base.ask("SELECT id FROM messages WHERE session_id = ? ORDER BY +id", session)]
     gone = gone_from("messages", rows, known)
-    if gone and known.get(f"sessions/{session}") != version:
-        yield "sessions", session, {"gone": gone}
+    if known.get(f"sessions/{session}") != version:
+        yield "sessions", session, {"gone": gone}  # also nothing: then all that is known was there with what comes
         gone = []
     else:
         yield "sessions", session
