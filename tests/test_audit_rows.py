@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -584,3 +585,25 @@ def test_a_row_that_was_lost_when_that_was_not_noted_yet_is_told(
         ingest(root, home)
     [found] = audit(root, home, deep=True)
     assert found.about["gone"] == 1
+
+
+@pytest.mark.parametrize("agent", ["hermes", "goose"])
+@pytest.mark.parametrize("meant", [False, True])
+def test_a_session_without_messages_that_nobody_remembered_is_asked_for_before_it_is_missed(
+    tmp_path: Path, root: str, home: Path, agent: str, meant: bool
+) -> None:
+    ingest(root, home)
+    db = again(home, agent)
+    if meant:
+        _hermes_cleared(db) if agent == "hermes" else _goose_cleared(db)
+    else:
+        db.db.execute("DELETE FROM messages WHERE session_id=?", (S,))
+    db.close()
+    ingest(root, home)
+    seen = Path(root, "state/sources.json")
+    told = seen.read_text()
+    seen.write_text(re.sub(rf'"{S}":"[^"]*",?', "", told).replace(",}", "}"))
+    assert seen.read_text() != told
+    assert classes(audit(root, home)) == classes(audit(root, home, deep=True)) == ([] if meant else ["source_shrank"])
+    do(home, agent, "DELETE FROM sessions WHERE id = ?", S)
+    assert classes(audit(root, home)) == ["source_vanished"]

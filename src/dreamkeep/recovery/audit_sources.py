@@ -333,14 +333,18 @@ class _Audit:
         found = None if as_it_was else rows.sessions(self._host, seen.agent, path)
         rest = set(before if found is None else found)
         given_up = self._deleted_in_webui() if seen.agent == "hermes" else frozenset()  # the WebUI takes the rows away, too
-        for session in self._captured_from(path, seen, rest):
-            if session.partition(":")[2] in given_up:
+        missed = [one for one in self._captured_from(path, seen, rest) if one.partition(":")[2] not in given_up]
+        # Of what is not remembered the database is asked: a version before forgot sessions that had no messages any more.
+        unknown = set(rows.sessions(self._host, seen.agent, path)) if missed and found is None else set()
+        for session in missed:
+            if session.partition(":")[2] in unknown:
                 continue
             what = "its rows are gone from the database; what was captured is kept here"
             where, step = f"{path}#{session.partition(':')[2]}", _given_back(seen.agent)
             yield fault("source_vanished", where, what, session=session, step=step, path=path, name="")
         names = rejoin.names_of(self._host, seen.role, path)
-        looked_at = (one for one in to_look_at(self._host, seen.agent, path, before, found, self._deep) if one not in given_up)
+        doubted = [*to_look_at(self._host, seen.agent, path, before, found, self._deep), *sorted(unknown - before.keys())]
+        looked_at = (one for one in doubted if one not in given_up)
         yield from audit_rows(self._host, self._root, seen.agent, path, names, looked_at)
 
     def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
