@@ -650,3 +650,16 @@ def test_what_is_old_only_beside_a_run_that_is_undone_is_young_again(others: boo
     assert memory.insights[suggested.id].state == ("expired" if others else "suggested") and not memory.strange
     assert [one.state for one in memory.notes.values() if one.text == suggested.text] == ([] if others else ["active"])
     assert plan(memory, list(memory.insights.values()), now=NOW, run="again") == []
+
+
+@pytest.mark.parametrize("newer", ["the port must be 9000", "forget that the port must be 8443, use 9000"])
+def test_what_a_user_rejected_overrules_and_takes_back_nothing_when_it_is_said_again(newer: str) -> None:
+    older = said("the port must be 8443", 1, run="r1")
+    wrong = said(newer, 2, run="r2")
+    journal = Journal()
+    journal.dream("r1", [older])
+    journal.dream("r2", [wrong])
+    assert [one.text for one in journal.memory.notes.values() if one.state == "active"] == [newer]
+    journal._say(Kind.INSIGHT_REJECTED, {"id": wrong.id, "reason": ""})
+    journal.dream("r3", [said(newer, 3, run="r3"), older])
+    assert [one.text for one in journal.memory.notes.values() if one.state == "active"] == [older.text]

@@ -784,3 +784,28 @@ def test_what_a_rejected_note_had_overruled_holds_again_at_once(tmp_path: Path) 
         assert texts(keep) == {older}
         keep.dream_undo(first)
         assert texts(keep) == set()
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_rejected_words_overrule_nothing_also_if_they_are_said_again_until_they_are_confirmed(
+    tmp_path: Path, undone: bool
+) -> None:
+    """M9: they give no note, so nothing at all was left of what they contradict."""
+    older, newer = "The port must be 8443.", "The port must be 9000."
+    with Keep.open(tmp_path / "k") as keep:
+        dreamed(keep, "s", older)
+        _, second = dreamed(keep, "later", newer)
+        assert older not in texts(keep)
+        rejected = [one["id"] for one in keep.notes()]
+        for one in rejected:
+            keep.note_change(one, "reject")
+        assert texts(keep) == {older}
+        if undone:
+            keep.dream_undo(second)
+        dreamed(keep, "again", newer)
+        assert texts(keep) == {older}
+        keep.reindex(from_zero=True)
+        assert texts(keep) == {older}
+        for one in rejected:
+            keep.note_change(one, "confirm")
+        assert older not in texts(keep) and len(texts(keep)) == len(rejected)

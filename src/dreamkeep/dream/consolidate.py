@@ -227,8 +227,11 @@ class _Planning:
 
     def _taken_back(self, about: Fact, members: list[Insight]) -> Fate | None:
         says = v.voices(members)
-        for one in sorted(self._shelf.of(about.project).takers, key=v.earliest):
-            if s.fact(one) != about and s.newer([one], says) > 0 and alike.takes_back(one.text, v.voice(says).text):
+        project = self._shelf.of(about.project)
+        for one in sorted(project.takers, key=v.earliest):
+            if s.fact(one) == about or project.rejected(s.fact(one)):
+                continue
+            if s.newer([one], says) > 0 and alike.takes_back(one.text, v.voice(says).text):
                 return Fate(RETRACTED, f"{v.who(one)}: “{v.shortly(one.text)}”")
         return None
 
@@ -261,7 +264,7 @@ class _Planning:
         return s.newer(a, b)
 
     def _heard(self, about: Fact) -> list[Insight]:
-        """Also what a hand has barred still excludes what it excluded: that does not come back by itself."""
+        """Also what a hand has retracted still excludes what it excluded: that does not come back by itself."""
         return self._shelf.of(about.project).members[about]
 
     def _opposed(self, about: Fact) -> list[tuple[Fact, str]]:
@@ -276,7 +279,7 @@ class _Planning:
         if about.drawer != s.SAID or not v.worth(mine):
             return
         for other in project.rivals(about):
-            if other.drawer == s.SAID and v.worth(project.members[other]):
+            if other.drawer == s.SAID and v.worth(project.members[other]) and not project.rejected(other):
                 why = v.excluding(v.spoken(mine), v.spoken(project.members[other]))
                 if why:
                     yield other, why

@@ -302,6 +302,10 @@ class _Project:
         bar = self.bar(about)
         return [one for one in members if _passes(one, bar)] if bar else list(members)
 
+    def rejected(self, about: Fact) -> bool:
+        """It never held, by a user's hand that was not taken back: so it excludes nothing, whoever says it again."""
+        return about in self._refused and not self.live(about)
+
     def active(self, about: Fact) -> list[Note]:
         return [one for one in self.notes.get(about, []) if one.state == note.ACTIVE]
 
