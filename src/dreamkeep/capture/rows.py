@@ -170,6 +170,16 @@ def gone_from(table: str, rows: Iterable[object], known: Mapping[str, str]) -> l
     return [key for key, version in known.items() if key.startswith(f"{table}/") and version != GONE and key not in there]
 
 
+def placed(table: str, rows: Iterable[object], gone: list[str], known: Mapping[str, str]) -> Iterator[Place]:
+    """These rows, with what is `gone` beside the first that is new. Pure."""
+    for row in rows:
+        if gone and known.get(f"{table}/{row}", GONE) == GONE:
+            yield table, row, {"gone": gone}
+            gone = []
+        else:
+            yield table, row
+
+
 def pk(table: str) -> str:
     """The column that tells a row of this table from the others: the same in all the databases we read."""
     return "id"

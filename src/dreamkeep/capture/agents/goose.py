@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from dreamkeep.capture.rows import GONE, SAYS, Base, Fingerprint, Place, gone_from, mark
+from dreamkeep.capture.rows import SAYS, Base, Fingerprint, Place, gone_from, mark, placed
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -71,9 +71,4 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
         gone = []
     else:
         yield "sessions", session
-    for row in rows:
-        if gone and known.get(f"messages/{row}", GONE) == GONE:
-            yield "messages", row, {"gone": gone}
-            gone = []
-        else:
-            yield "messages", row
+    yield from placed("messages", rows, gone, known)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dreamkeep.capture.rows import GONE, SAYS, Base, Fingerprint, Place, gone_from, mark, quoted
+from dreamkeep.capture.rows import SAYS, Base, Fingerprint, Place, gone_from, mark, placed, quoted
 from dreamkeep.capture.sources import ROWS, Source, databases
 from dreamkeep.host import Host
 
@@ -149,9 +149,4 @@ def places(base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place
         if gone and known.get(f"sessions/{key}") != base.version("sessions", key):
             beside, gone = {**beside, "gone": gone}, []
         yield ("sessions", key, beside) if beside else ("sessions", key)
-    for row in rows:
-        if gone and known.get(f"messages/{row}", GONE) == GONE:
-            yield "messages", row, {"gone": gone}
-            gone = []
-        else:
-            yield "messages", row
+    yield from placed("messages", rows, gone, known)
