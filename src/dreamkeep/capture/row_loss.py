@@ -20,7 +20,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
@@ -68,8 +71,10 @@ class _Missed(NamedTuple):
     beside: Mapping[str, Said]
 
 
-class _Gap(NamedTuple):
-    """Rows that were `going` at one time. Others `stayed`; some that went are there `again`, in new rows; others `came` since."""
+@dataclass(frozen=True)
+class _Gap:
+    """Rows that were `going` at one time. Others `stayed`; some that went are there `again`, in new rows; others `came` since.
+    What is asked for each row that went is found once: a session may have lost very many."""
 
     going: Sequence[Said]
     stayed: Mapping[str, Said]
@@ -77,16 +82,36 @@ class _Gap(NamedTuple):
     came: Sequence[Said]
     now: Mapping[str, Said]
     facts: Facts
-    #: By what the rows that are there are known (`Said.same`).
-    known: frozenset[str]
 
     def ends_with(self, gone: Said) -> bool:
         """Nothing that was there with it stands behind it now, and something that came since does; and none of that has a place
         of what went: an agent does not give one twice, but an older copy of its database does."""
-        before = [one.place for one in (*self.stayed.values(), *self.again)]
+        return self._went_on and gone.place > self._end
+
+    @cached_property
+    def _end(self) -> tuple[Any, ...]:
+        return max((one.place for one in (*self.stayed.values(), *self.again)), default=())
+
+    @cached_property
+    def _went_on(self) -> bool:
         first, last = min(one.place for one in self.going), max(one.place for one in self.going)
         reused = any(first <= one.place <= last for one in self.came)
-        return gone.place > max(before, default=()) and not reused and any(one.place > last for one in self.came)
+        return not reused and any(one.place > last for one in self.came)
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """By what the rows that are there are known."""
+        return frozenset(one.same for one in self.now.values())
+
+    @cached_property
+    def live(self) -> frozenset[str]:
+        """The parts of which a live row stayed."""
+        return frozenset(one.part for one in self.stayed.values() if one.live)
+
+    @cached_property
+    def many(self) -> Mapping[str, int]:
+        """By part, how many rows are there of which the model has more than a summary."""
+        return Counter(one.part for one in self.now.values() if not one.squeezed)
 
 
 class _Habits(Protocol):
@@ -205,10 +230,13 @@ class _Fold:
             others = (one for key, one in stayed.items() if _is_other(one, now[key]) and key not in changed)
             changed.update((one.key, _Missed(one, stayed)) for one in others)
         blanked = [key for key, one in stayed.items() if _is_less(one, now[key]) and key not in changed]
+        alike: dict[str, list[Said]] = {}
+        for one in now.values():
+            alike.setdefault(one.same, []).append(one)
         return Loss(
-            tuple(sorted(key for key, one in lost.items() if not _is_back(one, now))),
+            tuple(sorted(key for key, one in lost.items() if not _is_back(one, now, alike))),
             tuple(sorted(blanked)),
-            tuple(sorted(key for key, one in changed.items() if key in now and not _is_back(one, now))),
+            tuple(sorted(key for key, one in changed.items() if key in now and not _is_back(one, now, alike))),
             len(self._spoken),
         )
 
@@ -229,15 +257,7 @@ def _not_meant(
             again.append(one)
         elif any(one.words):
             left.append(one)
-    gap = _Gap(
-        going,
-        stayed,
-        again,
-        [one for held in came.values() for one in held],
-        now,
-        facts,
-        frozenset(one.same for one in now.values()),
-    )
+    gap = _Gap(going, stayed, again, [one for held in came.values() for one in held], now, facts)
     return [one for one in left if not habits.meant(one, gap)]
 
 
@@ -251,13 +271,13 @@ def _is_less(had: Said, said: Said) -> bool:
     return any(old and not new for old, new in zip(had.words, said.words, strict=True))
 
 
-def _is_back(missed: _Missed, now: Mapping[str, Said]) -> bool:
-    """Whether it is there after all: at its old place, or given back under another number."""
+def _is_back(missed: _Missed, now: Mapping[str, Said], alike: Mapping[str, Sequence[Said]]) -> bool:
+    """Whether it is there after all: at its old place, or given back under another number. `alike`: who is there, by `same`."""
     one, there = missed.said, now.get(missed.said.key)
     if there is not None and not _is_less(one, there) and not _is_other(one, there):
         return True
-    came = (other for key, other in now.items() if key not in missed.beside and key != one.key)
-    return any((other.same, other.at) == (one.same, one.at) for other in came)
+    came = (other for other in alike.get(one.same, ()) if other.key not in missed.beside and other.key != one.key)
+    return any(other.at == one.at for other in came)
 
 
 def _hidden_by(one: Said, came: Iterable[list[Said]]) -> list[Said] | None:
@@ -294,11 +314,10 @@ class _Hermes:
 
     def meant(self, gone: Said, gap: _Gap) -> bool:
         """Written anew: nothing live stayed, and there are as many as Hermes counted when it did that (and has added since)."""
-        if any(one.live and one.part == gone.part for one in gap.stayed.values()):
+        if gone.part in gap.live:
             return False
-        there = [one for one in gap.now.values() if one.part == gone.part and not one.squeezed]
-        counted = gap.facts.get(gone.part)
-        return len(there) >= counted if isinstance(counted, int) else bool(there)
+        there, counted = gap.many.get(gone.part, 0), gap.facts.get(gone.part)
+        return there >= counted if isinstance(counted, int) else bool(there)
 
 
 class _Goose:
