@@ -175,6 +175,32 @@ def test_a_loss_is_known_again_after_the_memory_of_sources_was_lost(tmp_path: Pa
     assert [one.id for one in audit(root, home)] == [found.id]
 
 
+def without_its_database(home: Path, agent: str) -> None:
+    for path in (home / FILES[agent]).parent.glob("*.db*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("act", [deleted, emptied, zeroed, all_gone, without_its_database])
+def test_what_a_database_lost_is_told_also_where_nothing_is_remembered_of_it(
+    tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Path, str], None], deep: bool
+) -> None:
+    """The memory is a cache: it may be deleted, and a keep that a snapshot brought has none before the first ingest."""
+    ingest(root, home)
+    with Keep.open(root) as keep:
+        keep.export(str(tmp_path / "keep.tar.zst"))
+    imported = str(tmp_path / "imported")
+    with Keep.open(imported) as keep:
+        keep.import_(str(tmp_path / "keep.tar.zst"))
+    assert audit(imported, home, deep=deep) == []
+    act(home, agent)
+    told = {(one.id, one.session, one.what) for one in audit(root, home, deep=deep)}
+    assert told
+    assert {(one.id, one.session, one.what) for one in audit(imported, home, deep=deep)} == told
+    os.unlink(f"{root}/state/sources.json")
+    assert {(one.id, one.session, one.what) for one in audit(root, home, deep=deep)} == told
+
+
 def test_what_comes_back_is_missed_no_more_and_what_is_accepted_is_told_no_more(
     tmp_path: Path, root: str, home: Path, agent: str
 ) -> None:

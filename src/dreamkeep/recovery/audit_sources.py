@@ -85,6 +85,8 @@ class _Audit:
         self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
         #: Of an agent: by a file's name without its endings, and by session, where files are now.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
+        #: Databases that only journals name: each is looked at once, for all sessions that came from it.
+        self._unremembered: dict[str, Seen] = {}
 
     def all(self) -> Iterator[Fault]:
         well = self._well()
@@ -319,7 +321,7 @@ class _Audit:
         if _form(seen.agent, path) != ROWS:
             return  # lines of many sessions: names and the like
         if at is None:
-            kept = list(self._captured_from(path, seen, set())) if seen.rows else []
+            kept = list(self._captured_from(path, seen, set()))
             if kept:
                 back = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
                 gone, step = self._gone(path, "the database is gone", back)
@@ -372,6 +374,9 @@ class _Audit:
                         yield from self._by_journal(agent, folder)
                 except _STRANGE:
                     continue  # a journal that can't be read is the journals' audit's to tell
+        for path, seen in sorted(self._unremembered.items()):
+            self.count += 1
+            yield from self._isolated(path, seen)
 
     def _by_journal(self, agent: str, folder: str) -> Iterator[Fault]:
         session = self._session_of(folder)
@@ -379,10 +384,13 @@ class _Audit:
             path, role = str(about.get("path", "")), str(about.get("role", "main"))
             known = self._cache.get(path)
             # A path that was no UTF-8 can't be asked for by what the journal has of it.
-            if not path or "\ufffd" in path or about.get("form") == ROWS or not session or (known and known.session):
+            if not path or "\ufffd" in path or not session or (known and (known.session or known.rows is not None)):
                 continue
             if self._host.stat(os.path.dirname(path)) is None:
                 continue  # not even its folder is here: captured on another machine, and brought by a snapshot
+            if about.get("form") == ROWS:
+                self._unremembered[path] = Seen(agent, "", None, role=role, rows={})
+                continue
             self.count += 1
             yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
 
