@@ -124,6 +124,10 @@ def tail_gone(home: Path, agent: str) -> None:
     do(home, agent, f"DELETE {where_it_says(agent, 'Answer 2.')}")
 
 
+def reworded(home: Path, agent: str) -> None:
+    do(home, agent, "UPDATE messages SET content = 'Something else.' WHERE instr(content, 'Answer 1.')")
+
+
 ACCIDENTS = [deleted, emptied, zeroed, all_gone, tail_gone]
 
 
@@ -397,7 +401,7 @@ def test_what_an_agent_takes_away_or_writes_again_itself_is_no_fault_and_a_row_t
 
 @pytest.mark.parametrize("agent", ["hermes"])
 @pytest.mark.parametrize("seen", [False, True])
-@pytest.mark.parametrize("act", ACCIDENTS)
+@pytest.mark.parametrize("act", [*ACCIDENTS, reworded])
 def test_what_is_advised_for_rows_that_were_lost_can_be_done(
     tmp_path: Path, root: str, home: Path, agent: str, act: Callable[[Path, str], None], seen: bool
 ) -> None:
@@ -407,7 +411,7 @@ def test_what_is_advised_for_rows_that_were_lost_can_be_done(
         ingest(root, home)
     [found] = audit(root, home)
     elsewhere = "--home DIR" in found.next
-    assert elsewhere == (act in (emptied, zeroed))
+    assert elsewhere == (act in (emptied, zeroed, reworded))
     with Keep.open(root) as keep:
         if elsewhere:
             with pytest.raises(DreamkeepError):

@@ -148,9 +148,16 @@ def may_be_less(agent: str, line: bytes) -> bool:
 
 
 def with_its_words(before: Row, row: Row) -> Row:
-    """A message of Hermes, captured again since: with what it said, where that was blanked."""
-    blanked = (name for name in _Hermes.COLUMNS if _text(before.get(name)) and not _text(row.get(name)))
-    return {**row, **{name: before[name] for name in blanked}}
+    """A message of Hermes, captured again since: with what it said, where that was blanked or is something else now. Hermes edits
+    no row; but in an older copy of its database that went on, another message can have the number."""
+    if any(before.get(name) != row.get(name) for name in ("role", "timestamp")):
+        return row
+    kept = (name for name in _Hermes.COLUMNS if _no_more_says(_text(before.get(name)), _text(row.get(name))))
+    return {**row, **{name: before[name] for name in kept}}
+
+
+def _no_more_says(old: str, new: str) -> bool:
+    return bool(old) and (not new or _says_other(old, new))
 
 
 class _Going(NamedTuple):
@@ -264,7 +271,11 @@ def _not_meant(
 def _is_other(had: Said, said: Said) -> bool:
     """Nothing is blanked, and something says something else: not only more, nor only what was masked when it was captured."""
     pairs = zip(had.words, said.words, strict=True)
-    return any(old and new and old not in new and not _alike(old, new) for old, new in pairs)
+    return any(old and new and _says_other(old, new) for old, new in pairs)
+
+
+def _says_other(old: str, new: str) -> bool:
+    return old not in new and not _alike(old, new)
 
 
 def _is_less(had: Said, said: Said) -> bool:
