@@ -1425,6 +1425,37 @@ def _untouched_since(world: World, reason: str) -> None:
     assert looks(world.root, *_VIEWS) == before
 
 
+def _copied(transcript: Path) -> None:
+    copy = transcript.with_suffix(".copy")
+    copy.write_bytes(transcript.read_bytes())
+    copy.replace(transcript)
+
+
+def _gone_on(transcript: Path) -> None:
+    first = transcript.read_bytes().splitlines(keepends=True)[0]
+    transcript.write_bytes(transcript.read_bytes() + first.replace(b'"uuid":"', b'"uuid":"later-'))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("since", [_copied, _gone_on])
+def test_a_journal_that_lost_even_that_a_file_was_opened_takes_it_again_though_the_file_looks_other_by_now(
+    world: World, since: Callable[[Path], None], indexed: bool
+) -> None:
+    world.captured()
+    if indexed:
+        with Keep.open(world.root) as keep:
+            keep.sessions()
+    frames = world.part().read_bytes().splitlines(keepends=True)
+    opened = next(n for n, frame in enumerate(frames) if b'"kind":"source.opened"' in frame)
+    world.part().write_bytes(b"".join(frames[:opened]))
+    since(world.transcript)
+    [told] = world.audit()["faults"]
+    assert told["class"] == "journal_missing_part" and told["repairable"]
+    assert world.repair(apply=True)["audit"]["clean"]
+    world.ingest()
+    assert world.classes() == [] and world.rejoined() == world.transcript.read_bytes()
+
+
 def test_where_nothing_tells_how_a_lost_session_began_the_way_to_take_its_transcript_in_again_is_named(world: World) -> None:
     world.captured()
     with Keep.open(world.root) as keep:

@@ -511,7 +511,7 @@ class _Files:
         return f"{role}-{sha256(real).hexdigest()[:10]}"
 
     def _forgotten(self, words: dict[str, Word]) -> Iterator[Again]:
-        """Files that look as they did, of which the journal knows nothing any more, not even that they were opened."""
+        """Files that hold what was captured of them, and of which the journal knows nothing any more, not even their opening."""
         for path, role in self._remembered():
             seen = self._cache.get(path)
             name = self._name(path, role)
@@ -519,8 +519,16 @@ class _Files:
                 continue
             if self._journal.carried.get(f"src:{name}") == "moved":
                 continue
-            if self._looks_same(path, seen) and (one := self._found(path, role)):
+            one = self._found(path, role)
+            if one is not None and (self._looks_same(path, seen) or self._still_begins(one, seen)):
                 yield Again(one, behind=True, name=name, further=True)
+
+    def _still_begins(self, source: Source, seen: Seen) -> bool:
+        """Also if it was copied, touched, or went on since. (Of a document nothing is a beginning.)"""
+        word = Word.parse(seen.word)
+        if source.form == DOCUMENT or word is None or self._host.stat(source.path) is None:
+            return False
+        return self._journal.begins(source, word)[1]
 
     def _check_generations(self, name: str, word: Word, form: str) -> None:
         """What was lost must be of the newest generation: earlier ones are not in the file any more."""
