@@ -641,3 +641,33 @@ def test_a_session_without_messages_that_nobody_remembered_is_asked_for_before_i
     assert classes(audit(root, home)) == classes(audit(root, home, deep=True)) == ([] if meant else ["source_shrank"])
     do(home, agent, "DELETE FROM sessions WHERE id = ?", S)
     assert classes(audit(root, home)) == ["source_vanished"]
+
+
+def told_at(home: Path, agent: str) -> set[tuple[Any, ...]]:
+    db = apsw.Connection(str(home / FILES[agent]))
+    found = set(db.execute("SELECT content, timestamp FROM messages WHERE session_id=?", (S,)))
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("agent", ["hermes"])
+def test_a_restored_row_has_no_words_of_another_message_that_once_had_its_number(
+    tmp_path: Path, root: str, home: Path, agent: str
+) -> None:
+    """An older copy of the database that goes on gives numbers twice."""
+    older = (home / FILES[agent]).read_bytes()
+    db = again(home, agent)
+    answered(db, agent, "Which port?", "Port 8080.")
+    db.close()
+    ingest(root, home)
+    told = told_at(home, agent)
+    without_its_database(home, agent)
+    (home / FILES[agent]).write_bytes(older)
+    db = again(home, agent)
+    answered(db, agent, "Which host?", "The second.")
+    db.close()
+    ingest(root, home)
+    told |= told_at(home, agent)
+    with Keep.open(root) as keep:
+        keep.restore(f"hermes:{S}", to=agent, home=tmp_path / "elsewhere")
+    assert told_at(tmp_path / "elsewhere", agent) <= told
