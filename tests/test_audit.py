@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -1116,6 +1117,32 @@ def test_what_may_not_be_looked_at_is_a_fault_and_the_rest_is_looked_at(world: W
 
 
 # -- others are at work
+
+
+def test_a_journal_whose_first_frame_is_just_being_written_is_no_fault(world: World) -> None:
+    """B7: a writer makes the file, then writes; in between nothing says whose it is."""
+    world.audit()
+    folder = Path(world.root, folder_of("python:fresh"))
+    folder.mkdir(parents=True, mode=0o700)
+    for name in (parts.LOCK, parts.name(1)):
+        (folder / name).touch(mode=0o600)
+    with (folder / parts.LOCK).open("rb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        assert world.audit().clean
+    assert [one.cls for one in world.audit().faults] == ["journal_unreadable"], "nobody is at it, and nobody will be"
+
+
+def test_a_journal_of_which_nothing_was_indexed_yet_is_not_missed_when_it_goes(world: World) -> None:
+    """B7: it was looked at between its making and its first frame, and deleted since."""
+    with Keep.open(world.root, environment={}) as keep:
+        keep.session("fresh").record("hello")
+        keep.sessions()
+    shutil.rmtree(Path(world.root, folder_of("python:fresh")))
+    assert [one.cls for one in world.audit().faults] == ["journal_missing_part"]
+    db = apsw.Connection(f"{world.root}/index.sqlite")
+    db.execute("UPDATE places SET part = 1, offset = 0, seq = 0, crc = '00000000' WHERE session = 'python:fresh'")
+    db.close()
+    assert world.audit().faults == []
 
 
 def test_an_audit_beside_writers_tells_of_no_fault_that_is_none(world: World) -> None:

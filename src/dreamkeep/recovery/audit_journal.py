@@ -169,7 +169,8 @@ class Journals:
         if looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
             return
         place = self._place(name)
-        if place and place.session not in self.dead and not self._is_no_loss(name, place.session, place.position[2:]):
+        known = place is not None and place.position.seq > 0  # of what was made just then nothing was read yet
+        if place and known and place.session not in self.dead and not self._is_no_loss(name, place.session, place.position[2:]):
             what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
             yield self._lost_end(name, place, 1, what, 0)
         yield from self._still_missed(name, frozenset(), ())
@@ -341,13 +342,20 @@ class Journals:
             return
         session = place.session if place else self._session_of(name)
         if session is None:
-            yield self._unreadable(name, "no frame says which session it holds, or it belongs to another folder")
+            yield from self._nobodys(name, mark)
             return
         if session in self.dead:
             self.buried.append((session, name))
             return
         yield from self._content(name, session, place, mark)
         yield from self._files(name, session, self._host.names(folder), mark.part)
+
+    def _nobodys(self, name: str, mark: Mark) -> Iterator[Fault]:
+        """No frame says whose it is: perhaps the first is just being written, or all of it deleted. So it counts only if it is
+        still so while nobody writes; else the next audit tells what is there by then."""
+        found = self._alone(name, lambda: (self._session_of(name), looks.mark_of(self._host, f"{self._root}/{name}", None)))
+        if found == (None, mark):
+            yield self._unreadable(name, "no frame says which session it holds, or it belongs to another folder")
 
     def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
         """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
@@ -432,7 +440,9 @@ class Journals:
         indexed = self._indexed_of(place.session)
         about = {"sources": place.sources, **(indexed or {})}
         last = Missed(name, place.session, known.part, known.seq, known.crc, **about)
-        if is_back(last, self._carried[name][0], read.state) or self._is_no_loss(name, place.session, last.frame):
+        if not known.seq or is_back(last, self._carried[name][0], read.state):
+            return
+        if self._is_no_loss(name, place.session, last.frame):
             return
         if known.part > read.last_part:
             what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
