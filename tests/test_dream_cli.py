@@ -371,6 +371,14 @@ def test_the_fifth_session_that_ends_starts_a_dream_by_itself_and_off_means_off(
     assert (Path(root) / "state" / "dream.log").read_text() == ""
 
 
+def test_an_unknown_backend_is_refused_also_where_there_is_no_keep_yet(tmp_path: Path) -> None:
+    """D35: whoever tries a name before the first session must not think that it is one."""
+    with Keep.open(tmp_path / "none", environment={}) as keep:
+        with pytest.raises(BadUsage, match="there is no backend 'gpt'"):
+            keep.dream(backend="gpt")
+        assert keep.dream()["run"] is None and not keep.exists()
+
+
 def test_with_model_means_the_model_of_the_settings_and_says_so_where_there_is_none(told: str, cli: Cli) -> None:
     """D35: never silently another one."""
     refused = cli("dream", "--with-model")

@@ -67,13 +67,13 @@ class Dreams(Part):
             raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
         if limit is not None:
             at_least_one(limit, "limit")
-        if not self.exists():
-            return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
         from dreamkeep.dream.parts import assemble, named
 
-        chosen = [self.resolve(one) for one in sessions]
         asked = backend if backend is not None or not with_model else self._model_named()
         name = named(asked, self.config)
+        if not self.exists():
+            return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
+        chosen = [self.resolve(one) for one in sessions]
         if dry_run:
             dreaming = self._dreaming(look=True)
             scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name)
@@ -87,6 +87,12 @@ class Dreams(Part):
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
             told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
+        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+
+    def _dream_now(
+        self, parts: Callable[[], Parts], *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str
+    ) -> dict[str, Any]:
+        """The run itself, with the pages before and after it."""
         self._finish_first()
         # What was edited by hand comes before what is concluded now.
         first = self._publish("") if self._pages_differ() else []
@@ -103,7 +109,7 @@ class Dreams(Part):
             return list(told.values())
 
         dreaming = self._dreaming()
-        made = dreaming.run(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, publish=publish, take_in=take_in)
+        made = dreaming.run(parts, if_due=if_due, sessions=sessions, limit=limit, name=name, publish=publish, take_in=take_in)
         if made["run"]:
             self._follow_end()
         return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
