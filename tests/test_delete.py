@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +22,17 @@ from dreamkeep.session import raw
 from .faults import Dying, PowerCut
 
 
+def _dies(template: Path, root: Path, n: int, act: Callable[[Keep], object]) -> bool:
+    """In a copy of the template the machine dies at step `n`. Whether it was done by then."""
+    shutil.copytree(template, root)
+    dying = Keep.open(root, host=Dying(n))
+    try:
+        act(dying)
+    except PowerCut:
+        return False
+    return True
+
+
 def test_a_delete_that_dies_at_any_step_is_finished_or_never_happened(tmp_path: Path) -> None:
     """K2: and nothing of it can be seen meanwhile once the tombstone stands."""
     template = tmp_path / "template"
@@ -31,13 +43,7 @@ def test_a_delete_that_dies_at_any_step_is_finished_or_never_happened(tmp_path: 
     seen = set()
     for n in count(1):
         root = tmp_path / f"k{n}"
-        shutil.copytree(template, root)
-        dying = Keep.open(root, host=Dying(n))
-        try:
-            dying.delete("goes")
-            finished = True
-        except PowerCut:
-            finished = False
+        finished = _dies(template, root, n, lambda dying: dying.delete("goes"))
         with Keep.open(root) as keep:
             there = {s.native_id for s in keep.sessions()}
             keep.session("stays").record("the next writer")
@@ -150,13 +156,7 @@ def test_a_delete_of_words_that_are_everywhere_is_finished_whatever_step_it_dies
     for n in count(1):
         root = tmp_path / "k"
         shutil.rmtree(root, ignore_errors=True)
-        shutil.copytree(template, root)
-        dying = Keep.open(root, host=Dying(n))
-        try:
-            dying.delete(SID)
-            finished = True
-        except PowerCut:
-            finished = False
+        finished = _dies(template, root, n, lambda dying: dying.delete(SID))
         with Keep.open(root) as keep:
             keep.session("stays").record("the next writer")
             there = SID in {s.native_id for s in keep.sessions()}
@@ -295,16 +295,14 @@ def test_several_sessions_are_deleted_together_and_a_death_at_any_step_leaves_ea
         with pytest.raises(NotFound):
             keep.delete_all(["goes", "nobody", "too"])
         assert len(keep.sessions()) == 3, "all that are named, or none"
+
+    def both(dying: Keep) -> None:
+        assert [one.native_id for one in dying.delete_all(["goes", "too", "goes"])] == ["goes", "too"]
+
     seen = set()
     for n in count(1):
         root = tmp_path / f"k{n}"
-        shutil.copytree(template, root)
-        dying = Keep.open(root, host=Dying(n))
-        try:
-            assert [one.native_id for one in dying.delete_all(["goes", "too", "goes"])] == ["goes", "too"]
-            finished = True
-        except PowerCut:
-            finished = False
+        finished = _dies(template, root, n, both)
         with Keep.open(root) as keep:
             keep.session("stays").record("the next writer")
             there = {one.native_id for one in keep.sessions()}
