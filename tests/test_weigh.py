@@ -52,9 +52,9 @@ def test_in_the_talks_most_of_what_is_marked_is_kept_and_little_else() -> None:
                 wrong += not met
             wanted = {(line.seq, mark.start) for line in lines.values() for mark in line.marks if not mark.optional}
             missed += len(wanted - rests)
-    assert right / (right + wrong) >= 0.9
-    # What is kept wrongly is in everybody's way, what is missed is in the session still.
-    assert right / (right + missed) >= 0.65
+    # Measured: 0.945 and 0.707. What is kept wrongly is in everybody's way, what is missed is in the session still.
+    assert right / (right + wrong) >= 0.94
+    assert right / (right + missed) >= 0.7
 
 
 def test_a_sentence_of_a_bank_is_put_into_talk_in_several_ways_and_always_the_same() -> None:
