@@ -207,6 +207,7 @@ def looks_like_a_kept_head(said: talk.Talk) -> bool:
         Message(3, 0, "user", "w", None, None),
     ]
 )
+@example(said=[Message(n, 0, "summary" if n == 7 else "user", "w" if 0 < n < 5 else "w" * 5000, None, None) for n in range(8)])
 def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
     plain, lost = talk.plain(SUMMARY, said, {})
     assume(to != "hermes" or not looks_like_a_kept_head(plain))

@@ -34,7 +34,7 @@ _UNIQUE = 12  # characters from which on a tool's id names one call and no other
 _STAMPED_S = 0.02  # rows of one compaction are stamped within this time
 _COPYING_S = 0.25  # rows that a branch copies follow each other within this time
 _HELD_COLUMNS = ("id", "session_id", "role", "content", "timestamp", "active", "compacted", "observed", "display_kind")
-_HELD_BACK = 4000  # characters of a prompt that wait for the next row
+_HELD_BACK = 1 << 20  # characters of a prompt that wait for the next row; longer ones are no message that a person typed twice
 
 
 class _Row(NamedTuple):
