@@ -197,6 +197,10 @@ def looks_like_a_kept_head(said: talk.Talk) -> bool:
     return any(next_.kind == talk.SUMMARY and words_said.count(one.text) > 1 for one, next_ in pairs if one.kind == talk.USER)
 
 
+#: A long prompt, typed again before the context was squeezed.
+TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
+
+
 @pytest.mark.parametrize("to", CONVERTED)
 @given(said=messages())
 @example(said=[Message(n, 0, "user", "w same", None, None) for n in range(3)])
@@ -207,7 +211,7 @@ def looks_like_a_kept_head(said: talk.Talk) -> bool:
         Message(3, 0, "user", "w", None, None),
     ]
 )
-@example(said=[Message(n, 0, "summary" if n == 7 else "user", "w" if 0 < n < 5 else "w" * 5000, None, None) for n in range(8)])
+@example(said=[Message(n, 0, "summary" if n == 7 else "user", text, None, None) for n, text in enumerate(TYPED_TWICE)])
 def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
     plain, lost = talk.plain(SUMMARY, said, {})
     assume(to != "hermes" or not looks_like_a_kept_head(plain))
