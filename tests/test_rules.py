@@ -22,6 +22,7 @@ from dreamkeep.dream.rules import Rules
 from dreamkeep.dream.rules_said import said
 from dreamkeep.dream.sentences import LONGEST, plain, sentences
 from dreamkeep.dream.worded import TEXT, worded
+from dreamkeep.session import tools
 from tests.planted import quality
 
 SENTENCES = Path(__file__).parent / "data" / "rules"
@@ -784,13 +785,13 @@ def test_no_pattern_repeats_what_repeats_without_an_end() -> None:
     patterns = [rule.pattern.pattern for rule in lexicon.rules()]
     patterns += [rule.unless.pattern for rule in lexicon.rules() if rule.unless]
     patterns += [one.pattern for both in lexicon.vetoes().values() for one in both if one]
-    for file in ("quoted", "talk", "tools"):
-        for part in lexicon.table(file).values():
+    for table in (*map(lexicon.table, ("quoted", "talk", "commands")), tools.table()):
+        for part in table.values():
             if isinstance(part, dict):
                 patterns += [
                     one for listed in part.values() if isinstance(listed, list) for one in listed if isinstance(one, str)
                 ]
-    for module in (dates, judge, rules, rules_said, rules_work, sentences_module, work, worded_module):
+    for module in (dates, judge, rules, rules_said, rules_work, sentences_module, tools, work, worded_module):
         patterns += [one.pattern for one in vars(module).values() if isinstance(one, re.Pattern)]
     assert len(patterns) > 200
     assert [one for one in patterns if endless(parser.parse(one)) > 1] == []

@@ -15,6 +15,7 @@ from dreamkeep.capture.sources import AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Prompt, Ran, Refused, Reply, Step, Todos
+from dreamkeep.session import tools
 from tests.planted import quality
 from tests.planted import written as w
 
@@ -237,7 +238,7 @@ def test_an_edit_is_known_under_every_name(name: str, given: Any, paths: list[st
     ],
 )
 def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
-    assert work.refused(Said("2", "tool", told, AT)) == words
+    assert tools.refusal_words(Said("2", "tool", told, AT)) == words
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
     ],
 )
 def test_an_answer_is_read_in_every_form(given: Any, told: str, wanted: list[tuple[str, str]]) -> None:
-    assert work.answers(given, told) == wanted
+    assert tools.answers(given, told) == wanted
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_a_call_and_its_result_in_one_record_are_both() -> None:
 )
 def test_the_line_that_says_what_was_wrong_is_found(output: str, line: str) -> None:
     said = Said("2", "tool", output, AT)
-    assert work.key_line(said) == line
+    assert tools.error_line(said) == line
     assert not line or work.quoted(said, line)
 
 
@@ -365,4 +366,4 @@ def test_an_output_of_fifty_megabytes_is_looked_at_from_both_ends() -> None:
     output = "x" * 25_000_000 + "\n" + "y" * 25_000_000 + "\nExit code 3"
     [one] = called("Bash", {"command": "make"}, output)
     assert isinstance(one, Ran) and one.exit_code == 3
-    assert one.result is not None and len(work.output_of(one.result)) < 20_000
+    assert one.result is not None and len(tools.output_of(one.result)) < 20_000

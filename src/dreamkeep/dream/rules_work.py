@@ -11,6 +11,7 @@ from dreamkeep.dream.given import Proposal, Said
 from dreamkeep.dream.sentences import plain, sentences
 from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Refused, Reply, Step, Todos
+from dreamkeep.session import tools
 
 _COMMAND = 120
 _PATH = 60
@@ -26,21 +27,21 @@ def _talk(part: str, name: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
 
 @cache
 def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((kind, lexicon.any_of(patterns, flags=0)) for kind, patterns in lexicon.table("tools")["commands"].items())
+    return tuple((kind, lexicon.any_of(patterns, flags=0)) for kind, patterns in lexicon.table("commands")["commands"].items())
 
 
 def kind_of(key: str) -> str:
     """test, build, lint …; "" for a command that is none of them."""
     last = _inner(key)
-    if is_look(last) or lexicon.pattern("tools", "handles", "only").match(last):
+    if is_look(last) or lexicon.pattern("commands", "handles", "only").match(last):
         return ""
-    called = (last, lexicon.pattern("tools", "starts", "only").sub("", last, count=1))
+    called = (last, lexicon.pattern("commands", "starts", "only").sub("", last, count=1))
     named = next((kind for words in called for kind, pattern in _kinds() if pattern.match(words)), "")
-    if named == "build" and lexicon.pattern("tools", "outward", "only").match(last):
+    if named == "build" and lexicon.pattern("commands", "outward", "only").match(last):
         return ""
     if named:
         return named
-    said: dict[str, list[str]] = lexicon.table("tools")["says"]
+    said: dict[str, list[str]] = lexicon.table("commands")["says"]
     words = [word.rpartition("/")[2] for word in last.split()[:4] if not word.startswith("-")]
     return next((kind for word in words for kind, names in said.items() if word in names), "")
 
@@ -67,13 +68,13 @@ def _last_part(key: str) -> str:
 def _inner(key: str) -> str:
     """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
     last = _last_part(key)
-    inner = lexicon.pattern("tools", "around", "only").sub("", last, count=1)
+    inner = lexicon.pattern("commands", "around", "only").sub("", last, count=1)
     return inner or last
 
 
 def program_of(key: str) -> str:
     """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
-    started = lexicon.pattern("tools", "starts", "only").sub("", _inner(key), count=1)
+    started = lexicon.pattern("commands", "starts", "only").sub("", _inner(key), count=1)
     return (started.split() or [key])[0].rpartition("/")[2]
 
 
@@ -85,12 +86,12 @@ _PROGRAM = re.compile(
 
 def is_narrow(key: str) -> bool:
     """For one file, one test, one package; or not for real."""
-    arguments = _PROGRAM.sub("", lexicon.pattern("tools", "starts", "only").sub("", _inner(key), count=1), count=1)
+    arguments = _PROGRAM.sub("", lexicon.pattern("commands", "starts", "only").sub("", _inner(key), count=1), count=1)
     return _talk("command", "narrow").search(f" {arguments}") is not None
 
 
 def is_look(key: str) -> bool:
-    return all(lexicon.pattern("tools", "look", "only").match(part) for part in parts(key))
+    return all(lexicon.pattern("commands", "look", "only").match(part) for part in parts(key))
 
 
 _WORKS = {
@@ -106,7 +107,7 @@ _WORKS = {
 
 def _is_own(name: str) -> bool:
     """A project's own way to call other programs: what it has one for is not called by hand there."""
-    return lexicon.pattern("tools", "own", "only").fullmatch(name) is not None
+    return lexicon.pattern("commands", "own", "only").fullmatch(name) is not None
 
 
 def commands(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
@@ -187,7 +188,7 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cw
         isinstance(one, Reply) and _talk("reply", "expected").search(one.said.text) for one in between
     ):
         return None
-    line = work.key_line(last.result) if last.result else ""
+    line = tools.error_line(last.result) if last.result else ""
     shown = work.quoted(last.result, line) if last.result else ""
     # What was given before may not be quoted again.
     place, quote = _shown(passed if last.known else last)
@@ -254,7 +255,7 @@ def _changes(key: str, of: str) -> bool:
 
 
 def _mends(part: str) -> bool:
-    return not re.match(r"(?:git|gh|glab)\b", part) or lexicon.pattern("tools", "handles", "mends").match(part) is not None
+    return not re.match(r"(?:git|gh|glab)\b", part) or lexicon.pattern("commands", "handles", "mends").match(part) is not None
 
 
 def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran, n: int) -> Proposal | None:
@@ -266,9 +267,9 @@ def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran,
     for step in near:
         if kind_of(step.key) != kind or step.result is None or step.key == passed.key:
             continue
-        found = _talk("command", "absent").search(work.output_of(step.result))
+        found = _talk("command", "absent").search(tools.output_of(step.result))
         if found and not _paths([one for one in steps if step.n < one.n < passed.n]):
-            line = next((one.strip() for one in work.output_of(step.result).split("\n") if found[0] in one), found[0])
+            line = next((one.strip() for one in tools.output_of(step.result).split("\n") if found[0] in one), found[0])
             quote = work.quoted(step.result, line) or work.quoted(step.result, found[0])
             del failed[step.key]
             if quote:
@@ -312,7 +313,7 @@ def commits(steps: Sequence[Step]) -> Iterator[Proposal]:
 
 
 def _in_call(call: Said, words: str) -> str:
-    command = work.command_of((call.tool or {}).get("input"))
+    command = tools.command_of((call.tool or {}).get("input"))
     return words if words in command else ""
 
 
@@ -320,7 +321,7 @@ def refusals(steps: Sequence[Step]) -> Iterator[Proposal]:
     """A command that the user did not allow, and said nothing to it. (What he says is kept in his words; and that an edit was
     refused without a word says only that it was not to be that one.)"""
     for step in steps:
-        if not isinstance(step, Refused) or step.known or step.words or not work.is_shell(step.tool):
+        if not isinstance(step, Refused) or step.known or step.words or not tools.is_kind("shell", step.tool):
             continue
         command = step.what.strip().split("\n", maxsplit=1)[0].strip()
         if len(command.split()) > 1 and (quote := _in_call(step.call, command)):

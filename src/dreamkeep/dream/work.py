@@ -4,7 +4,7 @@
     words of user and model         ─► Prompt, Reply
 
 Every step has the place where it stands (`n`: the how-manieth message; `seq` for the evidence). What bears a mark is not there at
-all. Agents' tools and the forms of their answers are in data/tools.toml.
+all. What agents' tools do is in session/tools.py.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.dream import lexicon
 from dreamkeep.dream.given import Given, Said
+from dreamkeep.session import tools
 
 #: Of a long output only its beginning and its end are looked at.
 _LOOK = 6000
-_LINE = 300
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _MESSAGE = re.compile(
     r"""\bgit\b[^|;&]*\bcommit\b[^|;&]*?\s(?:-\w*m|--message)[= ]?\s*(?:"((?:[^"\\]|\\.){1,400})"|'([^']{1,400})')"""
 )
 _HEREDOC = re.compile(r"\bgit\b[^|;&\n]*\bcommit\b[^\n]{0,200}<<-?\s*['\"]?(\w+)['\"]?\n(.{1,400})", re.DOTALL)
-_ANSWERED = re.compile(r'"([^"]{3,400})"="([^"]{1,400})"')
-_BOLD = re.compile(r"^\*\*(.{1,80}?)\*\*:\s*(.{1,400})$", re.MULTILINE)
-_RESPONDED = re.compile(
-    r"^(?:the )?user (?:responded|selected|answered|chose|picked|replied)(?: with)?:\s*(.{1,400})", re.IGNORECASE
-)
 
 
 class Prompt(NamedTuple):
@@ -167,60 +160,37 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
     tool = said.tool or {}
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
-    if result is not None and (words := refused(result)) is not None:
-        yield Refused(n, known, name, what(name, given), words, result, said)
-    elif _is("shell", name):
+    if result is not None and (words := tools.refusal_words(result)) is not None:
+        yield Refused(n, known, name, tools.describe_call(name, given), words, result, said)
+    elif tools.is_kind("shell", name):
         yield from _shell(n, known, said, result)
-    elif _is("edit", name):
+    elif tools.is_kind("edit", name):
         if result is not None and not (result.tool or {}).get("error"):
-            yield from (Edited(n, known, path, said) for path in edited(given))
-    elif _is("plan", name):
-        if result is not None and _begins(result.text, "approved"):
-            yield Approved(n, known, plan_of(given, result.text), said, result)
-    elif _is("ask", name):
+            yield from (Edited(n, known, path, said) for path in tools.edited_files(given))
+    elif tools.is_kind("plan", name):
+        if result is not None and tools.is_approval(result):
+            yield Approved(n, known, tools.plan_of(given, result.text), said, result)
+    elif tools.is_kind("ask", name):
         if result is not None and not (result.tool or {}).get("error"):
-            yield from (Answered(n, known, asked, answer, result) for asked, answer in answers(given, result.text))
+            yield from (Answered(n, known, asked, answer, result) for asked, answer in tools.answers(given, result.text))
     elif entries := _todos(name, said, result, tasks):
         yield Todos(n, known, entries, said)
-
-
-def _is(what: str, name: str) -> bool:
-    return name in lexicon.names("tools", "names", what)
-
-
-def is_shell(tool: str) -> bool:
-    return _is("shell", tool)
 
 
 # -- commands
 
 
 def _shell(n: int, known: bool, said: Said, result: Said | None) -> Iterator[Step]:
-    command = command_of((said.tool or {}).get("input"))
+    command = tools.command_of((said.tool or {}).get("input"))
     if not command:
         return
     if "*** Begin Patch" in command:
-        yield from (Edited(n, known, path, said) for path in _PATCHED.findall(command[: _LOOK * 4]))
+        yield from (Edited(n, known, path, said) for path in tools.patched_files(command))
         return
-    code, failed = outcome(command, result) if result else (None, None)
+    code, failed = tools.outcome(command, result) if result else (None, None)
     yield Ran(n, known, command, key_of(command), code, failed, said, result)
     if result and failed is False and (message := commit_message(command)):
         yield Committed(n, known, message, said, result)
-
-
-def command_of(given: object) -> str:
-    """A command as the agent's tool was given it: a text, or a list of words, perhaps with a shell before."""
-    if isinstance(given, Mapping):
-        given = next((given[one] for one in table_of("inputs", "command") if given.get(one)), "")
-    if isinstance(given, (list, tuple)):
-        words = [str(one) for one in given]
-        given = words[2] if len(words) > 2 and words[1] in ("-lc", "-c") else " ".join(words)
-    return given.strip() if isinstance(given, str) else ""
-
-
-def table_of(part: str, name: str) -> Sequence[str]:
-    found: Sequence[str] = lexicon.table("tools")[part][name]
-    return found
 
 
 _BEFORE = re.compile(
@@ -257,66 +227,11 @@ def folder_in(command: str, cwd: str) -> str:
     return "" if folder in (".", "-") or folder.startswith(("/", "~", "$", "..")) or "$" in folder else folder
 
 
-def outcome(command: str, result: Said) -> tuple[int | None, bool]:
-    tool = result.tool or {}
-    code = tool.get("exit_code")
-    if not isinstance(code, int) or isinstance(code, bool):
-        code = _told_code(result.text)
-    if tool.get("error") or code not in (0, None):
-        return code, True
-    hidden = (
-        code is None or "|" in command.replace("||", "\0") or re.search(r"\|\|\s*true|;\s*(?:true|echo)\b", command) is not None
-    )
-    return code, hidden and _looks_failed(result.text)
-
-
-def _told_code(text: str) -> int | None:
-    lines = [line.strip() for line in (*text[:_LOOK].split("\n")[:4], *text[-_LOOK:].split("\n")[-4:])]
-    for line in lines:
-        if found := lexicon.pattern("tools", "ends", "code").search(line[:_LINE]):
-            return int(next(one for one in found.groups() if one is not None))
-    return None
-
-
-def _looks_failed(text: str) -> bool:
-    return lexicon.pattern("tools", "ends", "failed", re.MULTILINE).search(text[:_LOOK] + "\n" + text[-_LOOK:]) is not None
-
-
-def output_of(said: Said) -> str:
-    """What a command printed: without what the agent wraps around it. Long outputs are cut in the middle."""
-    text = said.text if len(said.text) <= 2 * _LOOK else f"{said.text[:_LOOK]}\n{said.text[-_LOOK:]}"
-    if said.text.startswith("{") and len(said.text) <= 200_000:
-        try:
-            told = json.loads(said.text)
-        except (ValueError, RecursionError):
-            return text
-        if isinstance(told, Mapping) and isinstance(told.get("output"), str):
-            whole: str = told["output"]
-            return whole if len(whole) <= 2 * _LOOK else f"{whole[:_LOOK]}\n{whole[-_LOOK:]}"
-    return text
-
-
 def quoted(said: Said, words: str) -> str:
     """`words` as they stand in that message, or ""."""
     escaped = json.dumps(words, ensure_ascii=False)[1:-1]
     ascii_ = json.dumps(words)[1:-1]
     return next((one for one in (words, escaped, ascii_) if one and one in said.text), "")
-
-
-def key_line(said: Said) -> str:
-    """The line of a failed command's output that says what was wrong; "" if none does."""
-    lines = [line.rstrip()[:_LINE] for line in output_of(said).split("\n")]
-    told = [line for line in lines if line.strip() and not lexicon.pattern("tools", "ends", "empty").match(line.strip())]
-    for found in lexicon.each("tools", "ends", "key"):
-        for line in told:
-            if found.match(line):
-                return _without_stamp(line)
-    return _without_stamp(told[-1]) if told else ""
-
-
-def _without_stamp(line: str) -> str:
-    """Without the time, and without what an agent writes before the output."""
-    return lexicon.pattern("tools", "ends", "stamp").sub("", line.strip(), count=1)
 
 
 def commit_message(command: str) -> str:
@@ -330,137 +245,22 @@ def commit_message(command: str) -> str:
     return "" if words.startswith("$(") else words.strip().split("\n")[0]
 
 
-# -- edits
-
-
-def edited(given: object) -> list[str]:
-    """Which files a call of an editing tool changes."""
-    if isinstance(given, str):
-        return _PATCHED.findall(given[: _LOOK * 4])
-    if not isinstance(given, Mapping):
-        return []
-    if str(given.get("command", "")) in table_of("inputs", "reads"):
-        return []
-    for name, value in given.items():
-        if name.lower() in table_of("inputs", "path") and isinstance(value, str) and value:
-            return [value]
-    texts = [value for value in given.values() if isinstance(value, str) and "*** Begin Patch" in value]
-    return [path for value in texts for path in _PATCHED.findall(value[: _LOOK * 4])]
-
-
-# -- what the user said to calls
-
-
-def _begins(text: str, part: str) -> bool:
-    return lexicon.pattern("tools", part, "begins").match(text.lstrip()[:500]) is not None
-
-
-def refused(result: Said) -> str | None:
-    """What the user said when he did not allow the call ("": nothing); None: it was allowed."""
-    text = result.text
-    if text.startswith("{") and "BLOCKED" in text[:2000]:
-        return "" if '"BLOCKED: User denied' in text[:2000] else None
-    if not _begins(text, "refused"):
-        return None
-    found = lexicon.pattern("tools", "refused", "said").search(text[:2000])
-    words = text[found.end() :][:4000] if found else ""
-    if end := lexicon.pattern("tools", "refused", "ends").search(words):
-        words = words[: end.start()]
-    words = words.strip().strip('"').strip()
-    return "" if lexicon.pattern("tools", "refused", "not_said").match(words) else words
-
-
-def what(name: str, given: object) -> str:
-    """In a few words, what a call would have done."""
-    if _is("shell", name):
-        return command_of(given)
-    if _is("plan", name):
-        return "the plan"
-    paths = edited(given)
-    return paths[0] if paths else name
-
-
-def plan_of(given: object, told: str) -> str:
-    if isinstance(given, Mapping):
-        for one in table_of("inputs", "plan"):
-            if isinstance(given.get(one), str) and str(given[one]).strip():
-                return str(given[one])
-    return told.partition("Approved Plan:")[2]
-
-
-def answers(given: object, told: str) -> list[tuple[str, str]]:
-    """(question, answer) each, in the forms that agents write them in."""
-    asked = _questions(given)
-    if found := _ANSWERED.findall(told[: _LOOK * 2]):
-        return [(question, answer) for question, answer in found]
-    if told.lstrip().startswith("{"):
-        return _answers_json(asked, told)
-    if bold := _BOLD.findall(told[: _LOOK * 2]):
-        return [(asked[n][1] if n < len(asked) else head, answer) for n, (head, answer) in enumerate(bold)]
-    if (said := _RESPONDED.match(told.strip())) and asked:
-        return [(asked[0][1], said[1].strip())]
-    if len(asked) == 1 and 0 < len(told.strip()) <= 200 and "\n" not in told.strip():
-        return [(asked[0][1], told.strip())]
-    return []
-
-
-def _questions(given: object) -> list[tuple[str, str]]:
-    """(its own id, question) each."""
-    if not isinstance(given, Mapping):
-        return []
-    several = given.get("questions")
-    asked = several if isinstance(several, list) else [given]
-    found = []
-    for n, one in enumerate(asked):
-        if isinstance(one, Mapping):
-            words = next((str(one[key]) for key in table_of("inputs", "question") if isinstance(one.get(key), str)), "")
-            found.append((str(one.get("id", n)), words))
-    return [one for one in found if one[1]]
-
-
-def _answers_json(asked: list[tuple[str, str]], told: str) -> list[tuple[str, str]]:
-    try:
-        answer = json.loads(told)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(answer, Mapping):
-        return []
-    if isinstance(answer.get("user_response"), str) and (asked or answer.get("question")):
-        return [(str(answer.get("question") or asked[0][1]), answer["user_response"])]
-    by_id = answer.get("answers")
-    found: list[tuple[str, str]] = []
-    if isinstance(by_id, Mapping):
-        for n, (own, question) in enumerate(asked):
-            words = _flat(by_id.get(own, by_id.get(question, by_id.get(str(n)))))
-            if words:
-                found.append((question, words))
-    return found
-
-
-def _flat(value: object) -> str:
-    if isinstance(value, Mapping):
-        value = value.get("answers", value.get("answer", value.get("value")))
-    if isinstance(value, list):
-        return ", ".join(str(one) for one in value)
-    return value if isinstance(value, str) else ""
-
-
 # -- lists of what is to be done
 
 
 def _todos(name: str, said: Said, result: Said | None, tasks: dict[str, Todo]) -> tuple[Todo, ...]:
     given = (said.tool or {}).get("input")
-    if _is("todo", name):
+    if tools.is_kind("todo", name):
         return tuple(Todo(text, is_open, said) for text, is_open in todos(given))
     if not isinstance(given, Mapping):
         return ()
-    if _is("task_new", name):
+    if tools.is_kind("task_new", name):
         own = re.search(r"#(\d+)", result.text) if result else None
         tasks[own[1] if own else str(len(tasks) + 1)] = Todo(_first(given, "task_text"), True, said)
-    elif _is("task_change", name):
+    elif tools.is_kind("task_change", name):
         own_id, status = str(given.get("taskId", given.get("id", ""))), str(given.get("status", ""))
         if own_id in tasks and status:
-            tasks[own_id] = tasks[own_id]._replace(is_open=status.lower() not in table_of("status", "done"))
+            tasks[own_id] = tasks[own_id]._replace(is_open=status.lower() not in tools.done_words())
     else:
         return ()
     return tuple(one for one in tasks.values() if one.text)
@@ -468,7 +268,7 @@ def _todos(name: str, said: Said, result: Said | None, tasks: dict[str, Todo]) -
 
 def _first(given: Mapping[Any, Any], names: str) -> str:
     return next(
-        (str(given[one]) for one in table_of("inputs", names) if isinstance(given.get(one), str) and given[one].strip()), ""
+        (str(given[one]) for one in tools.input_names(names) if isinstance(given.get(one), str) and given[one].strip()), ""
     )
 
 
@@ -478,13 +278,13 @@ def todos(given: object) -> tuple[tuple[str, bool], ...]:
     if not isinstance(given, Mapping):
         return ()
     for name, value in given.items():
-        if name.lower() not in table_of("inputs", "todos") and name.lower() != "content":
+        if name.lower() not in tools.input_names("todos") and name.lower() != "content":
             continue
         if isinstance(value, str):
             return _checklist(value)
         if isinstance(value, list):
             found = [(_first(one, "todo_text"), str(one.get("status", ""))) for one in value if isinstance(one, Mapping)]
-            return tuple((text, status.lower() not in table_of("status", "done")) for text, status in found if text)
+            return tuple((text, status.lower() not in tools.done_words()) for text, status in found if text)
     return ()
 
 
