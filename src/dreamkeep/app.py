@@ -213,6 +213,18 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
 
         return self._ask(whole)
 
+    def digest(self, text: str) -> dict[str, Any]:
+        """The reading copy of a session, as a model is given it: without secrets, every line with its place."""
+        from dreamkeep.app_asked import the_session
+        from dreamkeep.dream.budget import estimate
+        from dreamkeep.dream.clean import clean_messages
+        from dreamkeep.session.digest import digest, render
+
+        session = self.summary(self._ask(lambda store: the_session(store, text)))
+        messages = self._ask(lambda store: store.messages(session.id))
+        lines = digest(clean_messages(messages), session.cwd)
+        return {"digest": [line._asdict() for line in lines], "tokens": estimate(render(lines))}
+
     def lineage(self, session: str) -> dict[str, Any]:
         """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
         from dreamkeep import views

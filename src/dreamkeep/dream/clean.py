@@ -12,6 +12,7 @@ from typing import Any
 from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven
 from dreamkeep.memory.redact import MARK, redact, redact_all
 from dreamkeep.memory.secret_words import telling
+from dreamkeep.session.messages import Message
 
 #: Deeper than any tool's input is meant to be.
 _DEEPEST = 40
@@ -23,6 +24,33 @@ Change = Callable[[str, str], str]
 def clean_turns(turns: Sequence[TurnGiven], known: Iterable[str] = ()) -> tuple[TurnGiven, ...]:
     """A session's turns, before they are cut into chunks."""
     return clean(Given("", "", "", "", "", (), tuple(turns)), known)[0].turns
+
+
+def clean_messages(messages: Sequence[Message], known: Iterable[str] = ()) -> list[Message]:
+    """A session's messages without secrets, before anything of them is shortened."""
+    texts: list[str] = []
+    told: set[str] = set(known)
+
+    def collect(name: str, text: str) -> str:
+        if named_secret(name, text):
+            told.add(text)
+        texts.append(text)
+        return text
+
+    for one in messages:
+        _masked(one, collect)
+    again = iter(redact_all(texts, told)[0])
+
+    def replaced(name: str, text: str) -> str:
+        own = next(again)
+        return MARK if own == text and named_secret(name, text) else own
+
+    return [_masked(one, replaced) for one in messages]
+
+
+def _masked(message: Message, change: Change) -> Message:
+    text = change("", message.text)
+    return message._replace(text=text, tool=None if message.tool is None else _value("", message.tool, change, 0))
 
 
 def clean(given: Given, known: Iterable[str] = ()) -> tuple[Given, int]:

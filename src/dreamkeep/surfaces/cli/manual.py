@@ -46,6 +46,7 @@ PAGES = {
            dreamkeep show e07d --live                           # what goes on in it now
            dreamkeep show e07d --follow                         # as it is written; Ctrl-C ends it
            dreamkeep show e07d --markdown                       # as a page
+           dreamkeep show e07d --digest                         # what you typed, and the rest in brief
            dreamkeep show e07d --raw                            # the agent's own bytes; on a terminal made harmless""",
         "there is no such session, or several begin so",
     ),

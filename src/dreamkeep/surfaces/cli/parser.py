@@ -211,6 +211,7 @@ def _show(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--live", action="store_true", help="also what is going on now: turn, segment, compaction, owner")
     verb.add_argument("--follow", action="store_true", help="go on showing what comes, until interrupted")
     verb.add_argument("--markdown", action="store_true", help="as Markdown, to be kept or passed on")
+    verb.add_argument("--digest", action="store_true", help="the reading copy that a model is given: short, without secrets")
     verb.add_argument("--segment", metavar="N", help="only one segment: its number, or `current`")
     verb.add_argument("--lineage", action="store_true", help="also where it comes from and what came of it, all the way")
     verb.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte, in the order of capture")

@@ -19,6 +19,9 @@ _LOOK_S = 0.5
 def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.raw:
         return _raw(keep, arguments)
+    if arguments.digest:
+        show(arguments, keep.digest(arguments.session), text.digest)
+        return 0
     if arguments.follow:
         return _follow(keep, arguments)
     show(arguments, _asked(keep, arguments), keep.markdown if arguments.markdown else text.session)

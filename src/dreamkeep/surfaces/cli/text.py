@@ -124,6 +124,11 @@ def sessions(data: dict[str, Any]) -> str:
     return table([head, *rows], _STATES)
 
 
+def digest(data: dict[str, Any]) -> str:
+    lines = [f"[{one['seq']}] {one['what']}: {clean(one['text'])}" for one in data["digest"]]
+    return "\n".join([*lines, f"{data['tokens']} tokens"])
+
+
 def session(data: dict[str, Any]) -> str:
     s = data["session"]
     lines = [

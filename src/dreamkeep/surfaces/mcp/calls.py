@@ -148,7 +148,7 @@ def _timeline(keep: Keep, given: dict[str, Any]) -> Outcome:
     if "around" in given and given["offset"]:
         raise BadUsage("either around or offset", where="arguments", next="Leave one of them out.")
     shown = keep.show(given["session"])
-    said, limit = shown["messages"], given["limit"]
+    said, limit = keep.digest(given["session"])["digest"] if given["digest"] else shown["messages"], given["limit"]
     first = _around(said, given["around"], limit) if "around" in given else given["offset"]
     page = keep.outward({"session": shown["session"], "messages": said[first : first + limit]}, longest=given["max_chars"])
     page["messages"] = _fitting(page["messages"], given["max_chars"])

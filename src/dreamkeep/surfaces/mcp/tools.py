@@ -138,9 +138,11 @@ TOOLS: list[dict[str, Any]] = [
         "Read the messages of one past session in order: prompts, answers, tool calls and their results. Use it after `search`,"
         " to see what came before and after a hit, or to read how something was solved. Without `around` or `offset` it begins"
         " at the first message. The answer says how many messages there are (`total`), where it begins (`first`) and where to go"
-        " on (`next`, null at the end). Long texts are cut; ask for more with `max_chars`.",
+        " on (`next`, null at the end). Long texts are cut; ask for more with `max_chars`. With `digest` it gives the session in"
+        " brief: what the user typed, and the rest shortened to about a tenth.",
         {
             "session": _SESSION,
+            "digest": {"type": "boolean", "default": False, "description": "The session in brief, for a first look."},
             "around": {
                 "type": ["string", "integer"],
                 "description": "The seq of a hit (such as 7 or 7.2): messages before and after it are read.",
