@@ -23,6 +23,9 @@ from dreamkeep.session.packs import SIGN
 
 TYPED, PASTED, ANSWER, INJECTED, AGENT, TOOL = "typed", "pasted", "answer", "injected", "agent", "tool"
 
+#: Whose words are the user's own.
+OWN_WORDS = frozenset((TYPED, ANSWER))
+
 #: Prose that is shorter tells nothing by its register.
 _LONG = 180
 #: A line that is shorter proves nothing when an agent has said it, too.

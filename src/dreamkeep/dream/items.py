@@ -1,0 +1,427 @@
+"""A model's answers → items, verdicts and operations, each checked by itself. Pure.
+
+Nothing is believed. An item counts only if its words stand at the place it names, in a line that was shown; who said them and
+whether he typed them is what *we* know of that place. A note may hold no name and no number that its session does not show, no
+command that nobody ran or typed, and no advice that only a tool's output gives. What fails is dropped and counted by its reason;
+the others are not touched by it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.requests import KINDS, MOST_ITEMS, OPERATIONS, SCOPES, STRENGTHS, VERDICTS
+from dreamkeep.session.digest import Line, place_of
+from dreamkeep.session.messages import Message
+from dreamkeep.session.origin import AGENT, ANSWER, OWN_WORDS, PASTED, TOOL, TYPED
+
+SHORTEST_NOTE, LONGEST_NOTE, LONGEST_QUOTE, MOST_QUOTES = 12, 500, 2000, 6
+KEEP, SUGGEST, DROP = VERDICTS
+#: What results of tools may show without a word of the user's.
+_SHOWN = frozenset(("procedure", "failure_fix"))
+#: Lines before and behind a quote that count as beside it.
+_BESIDE = 12
+_TRIES = 20
+#: The member by which one of a list is known.
+_SIGNS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
+
+_CODE = re.compile(r"`([^`\n]{1,200})`")
+_NAME = re.compile(r"(?<![\w`])(?:--?\w[\w-]*|[\w.~/-]*[\w/][./_:@-][\w./_:@-]*\w|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)(?![\w`])")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,.]*(?![\w])")
+_WORD = re.compile(r"[\w'’-]+")
+_PROPER = re.compile(r"(?<=[a-z,;:)] )([A-Z][a-z]{3,})\b")
+_SHELL = re.compile(r"^[\w./-]+(?:\s+\S+)+$")
+
+
+class Unreadable(ValueError):
+    """There is no answer in it: what it is instead, in our words and never in its own."""
+
+
+class Quoted(NamedTuple):
+    """Words that stand at `place`. `author` and `origin`: whose they are, as we know it."""
+
+    place: str
+    words: str
+    author: str
+    origin: str
+
+
+class Item(NamedTuple):
+    """Something worth keeping. `typed`: the user's own words or his answer show it."""
+
+    session: str
+    kind: str
+    note: str
+    quotes: tuple[Quoted, ...]
+    strength: str
+    scope: str
+    task: str = ""
+
+    @property
+    def typed(self) -> bool:
+        return any(one.origin in OWN_WORDS for one in self.quotes)
+
+    @property
+    def clear(self) -> bool:
+        return self.typed and self.strength == "clear"
+
+
+class Verdict(NamedTuple):
+    verdict: str
+    why: str
+    note: str = ""
+
+
+class Operation(NamedTuple):
+    operation: str
+    other: str = ""
+    why: str = ""
+
+
+class Material:
+    """A session as its answers are checked against: the lines that were shown, and the messages that they come from."""
+
+    def __init__(
+        self,
+        session: str,
+        lines: Sequence[Line],
+        messages: Iterable[Message],
+        *,
+        known: Collection[str] = (),
+        tasks: Collection[str] = (),
+        beside: Iterable[str] = (),
+    ) -> None:
+        """`messages`: as clean as the lines. `known`: places that were read before. `beside`: title, project, folder."""
+        self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
+        self._texts = {place_of(one): tuple(_texts(one)) for one in messages}
+        self._at: dict[str, list[int]] = {}
+        for n, line in enumerate(self.lines):
+            self._at.setdefault(line.seq, []).append(n)
+        self._all = _plain("\n".join((*beside, *(line.text for line in self.lines))))
+        self._commands = _plain("\n".join(self._said_or_run()))
+
+    def quoted(self, place: str, words: str) -> Quoted | str:
+        """The quote as it stands there, or why it is none."""
+        wanted = words.strip()
+        if place not in self._at:
+            return "a place that was not shown"
+        if place in self.known:
+            return "a place that was read before"
+        if not wanted or len(wanted) > LONGEST_QUOTE:
+            return "a quote of no sensible length"
+        found = _found(wanted, self._texts.get(place, ()))
+        if not found:
+            return "a quote that is not there"
+        line = self._line_with(place, found)
+        return Quoted(place, found, *_whose(line))
+
+    def _line_with(self, place: str, words: str) -> Line:
+        """The line that shows these words; of a paste that was shortened, the paste."""
+        lines = [self.lines[n] for n in self._at[place]]
+        short = "".join(words.split())
+        holding = [line for line in lines if short in "".join(line.text.split())]
+        folded = [line for line in lines if line.origin == PASTED]
+        return (holding or folded or lines)[0]
+
+    def around(self, places: Collection[str], width: int) -> tuple[Line, ...]:
+        near = {n for place in places for at in self._at.get(place, ()) for n in range(at - width, at + width + 1)}
+        return tuple(line for n, line in enumerate(self.lines) if n in near)
+
+    def typed_after(self, places: Collection[str]) -> tuple[Line, ...]:
+        last = max((at for place in places for at in self._at.get(place, ())), default=0)
+        return tuple(line for line in self.lines[last + 1 :] if line.origin in OWN_WORDS)
+
+    def shows(self, name: str) -> bool:
+        return _plain(name) in self._all
+
+    def shows_beside(self, number: str, places: Collection[str]) -> bool:
+        beside = "\n".join(line.text for line in self.around(places, _BESIDE))
+        return re.search(rf"(?<!\d){re.escape(number)}(?!\d)", beside) is not None
+
+    def was_said_or_run(self, command: str) -> bool:
+        return _plain(command) in self._commands
+
+    def _said_or_run(self) -> Iterator[str]:
+        """What the user typed, what the agent said and what it ran; nothing that a tool printed."""
+        for line in self.lines:
+            if line.origin in (TYPED, ANSWER, AGENT, PASTED):
+                yield line.text
+            elif line.origin == TOOL:
+                yield line.text.partition(" → ")[0]
+            yield from self._texts.get(line.seq, ())[1:]
+
+
+def _whose(line: Line) -> tuple[str, str]:
+    if line.role == "user":
+        return "user", line.origin
+    return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """What stands in a message: its text, and the texts in a tool's input."""
+    yield message.text
+    if message.tool:
+        yield from _strings(message.tool.get("input"))
+
+
+def _strings(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < 8 and isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner, depth + 1)
+    elif depth < 8 and isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner, depth + 1)
+        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
+            yield " ".join(value)  # a command may be given word by word
+
+
+def _found(words: str, texts: Iterable[str]) -> str:
+    """The words as they stand there; line breaks and runs of blanks may differ, nothing else. "" when they are not there."""
+    listed = list(texts)
+    for text in listed:
+        if words in text:
+            return words
+    pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
+    for text in listed:
+        if match := pattern.search(text):
+            return match[0]
+    return ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").split())
+
+
+# -- items
+
+
+class Items(NamedTuple):
+    found: list[Item]
+    dropped: Counter[str]
+
+
+def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool = False) -> Items:
+    """`materials`: by the label of their places; "" where only one session was shown. `cut`: the answer was stopped."""
+    found: list[Item] = []
+    dropped: Counter[str] = Counter()
+    for one in listed(answer, "items", cut=cut):
+        item = _item(one, materials)
+        if isinstance(item, str):
+            dropped[item] += 1
+        elif any(item.note == other.note or (item.quotes[0] == other.quotes[0] and item.kind == other.kind) for other in found):
+            dropped["said twice in one answer"] += 1
+        elif len(found) >= MOST_ITEMS:
+            dropped["more than were asked for"] += 1
+        else:
+            found.append(item)
+    return Items(found, dropped)
+
+
+def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
+    """The item, or why it is none."""
+    if not isinstance(one, Mapping) or not isinstance(one.get("quotes"), list) or not isinstance(one.get("note"), str):
+        return "no item"
+    kind, strength, scope = one.get("kind"), one.get("strength"), one.get("scope")
+    if kind not in KINDS or strength not in STRENGTHS or scope not in SCOPES:
+        return "a kind, strength or scope that there is not"
+    if scope == "branch":
+        return "it holds for this piece of work only"
+    quotes, material = _quotes(one["quotes"], materials)
+    if isinstance(quotes, str):
+        return quotes
+    assert material is not None
+    task = one.get("task")
+    made = Item(material.session, kind, "", quotes, strength, scope, task if task in material.tasks else "")
+    return reworded(made, one["note"], material)
+
+
+def reworded(item: Item, note: str, material: Material) -> Item | str:
+    """The item with these words, if its place shows them; or why not."""
+    words = one_line(note)
+    if not SHORTEST_NOTE <= len(words) <= LONGEST_NOTE:
+        return "a note of no sensible length"
+    places = [one.place for one in item.quotes]
+    if not item.typed and item.kind not in _SHOWN and all(one.origin == TOOL for one in item.quotes):
+        return "only a tool's output shows it"
+    for command in _commands_in(words):
+        if not material.was_said_or_run(command):
+            return "a command that nobody ran or typed"
+    if any(not material.shows(name) for name in _names_in(words)):
+        return "a name that the session does not show"
+    if any(not material.shows_beside(number, places) for number in _numbers_in(words)):
+        return "a number that the evidence does not show"
+    return item._replace(note=words)
+
+
+def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
+    """The quotes that hold, all of one session. The first one is decisive: without it there is no item."""
+    found: list[Quoted] = []
+    material: Material | None = None
+    for n, one in enumerate(given[:MOST_QUOTES]):
+        place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
+        if isinstance(place, (int, float)) and not isinstance(place, bool):
+            place = str(place)
+        if not isinstance(place, str) or not isinstance(words, str):
+            made: Quoted | str = "a quote without place or words"
+        else:
+            label, seq = _labelled(place, materials)
+            own = materials.get(label)
+            if own is None or (material is not None and own is not material):
+                made = "a place that was not shown"
+            else:
+                made = own.quoted(seq, words)
+                material = own if isinstance(made, Quoted) else material
+        if isinstance(made, str):
+            if n == 0:
+                return made, None
+            continue
+        if made not in found:
+            found.append(made)
+    return (tuple(found), material) if found else ("an item without a quote", None)
+
+
+def _labelled(place: str, materials: Mapping[str, Material]) -> tuple[str, str]:
+    place = place.strip().strip("[]").strip()
+    letters = re.match(r"[A-Z]*", place)
+    label = letters[0] if letters else ""
+    return (label, place[len(label) :]) if label in materials else ("", place)
+
+
+def one_line(text: str) -> str:
+    """One line, without signs that a terminal or a page would act upon."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _commands_in(note: str) -> list[str]:
+    return [code for code in _CODE.findall(note) if _SHELL.match(code)]
+
+
+def _names_in(note: str) -> list[str]:
+    """What can't be said without the session: code, paths, identifiers, names of people and things."""
+    code = [one for one in _CODE.findall(note) if not _SHELL.match(one)]
+    bare = _CODE.sub(" ", note)
+    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_PROPER.findall(bare)]
+
+
+def _is_plain_word(name: str) -> bool:
+    """Words that are only joined: read-only, and/or, e.g."""
+    if name.lower().strip(".") in ("e.g", "i.e"):
+        return True
+    parts = re.split(r"[-/]", name)
+    return len(parts) <= 3 and all(part.isalpha() and (part.islower() or part.istitle()) for part in parts)
+
+
+def _numbers_in(note: str) -> list[str]:
+    return [one.strip(".,") for one in _NUMBER.findall(_CODE.sub(" ", note)) if len(one.strip(".,")) > 1]
+
+
+# -- verdicts and operations
+
+
+def read_verdicts(answer: object, count: int) -> list[Verdict | None]:
+    """One for each item; None where there is none that can be read. Of two for one item the stricter counts."""
+    found: list[Verdict | None] = [None] * count
+    for one in listed(answer, "verdicts"):
+        if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
+            continue
+        at = _number(one.get("item"), count)
+        if at is None:
+            continue
+        made = Verdict(one["verdict"], _short(one.get("why")), one_line(_short(one.get("note"), LONGEST_NOTE)))
+        before = found[at]
+        if before is None or VERDICTS.index(made.verdict) > VERDICTS.index(before.verdict):
+            found[at] = made
+    return found
+
+
+def read_operations(answer: object, near: Sequence[Collection[str]]) -> list[Operation]:
+    """One for each new note; `near`: which others it may name. What can't be read, or names another, is `new`."""
+    found = [Operation("new")] * len(near)
+    for one in listed(answer, "operations"):
+        if not isinstance(one, Mapping) or one.get("operation") not in OPERATIONS:
+            continue
+        at = _number(one.get("item"), len(near))
+        other = str(one.get("other") or "").strip()
+        if at is not None and one["operation"] != "new" and other in near[at]:
+            found[at] = Operation(one["operation"], other, _short(one.get("why")))
+    return found
+
+
+def _number(value: object, count: int) -> int | None:
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    return value - 1 if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= count else None
+
+
+def _short(value: object, longest: int = 300) -> str:
+    return one_line(value)[: longest + 1] if isinstance(value, str) else ""
+
+
+# -- where the answer is
+
+
+def listed(answer: object, name: str, *, cut: bool = False) -> list[Any]:
+    """The list that was asked for, whatever stands around it."""
+    found: Any = answer
+    if isinstance(found, str):
+        found = _parsed(found, name, cut)
+    if isinstance(found, Mapping) and isinstance(found.get(name), str):
+        found = _parsed(found[name], name, cut)  # some put the list into quotes
+    inner = found.get(name) if isinstance(found, Mapping) else found
+    if not isinstance(inner, list):
+        raise Unreadable(f"an answer without a list of {name}")
+    if inner and not any(_is_meant(one, name) for one in inner):
+        # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
+        raise Unreadable(f"an answer whose list holds no {name}")
+    return inner
+
+
+def _is_meant(one: object, name: str) -> bool:
+    """Whether it is meant as one of those that were asked for, however wrong."""
+    return isinstance(one, Mapping) and _SIGNS[name] in one
+
+
+def _parsed(text: str, name: str, cut: bool) -> Any:
+    stripped = text.strip()
+    try:
+        return json.loads(stripped)
+    except (ValueError, RecursionError):
+        pass  # words around it, a fence of Markdown, or cut off
+    decoder = json.JSONDecoder()
+    at = -1
+    for _ in range(_TRIES):
+        at = min((place for sign in "{[" if (place := stripped.find(sign, at + 1)) >= 0), default=-1)
+        if at < 0:
+            break
+        try:
+            value, _end = decoder.raw_decode(stripped, at)
+        except (ValueError, RecursionError):
+            continue
+        if (isinstance(value, dict) and name in value) or (isinstance(value, list) and value and _is_meant(value[0], name)):
+            return value
+    if cut:
+        return _whole_ones(stripped)
+    raise Unreadable("an answer that is not JSON" if stripped else "an empty answer")
+
+
+def _whole_ones(text: str) -> list[Any]:
+    """Of a list that was cut off: the objects that are complete."""
+    decoder = json.JSONDecoder()
+    at = text.find("[")
+    found: list[Any] = []
+    while at >= 0:
+        at = text.find("{", at)
+        if at < 0:
+            break
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        found.append(value)
+    return found

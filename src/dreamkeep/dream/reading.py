@@ -1,0 +1,226 @@
+"""From a session's digest to judged items, by questions that anybody may answer at any time. Pure.
+
+    session ─► batches ─► read ─► items, checked ─► challenge ─► verdicts ─► judged
+               (a large session gives several; small ones of a project share one)
+
+`advance` is given the answers there are, and says what is still to be asked. Whoever asks (a model behind HTTP, a command, the
+agent in its own session, a folder of files that somebody answers tomorrow) gives the answers back under the requests' ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from dreamkeep.dream.budget import estimate
+from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, read_items, read_verdicts, reworded
+from dreamkeep.dream.requests import Doubt, Request, Source, challenge_request, read_request
+from dreamkeep.session.digest import Line, digest, fold, place_of
+from dreamkeep.session.messages import Message
+from dreamkeep.session.origin import OWN_WORDS
+
+#: A request holds so much of a session at most, in tokens; small sessions share one of this size.
+PART_TOKENS, SHARED_TOKENS, MOST_SHARED = 20_000, 6_000, 6
+#: So many items are challenged at once.
+_DOUBTS = 12
+#: Lines before and behind the evidence that a challenge shows; and how much of each.
+_AROUND, _AROUND_TEXT, _QUOTED_TEXT = 4, 500, 2400
+_LATER, _LATER_TEXT = 25, 240
+
+ACTIVE, SUGGESTED = "active", "suggested"
+
+
+class Reply(NamedTuple):
+    """An answer: text or parsed JSON. `cut`: it was stopped for its length."""
+
+    found: Any
+    cut: bool = False
+
+
+class SessionText(NamedTuple):
+    """A session to be read. `messages` hold no secrets. `first`: the first seq that was not read before."""
+
+    id: str
+    agent: str
+    project: str
+    title: str
+    cwd: str
+    messages: tuple[Message, ...]
+    first: int = 1
+    #: (id, title) each.
+    tasks: tuple[tuple[str, str], ...] = ()
+
+
+class Batch(NamedTuple):
+    """What one read request shows: sources and what their answers are checked against, by label."""
+
+    sources: tuple[Source, ...]
+    materials: Mapping[str, Material]
+
+    @property
+    def sessions(self) -> frozenset[str]:
+        return frozenset(one.session for one in self.materials.values())
+
+
+class Judged(NamedTuple):
+    """An item that may be kept. `shelf`: active or suggested. `why`: what the challenge said."""
+
+    item: Item
+    shelf: str
+    why: str
+
+
+class Progress(NamedTuple):
+    """`needed`: what is still to be asked; empty when it is done. `unreadable`: ids of answers that are none, and why."""
+
+    needed: tuple[Request, ...]
+    judged: tuple[Judged, ...]
+    dropped: Counter[str]
+    unreadable: Mapping[str, str]
+
+
+# -- batches
+
+
+def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOKENS) -> list[Batch]:
+    """Sessions that fit share a request where they are small; one that is too large is cut at what the user typed."""
+    small: list[tuple[SessionText, tuple[Line, ...], int]] = []
+    found: list[Batch] = []
+    for session in sessions:
+        lines = tuple(digest(session.messages, session.cwd))
+        if not any(int(line.seq.partition(".")[0]) >= session.first and line.role == "user" for line in lines):
+            continue  # nobody said anything that is not known
+        size = sum(map(_tokens, lines))
+        if size <= SHARED_TOKENS // 2 and len(sessions) > 1:
+            small.append((session, lines, size))
+        else:
+            found += [_batch([(session, part)]) for part in _parts(lines, part_tokens)]
+    return [*found, *(_batch([(session, lines) for session, lines, _ in group]) for group in _groups(small))]
+
+
+def _tokens(line: Line) -> int:
+    return estimate(line.text) + 8
+
+
+def _parts(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, ...]]:
+    """At least one. A part begins with what the user typed; where he typed nothing for long, anywhere."""
+    part: list[Line] = []
+    size = 0
+    for line in lines:
+        if part and size + _tokens(line) > most:
+            cut = max((n for n, one in enumerate(part) if one.origin in OWN_WORDS and n), default=len(part))
+            yield tuple(part[:cut])
+            part = part[cut:]
+            size = sum(map(_tokens, part))
+        part.append(line)
+        size += _tokens(line)
+    if part:
+        yield tuple(part)
+
+
+def _groups(
+    small: Iterable[tuple[SessionText, tuple[Line, ...], int]],
+) -> Iterator[list[tuple[SessionText, tuple[Line, ...], int]]]:
+    """Of one project each, in order."""
+    open_: dict[str, list[tuple[SessionText, tuple[Line, ...], int]]] = {}
+    for one in small:
+        group = open_.setdefault(one[0].project, [])
+        if group and (sum(size for _, _, size in group) + one[2] > SHARED_TOKENS or len(group) >= MOST_SHARED):
+            yield group
+            group = open_[one[0].project] = []
+        group.append(one)
+    yield from (group for group in open_.values() if group)
+
+
+def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]]) -> Batch:
+    sources: list[Source] = []
+    materials: dict[str, Material] = {}
+    for n, (session, lines) in enumerate(given):
+        label = ascii_uppercase[n] if len(given) > 1 else ""
+        known = frozenset(line.seq for line in lines if int(line.seq.partition(".")[0]) < session.first)
+        sources.append(Source(session.agent, session.project, session.title, lines, label, known, session.tasks))
+        shown = {line.seq for line in lines}
+        messages = [one for one in session.messages if place_of(one) in shown]
+        tasks = [id for id, _ in session.tasks]
+        beside = (session.title, session.project, session.cwd)
+        materials[label] = Material(session.id, lines, messages, known=known, tasks=tasks, beside=beside)
+    return Batch(tuple(sources), materials)
+
+
+# -- questions and answers
+
+
+def advance(batch: Batch, answers: Mapping[str, Reply]) -> Progress:
+    """What is to be asked next of this batch, or what came of it."""
+    asked = read_request(batch.sources)
+    if asked.id not in answers:
+        return Progress((asked,), (), Counter(), {})
+    try:
+        items = read_items(answers[asked.id].found, batch.materials, cut=answers[asked.id].cut)
+    except Unreadable as problem:
+        return Progress((asked,), (), Counter(), {asked.id: str(problem)})
+    dropped = Counter(items.dropped)
+    if answers[asked.id].cut:
+        dropped["the answer was cut off"] += 1
+    return _challenged(batch, items.found, dropped, answers)
+
+
+def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answers: Mapping[str, Reply]) -> Progress:
+    by_session = {material.session: material for material in batch.materials.values()}
+    needed: list[Request] = []
+    judged: list[Judged] = []
+    unreadable: dict[str, str] = {}
+    for start in range(0, len(items), _DOUBTS):
+        some = items[start : start + _DOUBTS]
+        asked = challenge_request([_doubt(item, by_session[item.session]) for item in some])
+        reply = answers.get(asked.id)
+        try:
+            verdicts = read_verdicts(reply.found, len(some)) if reply else None
+        except Unreadable as problem:
+            verdicts, unreadable[asked.id] = None, str(problem)
+        if verdicts is None:
+            needed.append(asked)
+            continue
+        for item, verdict in zip(some, verdicts, strict=True):
+            made = judge(item, verdict, by_session[item.session])
+            if isinstance(made, str):
+                dropped[made] += 1
+            else:
+                judged.append(made)
+    return Progress(tuple(needed), tuple(judged), dropped, unreadable)
+
+
+def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
+    """Where an item belongs, or why it is dropped. Without a verdict it is only a suggestion."""
+    if verdict is None:
+        return Judged(item, SUGGESTED, "nobody challenged it")
+    if verdict.verdict == DROP:
+        return "dropped by the challenge"
+    if verdict.note and verdict.note != item.note:
+        better = reworded(item, verdict.note, material)
+        if isinstance(better, str):
+            return f"worded anew by the challenge, with {better}"
+        item = better
+    active = verdict.verdict == KEEP and item.clear
+    return Judged(item, ACTIVE if active else SUGGESTED, verdict.why)
+
+
+def _doubt(item: Item, material: Material) -> Doubt:
+    places = frozenset(one.place for one in item.quotes)
+    around = tuple(_shortened(line, line.seq in places) for line in material.around(places, _AROUND))
+    later = tuple(_shorter(line, _LATER_TEXT) for line in material.typed_after(places)[:_LATER])
+    return Doubt(item.kind, item.note, around, places, later)
+
+
+def _shortened(line: Line, quoted: bool) -> Line:
+    return _shorter(line, _QUOTED_TEXT if quoted else _AROUND_TEXT)
+
+
+def _shorter(line: Line, most: int) -> Line:
+    return line._replace(text=fold(line.text, most // 2, most // 2))
+
+
+def sessions_of(batches: Iterable[Batch]) -> Collection[str]:
+    return {session for batch in batches for session in batch.sessions}
