@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from dreamkeep.dream import lexicon
 from dreamkeep.dream.given import Given, Said
 
+#: Tools that the agent brings along. What another one gives back may be anybody's words: no refusal in it speaks for the user.
+_OWN_TOOLS = ("shell", "edit", "todo", "task_new", "task_change", "plan", "ask")
 #: Of a long output only its beginning and its end are looked at.
 _LOOK = 6000
 _LINE = 300
@@ -145,6 +148,17 @@ def steps(given: Given) -> list[Step]:
     return found
 
 
+def answered(given: Given) -> dict[str, list[str]]:
+    """By seq: what the user answered to a question of the agent's, or said to a call that he did not allow. A client writes that
+    into the tool's result."""
+    found: dict[str, list[str]] = {}
+    for step in steps(given):
+        words = step.answer if isinstance(step, Answered) else step.words if isinstance(step, Refused) else ""
+        if words and isinstance(step, (Answered, Refused)):
+            found.setdefault(step.result.seq, []).append(words)
+    return found
+
+
 def _is_both(said: Said) -> bool:
     """A call and its result in one record, as one's own agent may write them."""
     return said.role == "tool" and said.tool is not None and {"name", "input"} <= said.tool.keys()
@@ -168,7 +182,8 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
     if result is not None and (words := refused(result)) is not None:
-        yield Refused(n, known, name, what(name, given), words, result, said)
+        own = any(_is(kind, name) for kind in _OWN_TOOLS)
+        yield Refused(n, known, name, what(name, given), words if own else "", result, said)
     elif _is("shell", name):
         yield from _shell(n, known, said, result)
     elif _is("edit", name):
@@ -314,6 +329,32 @@ def key_line(said: Said) -> str:
     return _without_stamp(told[-1]) if told else ""
 
 
+def error_kind(ran: Ran) -> str:
+    """Of what kind the error was, in words of ours: no word of the output gets into it, but for a class of errors we know."""
+    if ran.result is None:
+        return ""
+    for text in (key_line(ran.result), output_of(ran.result)):
+        classes = _classes().search(text)
+        if kind := _error_in(text, "kinds") or (classes[0] if classes else "") or _error_in(text, "broad"):
+            return kind
+    return f"exit {ran.exit_code}" if ran.exit_code else ""
+
+
+def _error_in(text: str, part: str) -> str:
+    return next((name for name, signs in _error_kinds(part) if signs.search(text)), "")
+
+
+@cache
+def _error_kinds(part: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    flags = re.IGNORECASE | re.MULTILINE
+    return tuple((str(one["name"]), lexicon.any_of(one["signs"], flags=flags)) for one in lexicon.table("tools")["errors"][part])
+
+
+@cache
+def _classes() -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(lexicon.table('tools')['errors']['classes'])})\b")
+
+
 def _without_stamp(line: str) -> str:
     """Without the time, and without what an agent writes before the output."""
     return lexicon.pattern("tools", "ends", "stamp").sub("", line.strip(), count=1)
@@ -356,8 +397,12 @@ def _begins(text: str, part: str) -> bool:
 
 
 def refused(result: Said) -> str | None:
-    """What the user said when he did not allow the call ("": nothing); None: it was allowed."""
-    text = result.text
+    """What the user said when he did not allow the call ("": nothing); None: it was allowed. What was run was allowed, whatever
+    its output says."""
+    text, tool = result.text, result.tool or {}
+    code = tool.get("exit_code")
+    if tool.get("error") is False or (isinstance(code, int) and code >= 0):
+        return None
     if text.startswith("{") and "BLOCKED" in text[:2000]:
         return "" if '"BLOCKED: User denied' in text[:2000] else None
     if not _begins(text, "refused"):
