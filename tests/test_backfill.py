@@ -54,7 +54,9 @@ def test_who_said_it_and_when_is_taken_from_the_record() -> None:
     """D14 D25: not from the backend."""
     [one], dropped = check(proposal(author="agent", confidence=7))
     assert (one.author, one.said_at, one.confidence, one.run, one.project) == ("user", "2026-01-02T00:00:00Z", 1.0, "r", "proj")
-    assert [tuple(quote) for quote in one.evidence] == [("python:s", "4.1", "t", "Prices are integers,\nin cents.")]
+    assert [tuple(quote) for quote in one.evidence] == [
+        ("python:s", "4.1", "t", "Prices are integers,\nin cents.", "user", "typed")
+    ]
     assert one.task == "t-1" and dropped == {}
     [one], _ = check(proposal(seq="4.2", quote="Understood", author="user"))
     assert one.author == "agent"

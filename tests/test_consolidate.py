@@ -29,7 +29,7 @@ def day(n: int) -> str:
 def said(text: str, on: int = 1, type: str = "constraint", session: str = "", author: str = "user", **more: Any) -> Insight:
     session = session or f"python:{on}"
     project = more.pop("project", "p")
-    quote = Quote(session, more.pop("seq", "7"), None, text)
+    quote = Quote(session, more.pop("seq", "7"), None, text, author, "typed")
     id = "i-" + sha256(repr((session, type, text, on, author, project, quote.seq)).encode()).hexdigest()[:16]
     return Insight(id, type, text, project, (quote,), day(on) if on >= 0 else None, author=author, **more)
 

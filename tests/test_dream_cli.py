@@ -214,13 +214,21 @@ def test_a_word_that_another_runs_word_had_overruled_when_it_was_heard_holds_whe
     """M11: it came too late, or from an agent: the run that heard it superseded it itself."""
     from .test_publish import Prompts
 
+    class Replies:
+        def backfill(self, given: Given) -> list[Proposal]:
+            said = [one for turn in given.turns for one in turn.messages if one.role == "assistant"]
+            return [Proposal("constraint", one.text, one.seq, one.text) for one in said]
+
     by_user, by_agent = "The port of the server is always 8443.", "The port of the server is always 8080."
     with Keep.open(root) as keep:
         session = keep.session("a", cwd="/")
         session.record(by_user)
         session.end()
         first = str(keep.dream(backend=Prompts())["run"])
-        keep.add_insight("constraint", by_agent, project=keep.notes()[0]["project"])
+        other = keep.session("b", cwd="/")
+        other.record("Which port?", ("assistant", by_agent))
+        other.end()
+        keep.dream(backend=Replies())
         assert [one["text"] for one in keep.notes(state="superseded")] == [by_agent]
         keep.dream_undo(first)
         assert [one["text"] for one in keep.notes()] == [by_agent]

@@ -627,7 +627,7 @@ def test_a_line_rewritten_before_a_note_is_added_keeps_its_new_words(tmp_path: P
         keep.note_add("The port must be 9000.", kind="constraint", project=project)
         assert texts(keep) == {"Deploy on Fridays only.", "The port must be 9000."}
         changed(file, "on Fridays", "on Mondays")
-        keep.add_insight("constraint", "Tests need a database.", project=project)
+        keep.note_add("Tests need a database.", kind="constraint", project=project)
         assert "Deploy on Mondays only." in texts(keep)
         assert {one["state"] for one in keep.notes(state="all")} == {"active"}, "they are that note's own"
         assert all(one in file.read_text() for one in texts(keep))

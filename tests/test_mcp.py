@@ -303,19 +303,21 @@ def test_long_texts_are_cut_and_an_answer_is_never_endless(tmp_path: Path) -> No
         assert len(last["tool"]["input"]) < 2_100
 
 
-def test_notes_are_added_pinned_explained_and_taken_back(tmp_path: Path) -> None:
-    with wire(tmp_path / "keep") as server:
-        note = found(server.ask(call(1, "note_add", text="Deploys go out on Tuesdays only.", kind="constraint")))["note"]
-        assert note["kind"] == "constraint" and note["state"] == "active"
-        again = found(server.ask(call(2, "note_add", text="Deploys go out on Tuesdays only.", kind="constraint")))["note"]
+def test_what_the_user_typed_is_added_pinned_and_explained(tmp_path: Path) -> None:
+    root = tmp_path / "keep"
+    talked(root, ("Please remember: deploys go out on Tuesdays only.", "I will."))
+    with wire(root) as server:
+        given = {"text": "Deploys go out on Tuesdays only.", "kind": "constraint", "quote": "deploys go out on Tuesdays only"}
+        note = found(server.ask(call(1, "note_add", **given)))["note"]
+        assert (note["kind"], note["state"], note["author"]) == ("constraint", "active", "user")
+        [quote] = note["evidence"]
+        assert (quote["session"], quote["author"], quote["origin"]) == ("python:chat", "user", "typed")
+        again = found(server.ask(call(2, "note_add", **given)))["note"]
         assert again["id"] == note["id"]
         assert found(server.ask(call(3, "note_pin", note=note["id"])))["note"]["pinned"] is True
         assert found(server.ask(call(4, "note_pin", note=note["id"][:6], pinned=False)))["note"]["pinned"] is False
         told = found(server.ask(call(5, "why", note=note["id"])))
         assert told["note"]["text"] == note["text"] and told["insights"] and len(told["history"]) >= 3
-        gone = found(server.ask(call(6, "note_retract", note=note["id"], reason="now daily")))["note"]
-        assert gone["state"] == "retracted"
-        assert "now daily" in json.dumps(found(server.ask(call(7, "why", note=note["id"])))["history"])
 
 
 def test_an_insight_added_by_an_agent_is_found_by_the_next_search(chat: Wire) -> None:
@@ -475,7 +477,7 @@ def test_a_keep_that_is_not_there_is_told_and_made_by_what_writes(tmp_path: Path
             assert "there is no keep yet" in refused(server.ask(call(n, name, **arguments)))
         assert not (tmp_path / "keep").exists()
         found(server.ask(call(8, "note_add", text="tabs, not spaces")))
-        assert found(server.ask(call(9, "search", query="tabs", kinds=["note"])))["hits"]
+        assert found(server.ask(call(9, "search", query="tabs", kinds=["insight"])))["hits"]
 
 
 def test_a_broken_keep_is_told_and_used_once_it_is_mended(tmp_path: Path) -> None:

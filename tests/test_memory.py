@@ -122,10 +122,12 @@ def test_a_session_is_dreamed_in_ranges_and_a_run_that_died_is_not_believed() ->
     memory = fold([done, begun, again, late])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts) == (life.RUNNING, 2), "the first run lost its hold"
     read = event(Kind.DREAM_READ, 5, run="r-2", session="s", upto=10, status="completed", artifacts=["i-1"])
-    memory = fold([done, begun, again, read])
+    lost = fold([done, begun, again, read]).dreamed["s"]
+    assert (lost.status, lost.read) == (life.PENDING, 0), "the disk kept the end of what was written, and lost what it gave"
+    memory = fold([done, begun, again, insight("i-1"), read])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].attempts, memory.dreamed["s"].read) == (life.COMPLETED, 0, 10)
     more = event(Kind.SESSION_COMPLETED, 6, session="s", seq=20, reason="ended")
-    memory = fold([done, begun, again, read, more])
+    memory = fold([done, begun, again, insight("i-1"), read, more])
     assert (memory.dreamed["s"].status, memory.dreamed["s"].finished, memory.dreamed["s"].read) == (life.PENDING, 20, 10)
 
 

@@ -151,7 +151,8 @@ def _marks(root: Path) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("agent", SPELLED)
-def test_what_another_tool_said_may_be_learned(tmp_path: Path, agent: str) -> None:
+def test_what_another_tool_said_is_somebodys_and_shows_nothing_by_itself(tmp_path: Path, agent: str) -> None:
     """So that the test above could fail."""
     written = session(agent, "mcp__memo__search", f"memo: {RECALLED}")
-    assert dreamed(tmp_path, Greedy(), written)["insights_added"] == 1
+    made = dreamed(tmp_path, Greedy(), written)
+    assert (made["insights_added"], made["dropped"]) == (0, [{"why": "only tool output shows it", "count": 1}])

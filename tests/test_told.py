@@ -16,6 +16,7 @@ from dreamkeep import Keep
 from dreamkeep.dream import told
 from dreamkeep.errors import BadUsage, NotFound, Refused
 from dreamkeep.host import RealHost
+from dreamkeep.memory.insight import Quote
 
 from .test_delete import holding
 from .test_dream_run import memory
@@ -104,11 +105,11 @@ def test_an_agents_insight_with_a_quote_is_grounded_in_its_session(tmp_path: Pat
         made = keep.add_insight("finding", "A full cache breaks the build.", session="a", quote="The cache was  full")
         insight, note = made["insight"], made["note"]
         assert insight["evidence"] == [
-            {"session": "python:a", "seq": str(said["seq"]), "turn": said["turn"], "quote": "The cache was full"}
+            Quote("python:a", str(said["seq"]), said["turn"], "The cache was full", "agent", "typed").as_json()
         ]
-        assert (insight["author"], insight["source"], insight["project"]) == ("agent", "agent", project)
+        assert (insight["author"], insight["source"], insight["project"]) == ("agent", "suggestion", project)
         assert insight["said_at"] == said["at"] and insight["task"] and note["insights"] == [insight["id"]]
-        assert [one["id"] for one in keep.notes()] == [note["id"]]
+        assert keep.notes() == [] and [one["id"] for one in keep.notes(state="suggested")] == [note["id"]]
         again = keep.add_insight("finding", "A full cache breaks the build.", session="a", quote="The cache was full")
         assert (again["insight"], again["note"], again["changed"]) == (insight, note, [])
         assert keep.dream_why(note["id"])["history"][0]["run"] == insight["id"]
@@ -125,8 +126,9 @@ def test_an_agents_own_word_says_that_it_is_one(tmp_path: Path) -> None:
         assert (alone["insight"]["evidence"], alone["insight"]["state"], alone["note"]["author"]) == ([], "suggested", "agent")
         placed = keep.add_insight("decision", "Names are in lower case.", session="a")
         assert [(one["session"], one["quote"]) for one in placed["insight"]["evidence"]] == [("python:a", "")]
-        beaten = keep.add_insight("decision", "The port of the server is always 8443.", session="a")
-        assert beaten["note"]["state"] == "superseded" and "the user" in beaten["changed"][-1]["reason"]
+        other = keep.add_insight("decision", "The port of the server is always 8443.", session="a")
+        assert other["note"]["state"] == "suggested" and [one["what"] for one in other["changed"]] == ["note.added"]
+        assert [one["text"] for one in keep.notes()] == ["The port of the server is always 8080."]
         guess = keep.add_insight("hypothesis", "Perhaps the cache leaks.", session="a")
         assert guess["note"] is None and guess["changed"] == []
 

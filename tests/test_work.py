@@ -238,7 +238,7 @@ def test_an_edit_is_known_under_every_name(name: str, given: Any, paths: list[st
     ],
 )
 def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
-    assert tools.refusal_words(Said("2", "tool", told, AT)) == words
+    assert tools.refusal_words(Said("2", "tool", told, AT), "Bash") == words
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOCK = "state/told.lock"
+_BY_AGENT = "agent"
 _WAIT_S = 30.0
+#: In so many sessions the user's words are looked for, where no session is named.
+_LATE = 10
 
 
 class Remembering(Part):
@@ -87,12 +90,20 @@ class Remembering(Part):
         ]
         return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
 
+    def _counted_notes(self) -> dict[str, int]:
+        """How many are active, how many wait for the user, and how many agents want to be retracted."""
+        from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
+
+        notes = list(self._memory("notes").notes.values()) if self.exists() else []
+        states = [one.state for one in notes]
+        return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
+
     def _as_note(self, note: Note, newest: str | None) -> dict[str, Any]:
         from dreamkeep.memory.score import score
 
         shown = note.as_json()
         del shown["history"]
-        return {**shown, "score": round(score(note, newest), 4)}
+        return {**shown, "score": round(score(note, newest), 4), **({"doubted": True} if _is_doubted(note) else {})}
 
     def _note(self, memory: Memory, text: str) -> Note:
         found = [one for one in memory.notes.values() if one.id == text] or [
@@ -107,12 +118,26 @@ class Remembering(Part):
         """A note with what it rests on and what happened to it, step by step."""
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
+        shown = self._as_note(found, _newest(memory))
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
+        self._look_up_authors([quote for one in (shown, *rests) for quote in one["evidence"]])
         return {
-            "note": self._as_note(found, _newest(memory)),
+            "note": shown,
             "insights": rests,
             "history": [step._asdict() for step in found.history],
         }
+
+    def _look_up_authors(self, evidence: Sequence[dict[str, Any]]) -> None:
+        """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
+        words came into it is left open."""
+        from dreamkeep.dream.backfill import author_at
+
+        nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
+        sessions = {str(quote["session"]) for quote in nameless}
+        said = self._ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
+        for quote in nameless:
+            if author := author_at(said[quote["session"]], quote["seq"], quote["quote"]):
+                quote["author"] = author
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
         """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
@@ -121,9 +146,58 @@ class Remembering(Part):
         from dreamkeep.dream.parts import redacted
 
         words = redacted(" ".join(text.split()))
-        _, done = self._tell(lambda now: told.by_user(words, kind, project, now), keep=True)
+        return self._added(lambda now: told.by_user(words, kind, project, now))
+
+    def note_suggest(
+        self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
+    ) -> dict[str, Any]:
+        """What an agent wants to be remembered: a note in the state `suggested`, which waits for `note_change(note, "confirm")`.
+        It counts at once, as the user's own word, if `quote` is what the user typed in `session` (without it: in a late session
+        of the project) and `text` says no more than that. Answers as `note_add`."""
+        from dreamkeep.dream import told
+        from dreamkeep.dream.parts import redacted
+        from dreamkeep.memory.insight import AGENT, TYPED, USER
+
+        words = redacted(" ".join(text.split()))
+        told.check_note(words, "text")
+        if quote:
+            where = self._ground(session, quote) if session else self._ground_in(project, quote)
+        else:
+            where = self._ground(session, "") if session else told.Ground(project)
+        where = where._replace(project=project)
+        typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
+        author = USER if typed else AGENT
+        return self._added(lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
+
+    def _added(self, say: Callable[[str], Insight]) -> dict[str, Any]:
+        from dreamkeep.dream import told
+
+        said, done = self._tell(say, keep=True)
         memory = self._memory("notes")
+        if not done.note:
+            raise Refused(
+                "the user has rejected this note before",
+                where=said.text[:80],
+                next="Only the user brings it back: `dreamkeep notes --state rejected` lists it.",
+            )
         return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
+
+    def _ground_in(self, project: str, quote: str) -> Ground:
+        """Where the user typed it: in one of the last sessions of the project, newest first."""
+        from dreamkeep.memory.insight import USER
+
+        for one in self._ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
+            try:
+                found = self._ground(one.id, quote)
+            except NotFound:
+                continue
+            if found.quote is not None and found.quote.author == USER and not found.among_agents:
+                return found
+        raise NotFound(
+            "the user typed those words in no late session",
+            where="quote",
+            next="Quote the user's message, word for word; or leave the quote out: then the note is a suggestion.",
+        )
 
     def add_insight(
         self,
@@ -140,12 +214,15 @@ class Remembering(Part):
 
         `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
         belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
-        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in a message of
-        the user. Without a quote it is the agent's own word: `insight["source"]` is "agent", a quote is empty or missing, and it
-        expires as all do that nobody confirms. `project`: where there is no session. `task`: an id, or a unique beginning.
+        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in what the user
+        typed. `project`: where there is no session. `task`: an id, or a unique beginning.
 
-        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence that no
-        second session bears out). `changed`: `[{what, id, reason}]`, what became of notes. The same again changes nothing.
+        It is a suggestion (`insight["source"]` is "suggestion"), unless `quote` is what the user typed and `text` says no more:
+        its note is in the state `suggested`, on no page and in no pack, until the user confirms it.
+
+        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence), or
+        where the user rejected it before. `changed`: `[{what, id, reason}]`, what became of notes. The same again changes
+        nothing.
         """
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
@@ -215,20 +292,34 @@ class Remembering(Part):
         self._publish("")
         return said, done
 
-    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "") -> dict[str, Any]:
-        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back."""
+    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
+        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back.
+
+        `by`: "agent" may pin, unpin and retract. It takes back only what waits as a suggestion; of another note its history
+        tells that an agent doubts it, and the note holds until the user retracts it."""
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        why, text = redacted(reason) or "by the user", redacted(" ".join(text.split()))
+        if by not in ("user", "agent") or (by == "agent" and act not in ("pin", "unpin", "retract")):
+            raise BadUsage(f"{by!r} can't {act} a note", where="note", next="The user can: `dreamkeep note`.")
+        why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
         if act == "edit":
             told.check_note(text, "note edit")
         self._take_in()
         with self._one_at_a_time() if self.exists() else nullcontext():
-            id = self._note_changed(note, act, text, why)
+            id = self._note_changed(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
         self._publish("")
         memory = self._memory("notes")
         return self._as_note(memory.notes[id], _newest(memory))
+
+    def _doubted(self, note: str, why: str) -> str:
+        """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
+        from dreamkeep.memory.note import SUGGESTED
+
+        found = self._note(self._memory("notes"), note)
+        kind = Kind.NOTE_RETRACTED if found.state == SUGGESTED else Kind.NOTE_DOUBTED
+        self._journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
+        return found.id
 
     def _note_changed(self, note: str, act: str, text: str, why: str) -> str:
         """The note's whole id."""
@@ -363,6 +454,15 @@ def _newest(memory: Memory) -> str | None:
     return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
 
 
+def _is_doubted(found: Note) -> bool:
+    """An agent said that it does not hold, and the user has not confirmed it since."""
+    from dreamkeep.memory.insight import CONFIRMED
+    from dreamkeep.memory.note import ACTIVE, DOUBTED
+
+    last = next((step.what for step in reversed(found.history) if step.what in (DOUBTED, CONFIRMED)), "")
+    return found.state == ACTIVE and last == DOUBTED
+
+
 def _itself(found: Note) -> dict[str, Any]:
     """With what it is: if it falls with a run that is undone, what the user did to it stays."""
     return {"id": found.id, "kind": found.kind, "project": found.project, "text": found.text}
@@ -375,13 +475,14 @@ def _task_itself(found: dict[str, Any]) -> dict[str, Any]:
 
 def _check_state(found: Note, act: str) -> None:
     """What has ended is neither edited nor pinned: nobody would see it."""
-    from dreamkeep.memory.note import ACTIVE, EXPIRED, RETRACTED, SUPERSEDED
+    from dreamkeep.memory.note import ACTIVE, EXPIRED, REJECTED, RETRACTED, SUGGESTED, SUPERSEDED
 
-    may_come_back = found.state in (RETRACTED, EXPIRED)
+    may_come_back = found.state in (SUGGESTED, RETRACTED, REJECTED, EXPIRED)
     if found.state == ACTIVE or act not in ("edit", "pin", "confirm") or (act == "confirm" and may_come_back):
         return
     by = f" by {found.by}" if found.by and found.state == SUPERSEDED else ""
-    back = f"`dreamkeep note confirm {found.id}` brings it back." if may_come_back else "`dreamkeep note add` says it anew."
+    brings = "makes it active" if found.state == SUGGESTED else "brings it back"
+    back = f"`dreamkeep note confirm {found.id}` {brings}." if may_come_back else "`dreamkeep note add` says it anew."
     raise Refused(f"the note is {found.state}{by}: it is not {_DONE[act]}", where=found.id, next=back)
 
 

@@ -152,7 +152,11 @@ class Packing(Part):
             return lines
         shown = {one.id: one for one in memory.shown(project)}
         covered = {id for one in shown.values() for id in one.insights}
-        found = [one for one in self._found(store, words, project, asked_last) if one.kind != "insight" or one.id not in covered]
+        found = [
+            one
+            for one in self._found(store, words, project, asked_last)
+            if one.kind != "insight" or not (one.id in covered or memory.insights[one.id].waits)
+        ]
         return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
 
     def _found(self, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]) -> list[Match]:
@@ -317,6 +321,7 @@ def _asked_last(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
 
 
 def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
+    from dreamkeep.dream.sentences import own_words
     from dreamkeep.recall.pack import Past
     from dreamkeep.session.packs import holds_pack, without_packs
 
@@ -324,14 +329,19 @@ def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
     past = Past(summary.id, summary.agent, title, _at(summary, turns) or None)
     if not turns:
         return past
-    return past._replace(prompts=tuple(without_packs(turn.prompt) for turn in turns), turn=turns[-1].state)
+    return past._replace(prompts=tuple(own_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
 
 
 def _match(one: Found, text: str) -> Match:
+    from dreamkeep.dream.sentences import own_words
     from dreamkeep.recall.pack import Match
+    from dreamkeep.session.messages import USER
     from dreamkeep.session.packs import without_packs
 
-    return Match(one.kind, without_packs(text), one.session, one.place[1], one.at or "", one.id, one.role)
+    said = without_packs(text)
+    return Match(
+        one.kind, own_words(said) if one.role == USER else said, one.session, one.place[1], one.at or "", one.id, one.role
+    )
 
 
 def _remembered(store: Store) -> Memory:

@@ -87,6 +87,7 @@ class Kind:
     NOTE_EDITED = "note.edited"
     NOTE_PINNED = "note.pinned"
     NOTE_UNPINNED = "note.unpinned"
+    NOTE_DOUBTED = "note.doubted"
     TASK_OPENED = "task.opened"
     TASK_CLOSED = "task.closed"
     TASK_RENAMED = "task.renamed"

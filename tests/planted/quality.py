@@ -93,7 +93,7 @@ def given(shown: dict[str, Any]) -> Given:
 
 def judge(session: Written, what: Given, backend: Backend) -> Judged:
     answer = backend.backfill(what)
-    insights, dropped = checked(answer, what, Known(), run="r", redact=str)
+    insights, dropped = checked(answer, what, Known(), run="r", redact=str, trusted=isinstance(backend, Rules))
     right, optional, wrong = [], [], []
     for one in insights:
         if _meets(one, session.expect):

@@ -2,7 +2,8 @@
 
 A proposal counts only if its type is known, its task was a candidate, and its quote stands word for word in a message that was
 given, and is somebody's words (no summary, no copy, no recalled memory). Who said it and when is taken from that message, never
-from the backend. What does not hold is dropped and counted by its reason; the others are not touched by it.
+from the backend. A user or an agent must have shown it: tool output alone shows nothing, and gives a note no words
+(tool_words.py). What does not hold is dropped and counted by its reason; the others are not touched by it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dreamkeep.dream import work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven
+from dreamkeep.dream.tool_words import ToolWords, strings
 from dreamkeep.errors import NoAnswer
-from dreamkeep.memory.insight import AGENT, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, normal
+from dreamkeep.memory import insight as i
+from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
 from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import recalled
@@ -75,15 +79,23 @@ def checked(
 ) -> Checked:
     """`answer`: what a backend gave (`proposed`).
 
-    `trusted`: our own, which knows where an agent writes what its user answered into a tool's result.
+    `trusted`: our own, which knows where an agent writes what its user answered into a tool's result, and words no note with
+    what a tool put out.
     """
     found: list[Insight] = []
     dropped: Counter[str] = Counter()
     places = _places(given)
-    for proposal in proposed(answer):
-        made = _insight(proposal, given, places, run, redact, trusted)
+    proposals = proposed(answer)
+    sound = [one for one in proposals if isinstance(one, Proposal) and _is_sound(one)]
+    texts = [] if trusted else list(dict.fromkeys(one.text for one in sound))
+    refused = dict(zip(texts, ToolWords(given).refused(texts), strict=True))
+    answers = work.answered(given) if texts else {}
+    for proposal in proposals:
+        made = _insight(proposal, given, places, run, redact, trusted, answers)
         if isinstance(made, str):
             dropped[made] += 1
+        elif why := isinstance(proposal, Proposal) and refused.get(proposal.text):
+            dropped[why] += 1
         elif known.has(made):
             dropped["duplicate"] += 1
         else:
@@ -103,6 +115,7 @@ def _insight(
     run: str,
     redact: Callable[[str], str],
     trusted: bool,
+    answers: Mapping[str, Sequence[str]],
 ) -> Insight | str:
     """The insight, or why there is none."""
     if not isinstance(proposal, Proposal) or not _is_sound(proposal):
@@ -111,11 +124,14 @@ def _insight(
         return "unknown type"
     if proposal.task and proposal.task not in {task.id for task in given.tasks}:
         return "unknown task"
-    first = _quote(proposal.seq, proposal.quote, given, places)
+    answered = proposal.author == USER if trusted else any(proposal.quote.strip() in one for one in answers.get(proposal.seq, ()))
+    first = _quote(proposal.seq, proposal.quote, given, places, answered=answered)
     if isinstance(first, str):
         return first
     more = [_quote(seq, quote, given, places) for seq, quote in proposal.more]
     quotes = [first, *(one for one in more if isinstance(one, Quote))]
+    if all(one.author == TOOL for one in quotes):
+        return "only tool output shows it"
     said = places[proposal.seq][0]
     return Insight(
         insight_id(given.session, proposal.type, first.quote),
@@ -127,7 +143,7 @@ def _insight(
         said.at,
         min(max(proposal.confidence, 0.0), 1.0),
         SUGGESTED,
-        USER if said.role == USER or (trusted and proposal.author == USER) else AGENT,
+        USER if first.author == USER else AGENT,
         "dream",
         proposal.task or (given.tasks[0].id if given.tasks else ""),
         run,
@@ -147,7 +163,9 @@ def _is_sound(proposal: Proposal) -> bool:
     )
 
 
-def _quote(seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, TurnGiven]]) -> Quote | str:
+def _quote(
+    seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, TurnGiven]], *, answered: bool = False
+) -> Quote | str:
     place = places.get(seq)
     if place is None:
         return "a place that was not given"
@@ -157,7 +175,19 @@ def _quote(seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, 
     exact = _found(words, said)
     if not exact:
         return "a quote that is not there"
-    return Quote(given.session, seq, turn.id or None, exact[: 10 * LONGEST_QUOTE])
+    return Quote(given.session, seq, turn.id or None, exact[: 10 * LONGEST_QUOTE], *said_by(said, exact, answered=answered))
+
+
+def said_by(said: Said, words: str, *, answered: bool = False) -> tuple[str, str]:
+    """Who said these words of a message, and how they came there. `answered`: it is known that the user did, as an answer that
+    the agent's client wrote down. This is the one place that decides it."""
+    if said.role == USER:
+        return USER, i.INJECTED if said.mark == INJECTED else i.TYPED
+    if answered:
+        return USER, i.ANSWER
+    if said.role == TOOL and words in said.text:
+        return TOOL, i.PRINTED
+    return AGENT, i.TYPED
 
 
 def _found(words: str, said: Said) -> str:
@@ -181,24 +211,23 @@ def quoted(words: str, message: Message) -> str:
     return _found(words, _said(message)) if own else ""
 
 
+def quote_of(session: str, message: Message, words: str) -> Quote:
+    """Words that stand in a message, as evidence."""
+    said = _said(message)
+    return Quote(session, said.seq, message.turn, words, *said_by(said, words))
+
+
+def author_at(messages: Iterable[Message], seq: str, words: str) -> str:
+    """Who says these words in the message with that seq; "" where nobody does."""
+    here = (one for one in messages if _said(one).seq == seq and quoted(words, one))
+    return next((said_by(_said(one), words)[0] for one in here), "")
+
+
 def texts(said: Said) -> Iterator[str]:
     """What stands in a message: its text, and the texts in a tool's input."""
     yield said.text
     if said.tool:
-        yield from _strings(said.tool.get("input"))
-
-
-def _strings(value: Any, depth: int = 0) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif depth < 8 and isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner, depth + 1)
-    elif depth < 8 and isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _strings(inner, depth + 1)
-        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
-            yield " ".join(value)  # a command may be given word by word
+        yield from strings(said.tool.get("input"))
 
 
 # -- what a session holds

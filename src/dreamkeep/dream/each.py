@@ -263,7 +263,7 @@ class Run:
             return self._failed(one, _GONE)
         summary, turns = found
         opened, task = self._task(summary, turns)
-        known = Known(self.memory.said_in(one.session))
+        known = Known(found for found in self.memory.said_in(one.session) if not found.waits)
         insights: list[Insight] = []
         usage, dropped, failure, heard = Usage(), Counter[str](), "", set[int]()
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
@@ -354,7 +354,8 @@ class Run:
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
-        return tuple((one.type, one.text) for one in self.memory.of_task(task)[-_INSIGHTS_GIVEN:])
+        known = [one for one in self.memory.of_task(task) if not one.waits]
+        return tuple((one.type, one.text) for one in known[-_INSIGHTS_GIVEN:])
 
     def _report(self, scope: Scope, why: str) -> dict[str, Any]:
         statuses = Counter(one["status"] for one in self._seen)

@@ -16,6 +16,7 @@ from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
 from dreamkeep.dream.offers import about, offers
 from dreamkeep.dream.rules_said import Found, asked, said
 from dreamkeep.dream.sentences import Sentence, plain, sentences
+from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.dream.weigh import Around, Weighed, Within, of_model, weighed
 from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Edited, Prompt, Ran, Refused, Reply, Step
@@ -28,6 +29,8 @@ _SAME = 0.8
 _LOOK, _MANY, _FEW = 6000, 40, 2
 #: From which weight on.
 MODEL = 0.25
+#: What an agent says in words of its own.
+_IN_ITS_WORDS = ("finding", "hypothesis", "evidence", "open_loop", "decision")
 Redact = Callable[[str], str]
 
 
@@ -47,22 +50,32 @@ class Rules:
         if is_subagent(given):
             return Answer()
         steps = work.steps(given)
+        foreign = ToolWords(given)
         found = chain(
             _words(steps),
             rules_work.refusals(steps),
             rules_work.answers(steps),
             rules_work.plans(steps),
-            rules_work.fixes(steps, given.cwd),
+            rules_work.fixes(steps, given.cwd, lambda words: not foreign.refused([words])[0]),
             rules_work.commands(steps, given.cwd),
             rules_work.commits(steps),
             _causes(steps),
             rules_work.left_open(steps) if given.chunk[0] == given.chunk[1] else (),
         )
-        clean = (one._replace(text=shortened(self._redact(one.text)), task=_task(one, given.tasks)) for one in found)
+        own = _own_words(list(found), foreign)
+        clean = (one._replace(text=shortened(self._redact(one.text)), task=_task(one, given.tasks)) for one in own)
         found_once = list(_once(clean, given.tasks))
         kept = _most(found_once)
         more = len(found_once) - len(kept)
         return Answer(tuple(kept), dropped={f"more than {MOST} of one session": more} if more else {})
+
+
+def _own_words(found: Sequence[Proposal], foreign: ToolWords) -> list[Proposal]:
+    """Without what the agent only repeats of a tool's output. What a command shows is worded by us."""
+    repeats = [one for one in found if one.author == "agent" and one.type in _IN_ITS_WORDS]
+    refused = foreign.refused([one.text for one in repeats])
+    gone = {id(one) for one, why in zip(repeats, refused, strict=True) if why}
+    return [one for one in found if id(one) not in gone]
 
 
 def is_subagent(given: Given) -> bool:

@@ -1,9 +1,13 @@
-"""What was done → what it shows: commands that work here, failures and their fixes, plans, answers, what is left open. Pure."""
+"""What was done → what it shows: commands that work here, failures and their fixes, plans, answers, what is left open. Pure.
+
+Of a tool's output a note says only how a command ended: the kind of the error in our own words (tools.error_kind), or the exit
+code. The output itself is quoted as evidence, and never worded.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from dreamkeep.dream import lexicon, work
@@ -13,9 +17,12 @@ from dreamkeep.dream.worded import TEXT, shortened, worded
 from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Ran, Refused, Reply, Step, Todos
 from dreamkeep.session import tools
 
+Own = Callable[[str], bool]
 _COMMAND = 120
 _PATH = 60
 _WHY = 110
+#: Of a path: a name with other signs in it may be a sentence, and is left out.
+_SHAPE = re.compile(r"[\w@.+~=,()\[\]{}$#%/\\-]{1,200}")
 
 
 def _talk(part: str, name: str, flags: int = re.IGNORECASE) -> re.Pattern[str]:
@@ -146,7 +153,8 @@ def _shown(step: Ran) -> tuple[Said, str]:
 # -- failures and fixes
 
 
-def fixes(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
+def fixes(steps: Sequence[Step], cwd: str = "", own: Own = lambda words: True) -> Iterator[Proposal]:
+    """`own`: whether words of the agent are its own, and not a tool's."""
     failed: dict[str, list[Ran]] = {}
     told: set[str] = set()
     for n, step in enumerate(steps):
@@ -157,7 +165,7 @@ def fixes(steps: Sequence[Step], cwd: str = "") -> Iterator[Proposal]:
             continue
         for key in [key for key in failed if _same(key, step.key)]:
             before = failed.pop(key)
-            if not step.known and (one := _fixed(steps, before, step, n, cwd)) is not None:
+            if not step.known and (one := _fixed(steps, before, step, n, cwd, own)) is not None:
                 yield _by_its_line(one) if one.quote in told else one
                 told.add(one.quote)
         if (one := _otherwise(steps, failed, step, n)) is not None:
@@ -178,7 +186,7 @@ def _same(failed: str, passed: str) -> bool:
     return narrow == passed and narrow != failed
 
 
-def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cwd: str) -> Proposal | None:
+def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cwd: str, own: Own) -> Proposal | None:
     last = before[-1]
     between = [step for step in steps if before[0].n < step.n < passed.n]
     after = [step for step in between if step.n > last.n]
@@ -196,7 +204,7 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cw
     why = _explained([step for step in steps if last.n < step.n < passed.n], steps[n + 1 : n + 4])
     return Proposal(
         "failure_fix",
-        _told(last.key, line, what, why),
+        _told(last.key, tools.error_kind(last.result, last.exit_code), what, why if why and own(why) else ""),
         place.seq,
         quote,
         author="agent",
@@ -205,10 +213,10 @@ def _fixed(steps: Sequence[Step], before: Sequence[Ran], passed: Ran, n: int, cw
     )
 
 
-def _told(command: str, line: str, what: str, why: str) -> str:
-    """What mended it is never cut off: rather the reason, then the command and the line."""
-    for most, long in ((_COMMAND, 90), (70, 60), (40, 40)):
-        head = f"`{shortened(command, most)}` failed" + (f" ({shortened(line, long)})" if line else "")
+def _told(command: str, kind: str, what: str, why: str) -> str:
+    """What mended it is never cut off: rather the reason, then the command."""
+    for most in (_COMMAND, 70, 40):
+        head = f"`{shortened(command, most)}` failed" + (f" ({kind})" if kind else "")
         found = f"{head}; fixed by {what}"
         if len(found) < TEXT:
             return f"{found}: {why}" if why and len(found) + len(why) + 2 <= TEXT else f"{found}."
@@ -223,7 +231,7 @@ def _paths(steps: Sequence[Step], cwd: str = "") -> list[str]:
             inside = bool(cwd) and step.path.startswith(f"{cwd.rstrip('/')}/")
             own = step.path[len(cwd.rstrip("/")) + 1 :] if inside else step.path
             name = own if inside and len(own) <= _PATH else "/".join(own.rstrip("/").split("/")[-2:])
-            if name not in found:
+            if name not in found and _SHAPE.fullmatch(name):
                 found.append(name)
     return found
 
@@ -270,11 +278,14 @@ def _otherwise(steps: Sequence[Step], failed: dict[str, list[Ran]], passed: Ran,
         found = _talk("command", "absent").search(tools.output_of(step.result))
         if found and not _paths([one for one in steps if step.n < one.n < passed.n]):
             line = next((one.strip() for one in tools.output_of(step.result).split("\n") if found[0] in one), found[0])
-            quote = work.quoted(step.result, line) or work.quoted(step.result, found[0])
+            shown = work.quoted(step.result, line) or work.quoted(step.result, found[0])
             del failed[step.key]
-            if quote:
-                text = f"`{step.key}` fails here ({shortened(line, 80)}); `{_last_part(passed.key)}` works."
-                return Proposal("failure_fix", shortened(text), step.result.seq, quote, author="agent", confidence=0.6)
+            if shown:
+                kind_of_error = tools.error_kind(step.result, step.exit_code) or "not found"
+                text = f"`{step.key}` fails here ({kind_of_error}); `{_last_part(passed.key)}` works."
+                place, quote = _shown(passed)
+                more = ((step.result.seq, shown),)
+                return Proposal("failure_fix", shortened(text), place.seq, quote, author="agent", confidence=0.6, more=more)
     return None
 
 

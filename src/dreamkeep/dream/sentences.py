@@ -62,6 +62,11 @@ def sentences(message: str) -> list[Sentence]:
     return list(_sentences(message))
 
 
+def own_words(message: str) -> str:
+    """What somebody wrote in a message of several lines, without what was pasted into it."""
+    return message if "\n" not in message.strip() else " ".join(one.text for one in sentences(message))
+
+
 @lru_cache(128)  # each rule asks for them, of a message and of the few before it
 def _sentences(message: str) -> tuple[Sentence, ...]:
     if lexicon.pattern("quoted", "lines", "program").match(message[:400]):

@@ -3,7 +3,8 @@
     Fact = (project, drawer, key)    key: what it says (memory/alike.py); drawer: statements, fixes and open loops lie apart
 
 Which insights belong to which fact depends on nothing but their words: not on the order in which they came, nor on what else is
-there. A hand on a note (retracted, superseded, closed or edited by the user) is a *bar*: what was said before it does not count.
+there. What an agent suggests is not here until the user confirms it. A hand on a note (retracted, superseded, closed or edited by
+the user) is a *bar*: what was said before it does not count.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Shelf:
         self.general: dict[frozenset[Term], set[str]] = defaultdict(set)
         self.waiting = _Waiting()
         for one in memory.insights.values():
-            self._note_in(one)
+            if not one.waits:
+                self._note_in(one)
 
     def follow(self, memory: Memory, more: Iterable[Insight] = ()) -> None:
         told = {one.id: one for one in more if one.id not in memory.insights}
@@ -137,7 +139,8 @@ class Shelf:
         for now in (*(memory.insights[id] for table, id in changed if table == INSIGHTS), *told.values()):
             was = self._insights.get(now.id)
             self._insights[now.id] = now
-            if was is not now:
+            was = None if was is not None and was.waits else was
+            if was is not now and not now.waits:
                 self._note_in(now)
                 project = self._projects.get(now.project)
                 if project and not project.hear(was, now):
@@ -145,8 +148,9 @@ class Shelf:
         for noted in (memory.notes[id] for table, id in changed if table == NOTES):
             before = self._notes.get(noted.id)
             self._notes[noted.id] = noted
+            before = None if before is not None and before.is_aside else before
             project = self._projects.get(noted.project)
-            if before is not noted and project and not project.see(before, noted):
+            if before is not noted and project and not noted.is_aside and not project.see(before, noted):
                 del self._projects[noted.project]
 
     def _note_in(self, one: Insight) -> None:
@@ -159,8 +163,8 @@ class Shelf:
 
     def of(self, project: str) -> _Project:
         if project not in self._projects:
-            insights = [one for one in self._insights.values() if one.project == project]
-            notes = [one for one in self._notes.values() if one.project == project]
+            insights = [one for one in self._insights.values() if one.project == project and not one.waits]
+            notes = [one for one in self._notes.values() if one.project == project and not one.is_aside]
             self._projects[project] = _Project(self, insights, notes)
         return self._projects[project]
 

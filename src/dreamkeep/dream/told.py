@@ -2,21 +2,39 @@
 
 It is an insight like any other, and goes the same way (consolidate.py): what it contradicts is superseded at once, what says the
 same is strengthened. What follows from it names it as its `run`: so it is no hand on those notes, and is concluded again from
-what was said. An agent is believed to speak for its user only where it quotes the user's own words; whatever it says without a
-quote is its own word, and stands there without evidence or with the bare place in its session.
+what was said.
+
+What an agent tells is a suggestion: else whoever can make an agent read a file could write into the memory. It becomes a note
+that waits for the user (state `suggested`), and nothing follows from it. Only where the agent quotes what the user typed, and its
+text says no more than that quote, it counts at once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.dream import shelf
-from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quoted
+from dreamkeep.dream import shelf, voices
+from dreamkeep.dream.backfill import LONGEST_QUOTE, LONGEST_TEXT, quote_of, quoted
 from dreamkeep.dream.consolidate import Decision, Similar, plan
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import Kind, rfc3339
-from dreamkeep.memory.insight import AGENT, CONFIRMED, SUGGESTED, TYPES, USER, Insight, Quote, insight_id, note_id, task_id
+from dreamkeep.memory import alike, note
+from dreamkeep.memory.insight import (
+    AGENT,
+    CONFIRMED,
+    SUGGESTED,
+    SUGGESTION,
+    TYPED,
+    TYPES,
+    USER,
+    Insight,
+    Quote,
+    insight_id,
+    note_id,
+    task_id,
+)
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
 from dreamkeep.memory.page import is_seen
@@ -27,10 +45,13 @@ from dreamkeep.session.summary import Summary
 
 #: How it came here: typed by the user; said by an agent that tags its own work.
 BY_USER, BY_AGENT = "cli", "agent"
-_LONGEST_NOTE = 2000
+LONGEST_NOTE = 2000
 #: An agent's own word is worth what a guess of a dream is; with a quote it is more.
 _ITS_WORD, _QUOTED = 0.5, 0.7
 _A_LITTLE_NS = 1_000_000
+_NUMBER = re.compile(r"\d+")
+_CODE = re.compile(r"`[^`]+`|\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_NOT = re.compile(r"\b(?:no|not|never|nobody|nothing|none|without|stop|avoid|instead|\w+n['’]t|dont|cannot)\b", re.IGNORECASE)
 
 
 class Told(NamedTuple):
@@ -50,9 +71,9 @@ def by_user(text: str, kind: str, project: str, now: str) -> Insight:
 
 def check_note(text: str, where: str) -> None:
     """Whichever way a user words a note."""
-    if not is_seen(text) or len(text) > _LONGEST_NOTE:
+    if not is_seen(text) or len(text) > LONGEST_NOTE:
         raise BadUsage(
-            f"a note is a text of 1 to {_LONGEST_NOTE} characters, of which something is seen",
+            f"a note is a text of 1 to {LONGEST_NOTE} characters, of which something is seen",
             where=where,
             next="Give a text of that length.",
         )
@@ -81,7 +102,8 @@ def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Ca
         exact = quoted(quote, message)
         if exact:
             # Redacted before it is cut: half a secret looks like none.
-            found = Quote(summary.id, _seq(message), message.turn, redact(exact[: 10 * LONGEST_QUOTE])[:LONGEST_QUOTE])
+            whole = quote_of(summary.id, message, exact)
+            found = whole._replace(quote=redact(exact[: 10 * LONGEST_QUOTE])[:LONGEST_QUOTE])
             return Ground(
                 summary.project, summary.id, task, found, message, any(kind == "subagent" for kind, _ in summary.lineage)
             )
@@ -100,36 +122,68 @@ def standing(quote: Mapping[str, Any], messages: Sequence[Message]) -> Mapping[s
     return None if said is None else {**quote, "seq": _seq(said), "turn": said.turn}
 
 
-def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGENT) -> Insight:
+def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGENT, longest: int = LONGEST_TEXT) -> Insight:
     """The same again, in that session or on that day, is the same insight."""
-    if not text or len(text) > LONGEST_TEXT:
-        raise BadUsage(
-            f"an insight is a text of 1 to {LONGEST_TEXT} characters", where="text", next="Give a text of that length."
-        )
+    if not text or len(text) > longest:
+        raise BadUsage(f"an insight is a text of 1 to {longest} characters", where="text", next="Give a text of that length.")
     _check_type(type, "type")
     if author not in (USER, AGENT):
         raise BadUsage(f"nobody is called {author!r}", where="author", next=f"Use {AGENT} or {USER}.")
     quote, said = where.quote, where.said
-    if author == USER and (said is None or said.role != USER or where.among_agents):
+    typed = said is not None and quote is not None and (quote.author, quote.origin) == (USER, TYPED) and not where.among_agents
+    if author == USER and not typed:
         raise BadUsage(
             "only the user's own words speak for the user",
             where="author",
             next="Quote the user's message, word for word, and name its session; or leave `author` out.",
         )
     words = quote.quote if quote and quote.quote else text
+    if not typed or quote is None or said is None or not says_no_more(text, _around(quote.quote, said.text)):
+        return _suggestion(type, text, where, words, now)
     return Insight(
-        insight_id(where.session or f"{BY_AGENT}:{where.project} {now[:10]}", type, words),
+        insight_id(where.session, type, words),
         type,
         text,
         where.project,
         (quote,) if quote else (),
         no_later((said.at if said else None) or now, now),
-        _QUOTED if said else _ITS_WORD,
+        _QUOTED,
         CONFIRMED if author == USER else SUGGESTED,
         author,
         BY_AGENT,
         where.task,
     )
+
+
+def _suggestion(type: str, text: str, where: Ground, words: str, now: str) -> Insight:
+    """Its id is no other insight's: a dream that finds the same words in that session finds them for the first time."""
+    place = where.session or f"{where.project} {now[:10]}"
+    id = insight_id(f"{SUGGESTION}:{place}", type, f"{words}\0{text}")
+    at = no_later((where.said.at if where.said else None) or now, now)
+    sure = _QUOTED if where.said else _ITS_WORD
+    evidence = (where.quote,) if where.quote else ()
+    return Insight(id, type, text, where.project, evidence, at, sure, SUGGESTED, AGENT, SUGGESTION, where.task)
+
+
+def says_no_more(text: str, quote: str) -> bool:
+    """Whether a statement has no telling word, command or number that the quote lacks, and does not turn it round."""
+    told = alike.telling(text)
+    numbers = set(_NUMBER.findall(text)) <= set(_NUMBER.findall(quote))
+    codes = all(" ".join(code[0].strip("`").split()) in " ".join(quote.split()) for code in _CODE.finditer(text))
+    return bool(told) and told <= alike.telling(quote) and numbers and codes and _denies(text) == _denies(quote)
+
+
+def _around(quote: str, message: str) -> str:
+    """The whole lines in which it stands."""
+    at = message.find(quote)
+    if at < 0:
+        return quote  # its blanks or its secrets were changed
+    end = message.find("\n", at + len(quote))
+    return message[message.rfind("\n", 0, at) + 1 : end if end >= 0 else len(message)]
+
+
+def _denies(text: str) -> bool:
+    return _NOT.search(text) is not None
 
 
 def _seq(message: Message) -> str:
@@ -173,6 +227,8 @@ def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Ins
 
 def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> Told:
     """What follows from it. `keep`: it is to be a note whatever the rules think of it: a user asked for one."""
+    if said.waits:
+        return _suggested(memory, said, keep=keep)
     decisions = plan(memory, [said], now=now, run=said.id, similar=similar)
     standing = _standing(memory, said, decisions)
     if not standing and keep:
@@ -181,6 +237,25 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: S
         decisions.append(Decision(Kind.NOTE_ADDED, {**body, "reason": "said by the user", "run": said.id}))
         standing = id
     return Told(decisions, standing)
+
+
+def _suggested(memory: Memory, said: Insight, *, keep: bool) -> Told:
+    """A note that waits for the user. None where a note holds that says it, where the user rejected it before, or where it is no
+    memory by itself; suggested again, it is the same note."""
+    about = shelf.fact(said)
+    holds = shelf.Shelf(memory).of(said.project).active(about)
+    if holds:
+        return Told([], holds[0].id)
+    aside = [one for one in memory.notes.values() if one.is_aside and one.project == said.project]
+    same = [one for one in aside if (shelf.drawer(one.kind), alike.key(one.text)) == (about.drawer, alike.key(said.text))]
+    if any(one.state == note.REJECTED for one in same) or not (keep or voices.worth([said])):
+        return Told([], "")
+    body = {"insights": [said.id], "project": said.project, "run": said.id, "reason": "suggested by an agent"}
+    if same:
+        return Told([Decision(Kind.NOTE_STRENGTHENED, {"id": same[0].id, **body})], same[0].id)
+    id = _free_id(memory, said, set())
+    new = {"id": id, "kind": said.type, "text": said.text, "state": note.SUGGESTED, **body}
+    return Told([Decision(Kind.NOTE_ADDED, new)], id)
 
 
 def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
@@ -217,7 +292,7 @@ def _standing(memory: Memory, said: Insight, decisions: Iterable[Decision]) -> s
 
 
 def _rests(one: Note, said: Insight) -> bool:
-    return one.state == ACTIVE and said.id in one.insights
+    return one.state in (ACTIVE, note.SUGGESTED) and said.id in one.insights
 
 
 def _free_id(memory: Memory, said: Insight, taken: set[str]) -> str:

@@ -138,6 +138,17 @@ def steps(given: Given) -> list[Step]:
     return found
 
 
+def answered(given: Given) -> dict[str, list[str]]:
+    """By seq: what the user answered to a question of the agent's, or said to a call that he did not allow. A client writes that
+    into the tool's result."""
+    found: dict[str, list[str]] = {}
+    for step in steps(given):
+        words = step.answer if isinstance(step, Answered) else step.words if isinstance(step, Refused) else ""
+        if words and isinstance(step, (Answered, Refused)):
+            found.setdefault(step.result.seq, []).append(words)
+    return found
+
+
 def _is_both(said: Said) -> bool:
     """A call and its result in one record, as one's own agent may write them."""
     return said.role == "tool" and said.tool is not None and {"name", "input"} <= said.tool.keys()
@@ -160,7 +171,7 @@ def _call(n: int, known: bool, said: Said, result: Said | None, tasks: dict[str,
     tool = said.tool or {}
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
-    if result is not None and (words := tools.refusal_words(result)) is not None:
+    if result is not None and (words := tools.refusal_words(result, name)) is not None:
         yield Refused(n, known, name, tools.describe_call(name, given), words, result, said)
     elif tools.is_kind("shell", name):
         yield from _shell(n, known, said, result)

@@ -37,7 +37,7 @@ INSERT INTO embedder VALUES ('', 0);
 _SEARCHED = f"mark NOT IN ({','.join(map(repr, NOT_SEARCHED))})"
 _HEAD, _TAIL = 240, 24
 _HOLES = 3
-#: States in which a note or an insight may be found.
+#: States in which a note or an insight may be found. A suggested note is none yet: what the agent said is found as an insight.
 _FOUND = frozenset(("active", "suggested", "confirmed", "superseded"))
 _REMEMBERED = "no, kind, id, project, at, first_at, session, place, turn, text, state, superseder"
 
@@ -93,7 +93,7 @@ class Searching:
             self._db.execute("UPDATE embedder SET changes = changes + 1")
         if kind == "note":
             self._db.execute("DELETE FROM grounds WHERE note = ?", (stored(id),))
-        if body is None or body["state"] not in _FOUND:
+        if body is None or body["state"] not in _FOUND or (kind == "note" and body["state"] == "suggested"):
             return
         at = body.get("last_at") or body.get("said_at")
         first_at = body.get("first_at") or at

@@ -18,24 +18,36 @@ TYPES = (
 )
 
 SUGGESTED, CONFIRMED, REJECTED, EXPIRED = "suggested", "confirmed", "rejected", "expired"
-USER, AGENT = "user", "agent"
+#: Who said something. A tool is nobody: what it puts out may be anybody's words.
+USER, AGENT, TOOL = "user", "agent", "tool"
+#: How words came into a session: written there by their author, pasted, as an answer to a question or in a refusal, handed in by
+#: a client, put out by a tool; or from a file.
+TYPED, PASTED, ANSWER, INJECTED, PRINTED, IMPORTED = "typed", "pasted", "answer", "injected", "tool", "import"
 
 
 class Quote(NamedTuple):
-    """Verbatim words and where they stand: `seq` as `show` writes it (7, or 7.2 where a frame holds several)."""
+    """Verbatim words and where they stand: `seq` as `show` writes it (7, or 7.2 where a frame holds several). `author`: who said
+    them (user, agent, tool); `origin`: how they came there. Both are "" in what older versions journaled, and then left out."""
 
     session: str
     seq: str
     turn: str | None
     quote: str
+    author: str = ""
+    origin: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return self._asdict()
+        return {key: value for key, value in self._asdict().items() if value != "" or key not in ("author", "origin")}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Quote:
         turn = body.get("turn")
-        return cls(str(body["session"]), str(body["seq"]), str(turn) if turn is not None else None, str(body["quote"]))
+        known = str(body.get("author") or ""), str(body.get("origin") or "")
+        return cls(str(body["session"]), str(body["seq"]), str(turn) if turn is not None else None, str(body["quote"]), *known)
+
+
+#: The source of what an agent told us outright and no word of the user's shows.
+SUGGESTION = "suggestion"
 
 
 class Insight(NamedTuple):
@@ -54,6 +66,11 @@ class Insight(NamedTuple):
     task: str = ""
     run: str = ""
 
+    @property
+    def waits(self) -> bool:
+        """A suggestion that the user has not decided on: it speaks for no note and against none."""
+        return self.source == SUGGESTION and self.state in (SUGGESTED, EXPIRED)
+
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "evidence": [one.as_json() for one in self.evidence]}
 
@@ -63,20 +80,28 @@ class Insight(NamedTuple):
         if body["type"] not in TYPES:
             raise ValueError(f"{body['type']!r} is no type of insight")
         said_at = body.get("said_at")
+        author = str(body.get("author", AGENT))
         return cls(
             str(body["id"]),
             str(body["type"]),
             str(body["text"]),
             str(body.get("project") or ""),
-            tuple(Quote.of(one) for one in body["evidence"]),
+            _with_author(tuple(Quote.of(one) for one in body["evidence"]), author),
             str(said_at) if said_at is not None else None,
             float(body.get("confidence", 0.5)),
             str(body.get("state", SUGGESTED)),
-            str(body.get("author", AGENT)),
+            author,
             str(body.get("source", "dream")),
             str(body.get("task") or ""),
             str(body.get("run") or ""),
         )
+
+
+def _with_author(quotes: tuple[Quote, ...], author: str) -> tuple[Quote, ...]:
+    """Older versions journaled no quote's author. The first quote is what made the insight a user's: that much is certain."""
+    if author != USER or not quotes or quotes[0].author or not quotes[0].quote:
+        return quotes
+    return (quotes[0]._replace(author=USER), *quotes[1:])
 
 
 def normal(text: str) -> str:

@@ -251,6 +251,10 @@ class Memory:
         if was is None or was.run != body["run"]:
             return  # of a run that died and was taken over
         undone = self._is_undone(body["run"])
+        if not undone and any(str(one).startswith("i-") and one not in self.insights for one in body.get("artifacts", ())):
+            # Power failed while it was written, and the disk lost what it gave: so nothing of it was read.
+            self._put(DREAMED, session, was._replace(status=life.PENDING))
+            return
         new = () if undone else ((int(first), int(last)) for first, last in body.get("also", ()))
         read = max(was.read, upto)
         now = was._replace(read=read, also=tuple(sorted(one for one in {*was.also, *new} if one[1] > read)))
@@ -338,6 +342,8 @@ class Memory:
         first = self.insights[rests[0]]
         kind, text = str(body.get("kind") or first.type), str(body.get("text") or first.text)
         made = Note(id, kind, text, self.called(str(body["project"] or "")) if "project" in body else first.project)
+        if body.get("state") == note.SUGGESTED:
+            made = made._replace(state=note.SUGGESTED)
         made = self._resting(made, rests)
         self._put(NOTES, id, made.after(event.at, "added", _counted(body, made), str(body.get("run", ""))))
 
@@ -406,7 +412,9 @@ class Memory:
             return
         was = self._held(event, body)
         state = _ENDS[event.kind]
-        if was.state != state:
+        if was.state == note.SUGGESTED and body.get("rejected") is True:
+            state = note.REJECTED
+        if was.state not in (state, note.REJECTED):
             by = str(body.get("by", "")) or was.by
             run = str(body.get("run", ""))
             self._put(NOTES, was.id, was.after(event.at, state, str(body.get("reason", "")), run, state=state, by=by))
@@ -423,6 +431,13 @@ class Memory:
         if was.pinned != pinned:
             why = str(body.get("reason", ""))
             self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", why, pinned=pinned))
+
+    def _doubted(self, event: Event, body: Mapping[str, Any]) -> None:
+        """An agent's word, which changes nothing by itself."""
+        was = self.notes[str(body["id"])]
+        why = str(body.get("reason", ""))
+        if was.state == note.ACTIVE and not any(step.what == note.DOUBTED and step.why == why for step in was.history):
+            self._put(NOTES, was.id, was.after(event.at, note.DOUBTED, why, str(body.get("run", ""))))
 
     def _task(self, event: Event, body: Mapping[str, Any]) -> None:
         id = str(body["id"])
@@ -568,6 +583,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.NOTE_EDITED: Memory._edited,
     Kind.NOTE_PINNED: Memory._pinned,
     Kind.NOTE_UNPINNED: Memory._pinned,
+    Kind.NOTE_DOUBTED: Memory._doubted,
     Kind.TASK_OPENED: Memory._task,
     Kind.TASK_CLOSED: Memory._task_changed,
     Kind.TASK_RENAMED: Memory._task_changed,

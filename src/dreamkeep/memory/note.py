@@ -1,6 +1,9 @@
 """A note: one long-term memory, with its sources, its state and its history. Pure.
 
+    suggested ─► active (the user confirms it) | rejected (the user does not)
     active ─► superseded (by another) | retracted (by a user) | closed (an open loop that was done) | expired (never confirmed)
+
+A suggested note is what an agent told us outright. It is on no page and in no pack, and other notes know nothing of it.
 
 Nothing of it is ever rewritten: what happened to a note is its history, and every step of it says why.
 """
@@ -13,7 +16,10 @@ from typing import Any, NamedTuple
 from dreamkeep.memory.insight import AGENT, Quote
 
 ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED = "active", "superseded", "retracted", "closed", "expired"
-STATES = (ACTIVE, SUPERSEDED, RETRACTED, CLOSED, EXPIRED)
+SUGGESTED, REJECTED = "suggested", "rejected"
+STATES = (SUGGESTED, ACTIVE, SUPERSEDED, RETRACTED, REJECTED, CLOSED, EXPIRED)
+#: In the history: an agent says that a note does not hold any more. The note holds until the user retracts it.
+DOUBTED = "doubted"
 
 
 class Step(NamedTuple):
@@ -47,6 +53,11 @@ class Note(NamedTuple):
     last_at: str | None = None
     by: str = ""
     history: tuple[Step, ...] = ()
+
+    @property
+    def is_aside(self) -> bool:
+        """No note counts it: it waits for the user, or the user did not want it."""
+        return self.state in (SUGGESTED, REJECTED)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -17,6 +17,7 @@ _OURS = frozenset(
     (
         *("id", "session", "seq", "n", "turn", "segment", "run", "task", "insights", "artifact_refs", "native_id"),
         *("kind", "kinds", "state", "status", "role", "mark", "type", "agent", "author", "source", "eligibility", "lock"),
+        "origin",
         *("at", "started_at", "last_at", "ended_at", "submitted_at", "settled_at", "said_at", "first_at", "completed_at"),
         *("last_attempt_at", "finished_at", "completion_recorded_at", "last_successful_run_at"),
     )

@@ -167,7 +167,7 @@ class _Digest:
         tool = message.tool or {}
         name, given = str(tool.get("name") or "tool"), tool.get("input")
         result = self._results.get((message.seq, message.n))
-        refused = tools.refusal_words(result) if result else None
+        refused = tools.refusal_words(result, name) if result else None
         if result is not None and refused is not None:
             yield from self._told(message, result, f"the user refused {fold(_dense(tools.describe_call(name, given)), 120, 0)}")
             if refused:

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 #: Only the beginning and the end of a long output are read.
 _LOOK = 6000
 _LINE = 300
+#: Tools that the agent brings along. What another one gives back may be anybody's words: no refusal in it speaks for the user.
+_OWN_TOOLS = ("shell", "edit", "todo", "task_new", "task_change", "plan", "ask")
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _ANSWERED = re.compile(r'"([^"]{3,400})"="([^"]{1,400})"')
 _BOLD = re.compile(r"^\*\*(.{1,80}?)\*\*:\s*(.{1,400})$", re.MULTILINE)
@@ -187,6 +189,32 @@ def error_line(result: Result) -> str:
     return _without_stamp(told[-1]) if told else ""
 
 
+def error_kind(result: Result | None, exit_code: int | None) -> str:
+    """Of what kind an error was, in words of ours: no word of the output gets into it, but for a class of errors we know."""
+    if result is None:
+        return ""
+    for text in (error_line(result), output_of(result)):
+        classes = _error_classes().search(text)
+        if kind := _error_in(text, "kinds") or (classes[0] if classes else "") or _error_in(text, "broad"):
+            return kind
+    return f"exit {exit_code}" if exit_code else ""
+
+
+def _error_in(text: str, part: str) -> str:
+    return next((name for name, signs in _error_kinds(part) if signs.search(text)), "")
+
+
+@cache
+def _error_kinds(part: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    flags = re.IGNORECASE | re.MULTILINE
+    return tuple((str(one["name"]), _any_of(one["signs"], flags)) for one in table()["errors"][part])
+
+
+@cache
+def _error_classes() -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(table()['errors']['classes'])})\b")
+
+
 def _without_stamp(line: str) -> str:
     """Without the time, and without what an agent writes before the output."""
     return _pattern("ends", "stamp").sub("", line.strip(), count=1)
@@ -200,9 +228,18 @@ def is_approval(result: Result) -> bool:
     return _begins(result.text, "approved")
 
 
-def refusal_words(result: Result) -> str | None:
-    """What the user said when he did not allow the call ("": nothing); None: it was allowed."""
-    text = result.text
+def refusal_words(result: Result, tool: str) -> str | None:
+    """What the user said when he did not allow the call of `tool` ("": nothing); None: it was allowed. What was run was allowed,
+    whatever its output says."""
+    about = result.tool or {}
+    code = about.get("exit_code")
+    if about.get("error") is False or (isinstance(code, int) and code >= 0):
+        return None
+    words = _refusal(result.text)
+    return "" if words and not any(is_kind(kind, tool) for kind in _OWN_TOOLS) else words
+
+
+def _refusal(text: str) -> str | None:
     if text.startswith("{") and "BLOCKED" in text[:2000]:
         return "" if '"BLOCKED: User denied' in text[:2000] else None
     if not _begins(text, "refused"):

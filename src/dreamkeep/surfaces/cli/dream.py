@@ -237,9 +237,15 @@ def history(found: dict[str, Any]) -> str:
 def why(found: dict[str, Any]) -> str:
     note = found["note"]
     lines = [f"{note['id']}  {note['kind']}  {note['state']}{'  pinned' if note['pinned'] else ''}", text.clean(note["text"]), ""]
-    lines += [f"  {text.line(one['session'])} {one['seq']}: “{text.line(one['quote'])}”" for one in note["evidence"]]
+    lines += [f"  {text.line(one['session'])} {one['seq']}{_by(one)}: “{text.line(one['quote'])}”" for one in note["evidence"]]
     lines += [f"  {step['at'][:16]}  {step['what']}  {text.line(step['why'])}" for step in found["history"]]
     return "\n".join(lines)
+
+
+def _by(quote: dict[str, Any]) -> str:
+    """Who said it, and how it came there, as far as that is known."""
+    known = [str(quote[key]) for key in ("author", "origin") if quote.get(key)]
+    return f" ({text.line(', '.join(dict.fromkeys(known)))})" if known else ""
 
 
 def hygiene(keep: Keep, arguments: Namespace, show: Print) -> int:
@@ -294,7 +300,7 @@ def _unknown(keep: Keep, project: str | None) -> str:
 
 def _note(one: dict[str, Any]) -> str:
     pin = "*" if one["pinned"] else " "
-    state = "" if one["state"] == "active" else f" ({one['state']})"
+    state = " (doubted)" if one.get("doubted") else "" if one["state"] == "active" else f" ({one['state']})"
     return f"{pin} {one['id']}  {one['kind']}{state}: {text.line(one['text'])}"
 
 

@@ -114,7 +114,10 @@ def _dream(verb: argparse.ArgumentParser) -> None:
 def _notes(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--kind", metavar="K", help="constraint, decision, preference, …")
     verb.add_argument(
-        "--state", default="active", metavar="S", help="active (default), superseded, retracted, closed, expired, all"
+        "--state",
+        default="active",
+        metavar="S",
+        help="active (default), suggested, superseded, retracted, rejected, closed, expired, all",
     )
     verb.add_argument("--project", metavar="P")
 

@@ -101,7 +101,12 @@ def status(s: dict[str, Any]) -> str:
         f"turns     {s['turns']}  ({s['turns_running']} running, {s['turns_interrupted']} interrupted)",
         f"messages  {s['messages']}",
         f"journal   {size(s['bytes'])}",
+        f"notes     {s['notes']['active']}",
     ]
+    if waiting := s["notes"]["suggested"]:
+        lines.append(f"suggested {waiting}  (notes that wait for you: `dreamkeep notes --state suggested`)")
+    if doubted := s["notes"]["doubted"]:
+        lines.append(f"doubted   {doubted}  (an agent says that they do not hold: `dreamkeep notes` marks them)")
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 _READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
 #: What is asked of sessions must know what hooks told a moment ago, perhaps of the very session that asks.
-_FRESH = frozenset(("search", "timeline", "pack", "insight_add"))
+_FRESH = frozenset(("search", "timeline", "pack", "insight_add", "note_add"))
 #: In characters: what a timeline gives at once, whatever was asked for.
 _PAGE = 100_000
 _MANY = 50
@@ -207,19 +207,32 @@ def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 def _note_add(keep: Keep, given: dict[str, Any]) -> Outcome:
     project = keep.project_named(given["project"]) if "project" in given else ""
-    return _noted(keep, keep.note_add(given["text"], kind=given["kind"], project=project))
+    made = keep.note_suggest(given["text"], kind=given["kind"], project=project, **_some(given, "session", "quote"))
+    return _noted(keep, made, **_waiting(made))
 
 
 def _note_pin(keep: Keep, given: dict[str, Any]) -> Outcome:
-    return _noted(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin"))
+    return _noted(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin", by="agent"))
 
 
 def _note_retract(keep: Keep, given: dict[str, Any]) -> Outcome:
-    return _noted(keep, keep.note_change(given["note"], "retract", reason=given.get("reason", "")))
+    note = keep.note_change(given["note"], "retract", reason=given.get("reason", ""), by="agent")
+    if note["state"] != "active":
+        return _noted(keep, note, retracted=True)
+    told = f"The note still holds. Only the user takes it back: `dreamkeep note retract {note['id']}`."
+    return _noted(keep, note, retracted=False, next=told)
 
 
-def _noted(keep: Keep, note: dict[str, Any]) -> Outcome:
-    return Outcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}}, longest=SHORT))
+def _waiting(note: dict[str, Any] | None) -> dict[str, str]:
+    """What to tell the user of a note that is only suggested."""
+    if not note or note["state"] != "suggested":
+        return {}
+    id = note["id"]
+    return {"next": f"A suggestion: the user runs `dreamkeep note confirm {id}` to keep it, or `dreamkeep note reject {id}`."}
+
+
+def _noted(keep: Keep, note: dict[str, Any], **more: Any) -> Outcome:
+    return Outcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}, **more}, longest=SHORT))
 
 
 def _insight_add(keep: Keep, given: dict[str, Any]) -> Outcome:
@@ -227,7 +240,7 @@ def _insight_add(keep: Keep, given: dict[str, Any]) -> Outcome:
     if "project" in given:
         chosen["project"] = keep.project_named(given["project"])
     made = keep.add_insight(given["type"], given["text"], author=given["author"], **chosen)
-    return Outcome(keep.outward(made, longest=SHORT))
+    return Outcome(keep.outward({**made, **_waiting(made["note"])}, longest=SHORT))
 
 
 def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
