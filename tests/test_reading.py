@@ -102,7 +102,7 @@ def test_small_sessions_of_one_project_share_a_request_and_large_ones_get_severa
 
 
 def test_a_session_in_which_nobody_said_anything_new_is_not_asked_about() -> None:
-    assert make_batches([session(first=99)]) == []
+    assert make_batches([session(read=((0, 99),))]) == []
     assert make_batches([session(talk=(("assistant", "hello"),))]) == []
 
 
@@ -167,7 +167,7 @@ def test_pasted_words_are_no_wish_of_the_users() -> None:
 
 
 def test_nothing_is_taken_from_lines_that_were_read_before() -> None:
-    [again] = make_batches([session(first=3)])
+    [again] = make_batches([session(read=((0, 2),))])
     assert sorted(read_items({"items": [item()]}, again.materials).dropped) == ["a place that was read before"]
 
 
@@ -231,7 +231,7 @@ def test_each_step_asks_only_what_is_not_answered() -> None:
     assert nothing.needed == () and nothing.judged == (), "an empty list needs no challenge"
     [second] = advance(one, {first.id: Reply({"items": [item()]})}).needed
     assert second.kind == "challenge" and "Tests must never send real mail." in second.user
-    assert ">" in second.user and "[3] user: A." in second.user, "with what the user typed later"
+    assert "evidence at 1" in second.user and "[3] user: A." in second.user, "with what the user typed later"
 
 
 def test_only_what_is_clear_typed_and_kept_is_active() -> None:

@@ -2,7 +2,7 @@
 
 Agents keep their own sessions and have hooks, ours among them: a dream that asked one would be captured, and dreamed of, and ask
 again. So it runs with `DREAMKEEP_OFF=1` (our hooks, tap and watcher do nothing) and with `DREAMKEEP_DREAMING=1` (no dream with a
-model begins inside it, model.py), its prompt begins with a mark of ours (prompt.py), and it works in a folder of no project.
+model begins inside it, model.py), its request begins with a mark of ours (requests.py), and it works in a folder of no project.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from dreamkeep import child
 from dreamkeep.dream.given import Usage
 from dreamkeep.dream.http import MOST_BYTES, Got, Trouble
-from dreamkeep.dream.prompt import Prompt
+from dreamkeep.dream.requests import ANSWERS, Request
 from dreamkeep.memory.redact import redact
 
 #: Whoever has this set was started by a dream.
@@ -35,9 +35,9 @@ class Command:
     def where(self) -> str:
         return self._words[0]
 
-    def body(self, prompt: Prompt) -> bytes:
-        wanted = json.dumps(prompt.schema, ensure_ascii=False)
-        return f"{prompt.user}\n{prompt.system}\n\nThe JSON schema of the answer: {wanted}\n".encode("utf-8", "replace")
+    def body(self, request: Request) -> bytes:
+        wanted = json.dumps(request.schema, ensure_ascii=False)
+        return f"{request.user}\n{request.system}\n\nThe JSON schema of the answer: {wanted}\n".encode("utf-8", "replace")
 
     def ask(self, body: bytes, now_s: float) -> Got | Trouble:
         ran = child.run(
@@ -71,7 +71,7 @@ def _got(text: str) -> Got | Trouble:
             return Got(text)
     if isinstance(said, list):
         said = _last_result(said) or said
-    if not isinstance(said, dict) or "insights" in said:
+    if not isinstance(said, dict) or not ANSWERS.isdisjoint(said):
         return Got(said)
     if said.get("is_error"):
         return Trouble("the command reports an error")

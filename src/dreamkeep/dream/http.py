@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from dreamkeep import net
 from dreamkeep.dream.given import Usage
-from dreamkeep.dream.prompt import Prompt
+from dreamkeep.dream.requests import Request
 from dreamkeep.memory.redact import redact
 
 MOST_BYTES = 4 << 20
-_TOOL = "propose_insights"
+_TOOL = "answer"
 #: No key that is known, nothing paid. (403 and 429 may be said for what was asked.)
 _NOT_LET_IN = (401, 402)
 
@@ -56,16 +56,16 @@ class OpenAI:
     def headers(self, key: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def body(self, prompt: Prompt) -> dict[str, Any]:
+    def body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             self._limit: self._max_output,
-            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
+            "messages": [{"role": "system", "content": request.system}, {"role": "user", "content": request.user}],
         }
         if self._temperature:
             body["temperature"] = 0
         if self._schema:
-            named = {"name": "insights", "strict": True, "schema": prompt.schema}
+            named = {"name": request.kind, "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body
 
@@ -105,13 +105,13 @@ class Anthropic:
     def headers(self, key: str) -> dict[str, str]:
         return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
-    def body(self, prompt: Prompt) -> dict[str, Any]:
+    def body(self, request: Request) -> dict[str, Any]:
         return {
             "model": self._model,
             "max_tokens": self._max_output,
-            "system": prompt.system,
-            "messages": [{"role": "user", "content": prompt.user}],
-            "tools": [{"name": _TOOL, "description": "Hands over what was found.", "input_schema": prompt.schema}],
+            "system": request.system,
+            "messages": [{"role": "user", "content": request.user}],
+            "tools": [{"name": _TOOL, "description": "Hands over the answer.", "input_schema": request.schema}],
             "tool_choice": {"type": "tool", "name": _TOOL},
             **({"temperature": 0} if self._temperature else {}),
         }
@@ -177,8 +177,8 @@ class Endpoint:
     def where(self) -> str:
         return self._url
 
-    def body(self, prompt: Prompt) -> bytes:
-        return json.dumps(self._protocol.body(prompt), ensure_ascii=False).encode("utf-8", "replace")
+    def body(self, request: Request) -> bytes:
+        return json.dumps(self._protocol.body(request), ensure_ascii=False).encode("utf-8", "replace")
 
     def ask(self, body: bytes, now_s: float) -> Got | Trouble:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}

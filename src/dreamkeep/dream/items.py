@@ -131,10 +131,6 @@ class Material:
         near = {n for place in places for at in self._at.get(place, ()) for n in range(at - width, at + width + 1)}
         return tuple(line for n, line in enumerate(self.lines) if n in near)
 
-    def typed_after(self, places: Collection[str]) -> tuple[Line, ...]:
-        last = max((at for place in places for at in self._at.get(place, ())), default=0)
-        return tuple(line for line in self.lines[last + 1 :] if line.origin in OWN_WORDS)
-
     def shows(self, name: str) -> bool:
         return _plain(name) in self._all
 

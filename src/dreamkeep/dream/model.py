@@ -1,29 +1,26 @@
-"""A model as a backend: one method, `backfill(Given) -> Answer`, whatever stands behind it.
+"""A model that may be asked: one method, `ask(Request) -> Reply`, whatever stands behind it.
 
-    clean ─► prompt ─► set aside the most it can cost ─► ask ─► settle ─► read, one proposal at a time
-    (no secret                 │ no room: OverBudget      │ 429, 5xx, time-out: wait, ask again (a call of its own in the budget)
-     goes further)             ▼                          ▼ everything else: NoAnswer; this chunk is tried again by a later run
+    request ─► set aside the most it can cost ─► ask ─► settle ─► reply
+                 │ no room: OverBudget            │ 429, 5xx, time-out: wait, ask again (a call of its own in the budget)
+                 ▼                                ▼ everything else: NoAnswer; a later run asks again
 
-No room to ask again is no excuse for who did not answer: that is NoAnswer, too, and says both.
-
-An answer that was cut off for its length is asked for again in two halves; a single turn keeps what was whole of it.
+No room to ask again is no excuse for who did not answer: that is NoAnswer, too, and says both. What is asked holds no secrets
+(clean.py); what is answered is believed by nobody (items.py).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
 from dreamkeep import net
 from dreamkeep.config import Config
 from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
-from dreamkeep.dream.clean import clean
 from dreamkeep.dream.command import DREAMING, Command
-from dreamkeep.dream.given import Answer, Given, Usage
+from dreamkeep.dream.given import Usage
 from dreamkeep.dream.http import Anthropic, Endpoint, Got, OpenAI, Trouble
-from dreamkeep.dream.prompt import Prompt, prompt
-from dreamkeep.dream.reply import Read, Unreadable, read
+from dreamkeep.dream.reading import Reply
+from dreamkeep.dream.requests import Request, read_request
 from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
 from dreamkeep.host import Host
 
@@ -49,7 +46,7 @@ class Asked(Protocol):
 
     def where(self) -> str: ...
 
-    def body(self, prompt: Prompt) -> bytes: ...
+    def body(self, request: Request) -> bytes: ...
 
     def ask(self, body: bytes, now_s: float) -> Got | Trouble: ...
 
@@ -61,40 +58,28 @@ class Model:
         self._host, self._asked, self._budget = host, asked, budget
         self._prices, self._max_output, self._retries = prices, max_output, retries if asked.retries else 0
 
-    def backfill(self, given: Given) -> Answer:
-        clear, _ = clean(given, self._asked.secrets)
+    @property
+    def spent(self) -> Usage:
+        return self._budget.spent
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must never stand in a request: our own key."""
+        return self._asked.secrets
+
+    def ask(self, request: Request) -> Reply:
         before = self._budget.spent
         try:
-            found = self._found(clear)
-        except (NoAnswer, OverBudget) as problem:
-            problem.usage = self._spent_since(before)  # what was asked is paid for, whatever came of it
-            if isinstance(problem, OverBudget) and before == Usage() and not problem.never:
-                problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this stretch."
+            got = self._answer(request)
+        except OverBudget as problem:
+            if before == Usage() and not problem.never:
+                problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this session."
             raise
-        return Answer(found.proposals, self._spent_since(before), found.dropped)
-
-    def _spent_since(self, before: Usage) -> Usage:
-        spent = self._budget.spent
-        return Usage(
-            spent.calls - before.calls,
-            spent.tokens_in - before.tokens_in,
-            spent.tokens_out - before.tokens_out,
-            spent.usd - before.usd,
-        )
-
-    def _found(self, given: Given) -> Read:
-        got = self._answer(prompt(given, self._host.random))
-        halves = _halves(given) if got.cut else ()
-        if halves:
-            return _together([self._found(half) for half in halves])
-        try:
-            return read(got.found, cut=got.cut)
-        except Unreadable as problem:
-            raise NoAnswer(str(problem), where=self._asked.where(), next="It is tried again by a later run.") from None
+        return Reply(got.found, got.cut)
 
     # -- asking
 
-    def _answer(self, question: Prompt) -> Got:
+    def _answer(self, question: Request) -> Got:
         tries = ways = 0
         before: Trouble | None = None
         while True:
@@ -149,7 +134,7 @@ class Model:
 
     def check_budget(self) -> None:
         """Where not even a question about nothing fits, no session is to blame: said before a run begins."""
-        nothing = self._asked.body(prompt(Given("", "", "", "", "", (), ()), self._host.random))
+        nothing = self._asked.body(read_request(()))
         most = self._usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
         lack = self._budget.lack(most)
         if lack is not None:
@@ -164,27 +149,11 @@ class Model:
         return Usage(1, tokens_in, tokens_out, self._prices.of(tokens_in, tokens_out))
 
 
-def _halves(given: Given) -> tuple[Given, ...]:
-    """The same stretch as two, if there is more than one turn to read in it."""
-    fresh = [n for n, turn in enumerate(given.turns) if not turn.known]
-    if len(fresh) < 2:
-        return ()
-    middle = fresh[len(fresh) // 2]
-    return given._replace(turns=given.turns[:middle]), given._replace(turns=given.turns[middle:])
-
-
-def _together(read: list[Read]) -> Read:
-    dropped: Counter[str] = Counter()
-    for one in read:
-        dropped.update(one.dropped)
-    return Read(tuple(proposal for one in read for proposal in one.proposals), dict(dropped))
-
-
 # -- by name
 
 
 def model(name: str, config: Config, host: Host, environment: Mapping[str, str], budget: Budget, folder: str) -> Model:
-    """The backend called `name`. `folder`: where a command works; no project's."""
+    """The model that the backend `name` asks. `folder`: where a command works; no project's."""
     if environment.get(DREAMING):
         raise Refused(
             "a dream may not ask a model from within a dream's own model",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.dream.budget import estimate
 from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, read_items, read_verdicts, reworded
-from dreamkeep.dream.requests import Doubt, Request, Source, challenge_request, read_request
+from dreamkeep.dream.requests import Doubt, Excerpt, Request, Source, challenge_request, read_request
 from dreamkeep.session.digest import Line, digest, fold, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import OWN_WORDS
@@ -26,8 +26,7 @@ PART_TOKENS, SHARED_TOKENS, MOST_SHARED = 20_000, 6_000, 6
 #: So many items are challenged at once.
 _DOUBTS = 12
 #: Lines before and behind the evidence that a challenge shows; and how much of each.
-_AROUND, _AROUND_TEXT, _QUOTED_TEXT = 4, 500, 2400
-_LATER, _LATER_TEXT = 25, 240
+_AROUND, _AROUND_TEXT, _QUOTED_TEXT, _LATER_TEXT = 4, 500, 2400, 240
 
 ACTIVE, SUGGESTED = "active", "suggested"
 
@@ -40,7 +39,7 @@ class Reply(NamedTuple):
 
 
 class SessionText(NamedTuple):
-    """A session to be read. `messages` hold no secrets. `first`: the first seq that was not read before."""
+    """A session to be read. `messages` hold no secrets. `read`: stretches of seqs that were read before."""
 
     id: str
     agent: str
@@ -48,9 +47,16 @@ class SessionText(NamedTuple):
     title: str
     cwd: str
     messages: tuple[Message, ...]
-    first: int = 1
+    read: tuple[tuple[int, int], ...] = ()
     #: (id, title) each.
     tasks: tuple[tuple[str, str], ...] = ()
+
+    def knows(self, place: str) -> bool:
+        return any(first <= seq_of(place) <= last for first, last in self.read)
+
+
+def seq_of(place: str) -> int:
+    return int(place.partition(".")[0])
 
 
 class Batch(NamedTuple):
@@ -90,14 +96,19 @@ def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOK
     found: list[Batch] = []
     for session in sessions:
         lines = tuple(digest(session.messages, session.cwd))
-        if not any(int(line.seq.partition(".")[0]) >= session.first and line.role == "user" for line in lines):
-            continue  # nobody said anything that is not known
+        if not _has_news(session, lines):
+            continue
         size = sum(map(_tokens, lines))
         if size <= SHARED_TOKENS // 2 and len(sessions) > 1:
             small.append((session, lines, size))
         else:
-            found += [_batch([(session, part)]) for part in _parts(lines, part_tokens)]
+            found += [_batch([(session, part)]) for part in _parts(lines, part_tokens) if _has_news(session, part)]
     return [*found, *(_batch([(session, lines) for session, lines, _ in group]) for group in _groups(small))]
+
+
+def _has_news(session: SessionText, lines: Iterable[Line]) -> bool:
+    """The user said something that is not known."""
+    return any(line.role == "user" and not session.knows(line.seq) for line in lines)
 
 
 def _tokens(line: Line) -> int:
@@ -139,7 +150,7 @@ def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]]) -> Batch:
     materials: dict[str, Material] = {}
     for n, (session, lines) in enumerate(given):
         label = ascii_uppercase[n] if len(given) > 1 else ""
-        known = frozenset(line.seq for line in lines if int(line.seq.partition(".")[0]) < session.first)
+        known = frozenset(line.seq for line in lines if session.knows(line.seq))
         sources.append(Source(session.agent, session.project, session.title, lines, label, known, session.tasks))
         shown = {line.seq for line in lines}
         messages = [one for one in session.messages if place_of(one) in shown]
@@ -173,8 +184,8 @@ def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answ
     judged: list[Judged] = []
     unreadable: dict[str, str] = {}
     for start in range(0, len(items), _DOUBTS):
-        some = items[start : start + _DOUBTS]
-        asked = challenge_request([_doubt(item, by_session[item.session]) for item in some])
+        some = [item for _, of in _by_session(items[start : start + _DOUBTS]) for item in of]
+        asked = challenge_request([_excerpt(of, by_session[session]) for session, of in _by_session(some)])
         reply = answers.get(asked.id)
         try:
             verdicts = read_verdicts(reply.found, len(some)) if reply else None
@@ -207,15 +218,27 @@ def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | s
     return Judged(item, ACTIVE if active else SUGGESTED, verdict.why)
 
 
-def _doubt(item: Item, material: Material) -> Doubt:
-    places = frozenset(one.place for one in item.quotes)
-    around = tuple(_shortened(line, line.seq in places) for line in material.around(places, _AROUND))
-    later = tuple(_shorter(line, _LATER_TEXT) for line in material.typed_after(places)[:_LATER])
-    return Doubt(item.kind, item.note, around, places, later)
+def _by_session(items: Iterable[Item]) -> list[tuple[str, list[Item]]]:
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.session, []).append(item)
+    return list(found.items())
 
 
-def _shortened(line: Line, quoted: bool) -> Line:
-    return _shorter(line, _QUOTED_TEXT if quoted else _AROUND_TEXT)
+def _excerpt(items: Sequence[Item], material: Material) -> Excerpt:
+    """The lines around the evidence, and in brief all that the user typed: what he said later may have taken it back."""
+    quoted = {one.place for item in items for one in item.quotes}
+    near = set(material.around(quoted, _AROUND))
+    lines = []
+    for line in material.lines:
+        if line.seq in quoted:
+            lines.append(_shorter(line, _QUOTED_TEXT))
+        elif line in near:
+            lines.append(_shorter(line, _AROUND_TEXT))
+        elif line.origin in OWN_WORDS:
+            lines.append(_shorter(line, _LATER_TEXT))
+    doubts = tuple(Doubt(item.kind, item.note, tuple(dict.fromkeys(one.place for one in item.quotes))) for item in items)
+    return Excerpt(tuple(lines), doubts)
 
 
 def _shorter(line: Line, most: int) -> Line:

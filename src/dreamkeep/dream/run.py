@@ -299,7 +299,7 @@ def _unended(store: Store) -> list[str]:
 
 def _is_ours(summary: Summary) -> bool:
     """What a dream itself asked of an agent's command line, which left a session: a dream never dreams of itself."""
-    from dreamkeep.dream.prompt import OURS
+    from dreamkeep.dream.requests import OURS
 
     return summary.title.startswith(OURS)
 

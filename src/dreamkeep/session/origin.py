@@ -75,7 +75,7 @@ _PERSON = re.compile(
     r"\b(?:i|i['’](?:m|d|ll|ve)|me|my|mine|we|we['’](?:re|d|ll|ve)|us|our|you|you['’](?:re|d|ll|ve)|your|let['’]?s"
     r"|pls|hmm+|btw|afaik|imo|thx|thanks|sorry"
     r"|ich|wir|du|mir|mich|uns|mein\w*|unser\w*|dir|dich|dein\w*|bitte|kannst|könntest"
-    r"|je|j['’]ai|nous|tu|vous|mon|notre|nos|votre|peux|pourrais|stp|svp"
+    r"|je|j['’]ai|nous|tu|vous|notre|nos|votre|peux|pourrais|stp|svp"
     r"|yo|nosotros|quiero|puedes|podrías|mi|nuestr\w+|tienes|por favor"
     r"|eu|nós|você|quero|meu|minha|nosso|pode|poderia)\b",
     re.IGNORECASE,
