@@ -138,7 +138,7 @@ SETTINGS: Mapping[str, Setting] = {
     "dream.model.command": Setting((), _words, private=True),
     "dream.model.timeout_s": Setting(120.0, _number(float, 0.1, 3600)),
     "dream.model.retries": Setting(3, _number(int, 0, 20)),
-    "dream.model.chunk_tokens": Setting(12_000, _number(int, 500, 1_000_000)),
+    "dream.model.chunk_tokens": Setting(20_000, _number(int, 500, 1_000_000)),
     "dream.model.max_output": Setting(4096, _number(int, 64, 200_000)),
     "dream.model.price_in": Setting(None, _number(float, 0.0, 10_000.0)),
     "dream.model.price_out": Setting(None, _number(float, 0.0, 10_000.0)),

@@ -78,6 +78,7 @@ class Kind:
     INSIGHT_CONFIRMED = "insight.confirmed"
     INSIGHT_REJECTED = "insight.rejected"
     INSIGHT_EXPIRED = "insight.expired"
+    INSIGHT_LINKED = "insight.linked"
     NOTE_ADDED = "note.added"
     NOTE_STRENGTHENED = "note.strengthened"
     NOTE_SUPERSEDED = "note.superseded"

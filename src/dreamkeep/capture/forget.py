@@ -194,6 +194,9 @@ class Learned:
         id = str(body.get("id"))
         if kind == Kind.INSIGHT_ADDED:
             return {} if id in self._quoting else None
+        if kind == Kind.INSIGHT_LINKED:
+            of_it = not self._quoting.isdisjoint((id, str(body.get("other"))))
+            return _but(body, "reason") if of_it and body.get("reason") else None
         if kind in (Kind.NOTE_ADDED, Kind.NOTE_STRENGTHENED):
             return self._note(id, set(map(str, body["insights"])), body)
         if kind in _CHANGES:

@@ -276,9 +276,16 @@ class _Planning:
     def _find_opposed(self, about: Fact) -> Iterable[tuple[Fact, str]]:
         project = self._shelf.of(about.project)
         mine = project.members.get(about, [])
+        for other in project.linked(about, i.SUPERSEDES, i.SUPERSEDED_BY):
+            if not project.rejected(other):
+                yield other, "a later one replaces it"
         if about.drawer != s.SAID or not v.worth(mine):
             return
+        if all(one.by_model for one in mine):
+            return  # a model was asked: it tells by links
         for other in project.rivals(about):
+            if all(one.by_model for one in project.members[other]):
+                continue
             if other.drawer == s.SAID and v.worth(project.members[other]) and not project.rejected(other):
                 why = v.excluding(v.spoken(mine), v.spoken(project.members[other]))
                 if why:
@@ -303,8 +310,9 @@ class _Planning:
         """Facts that differ only in words that mostly mean the same, if somebody who knows says that here, too."""
         project = self._shelf.of(about.project)
         mine = project.members.get(about)
-        if self._similar is None or not mine:
-            return []
+        same = [other for other in project.linked(about, i.SAME) if other.drawer == about.drawer]
+        if same or self._similar is None or not mine:
+            return same
         others = [other for other in project.nearly.get(alike.nearly(about.key), ()) if other.drawer == about.drawer]
         return [other for other in others if other != about and self._agrees(mine[0].text, project.members[other][0].text)]
 

@@ -17,27 +17,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
+from dreamkeep.dream.model_session import ModelReader, as_insight, session_text
+from dreamkeep.dream.reading import MOST_SHARED, SessionText
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
 from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
-from dreamkeep.memory.insight import Insight, task_id
+from dreamkeep.memory import note
+from dreamkeep.memory.insight import REJECTED, Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
 from dreamkeep.memory.note import ACTIVE
 from dreamkeep.memory.score import no_later
-from dreamkeep.memory.task import OPEN
+from dreamkeep.memory.task import OPEN, Task
 
 if TYPE_CHECKING:
     from dreamkeep.index.store import Store
+    from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
 
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 _GONE = "the session is not there any more"
 _STOPPED = "the dream was stopped by hand"
+#: Why a note waits.
+_FOUND = "a dream found it: it is for the user to accept"
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 #: Families of events that say what is remembered; and others after which it is not what it was.
@@ -111,12 +117,16 @@ class Run:
         self._ask = ask
         self._settings = settings
         self._parts = parts
+        self._reader = ModelReader(parts.model, settings.chunk_tokens) if parts.model is not None else None
+        #: Sessions whose turn comes after the one in hand.
+        self._following: Sequence[Dreamed] = ()
         self._name = name
         self._id = ids.new()
         self._started_at = rfc3339(host.now())
         self.memory = Memory()
         self._used = Usage()
         self._changes: Counter[str] = Counter()
+        self._suggested = 0
         self._dropped: Counter[str] = Counter()
         self._seen: list[dict[str, Any]] = []
         #: Notes that were active when the run began; and those of them that it took away.
@@ -144,6 +154,7 @@ class Run:
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
+            self._following = scope.sessions[n:]
             try:
                 done = self._put_off(one, self._spent) if self._spent else self._one(one)
             except KeyboardInterrupt:
@@ -179,6 +190,7 @@ class Run:
         for event in events:
             self.memory.apply(event)
             self._changes[event.kind] += 1
+            self._suggested += event.kind == Kind.NOTE_ADDED and event.body.get("state") == note.SUGGESTED
 
     def _unsay_if_deleted(self, session: str) -> None:
         """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
@@ -239,7 +251,7 @@ class Run:
 
     def _one(self, one: Dreamed) -> Result:
         try:
-            return self._dreamed(one)
+            return self._dreamed(one) if self._reader is None else self._read_by_model(one, self._reader)
         except (DreamkeepError, OSError) as problem:
             return self._failed(one, str(problem))
         except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
@@ -288,6 +300,87 @@ class Run:
             heard.add(n)
         return self._concluded(one, opened, insights, usage, dropped, failure, *_how_far(pieces, heard, one.read))
 
+    # -- with a model
+
+    def _read_by_model(self, one: Dreamed, reader: ModelReader) -> Result:
+        text = self._text(one, reader)
+        if text is None:
+            return self._failed(one, _GONE)
+        before, known = reader.model.spent, Known(self.memory.said_in(one.session))
+        insights: list[Insight] = []
+        dropped, failure, heard, shown = Counter[str](), "", set[int](), list[tuple[int, ...]]()
+        for n, piece in enumerate(reader.read(text, self._texts_ahead), 1):
+            shown.append(piece.seqs)
+            if piece.problem is not None:
+                if self._stops(piece.problem):
+                    break
+                failure = failure or self._told(f"part {n}: {type(piece.problem).__name__}: {piece.problem}")
+                continue
+            heard.add(n)
+            dropped.update(piece.dropped)
+            found = [as_insight(judged, text, self._id) for judged in piece.judged]
+            insights += [one_of for one_of in found if not known.has(one_of)]
+            dropped["duplicate"] += len(found) - sum(not known.has(one_of) for one_of in found)
+            for one_of in found:
+                known.add(one_of)
+        links = reader.merge(self.memory, insights) if insights and not self._spent else []
+        usage = _since(before, reader.model.spent)
+        opened = self._task_of(text)
+        upto, also = _reach(shown, heard, one.read)
+        return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also, links)
+
+    def _text(self, one: Dreamed, reader: ModelReader) -> SessionText | None:
+        gone = self._is_deleted(one.session)
+        found = None if gone else self._glance(lambda store: session_said(store, one) if _is_whole(store, one) else None)
+        found = found or self._ask(lambda store: session_said(store, one))
+        if found is None:
+            return None
+        summary, messages = found
+        task, known = task_id(summary.id), self.memory.tasks.get(task_id(summary.id))
+        title = known.title if known else self._title(summary)
+        others = ((each.id, each.title) for each in self._open_tasks(summary.project, task))
+        read = ((0, one.read), *one.also)
+        tasks = ((task, title), *others)
+        secrets = reader.model.secrets
+        return session_text(summary, messages, title, read=read, finished=one.finished, tasks=tasks, secrets=secrets)
+
+    def _texts_ahead(self) -> list[SessionText]:
+        """Sessions that follow and were never tried: one that failed is asked about by itself."""
+        assert self._reader is not None
+        fresh = [one for one in self._following[: 2 * MOST_SHARED] if not one.attempts and not self._is_deleted(one.session)]
+        found = (self._text(one, self._reader) for one in fresh)
+        return [one for one in found if one is not None]
+
+    def _task_of(self, text: SessionText) -> list[Event]:
+        """The session's own task, opened where somebody asked for something."""
+        id, title = text.tasks[0]
+        said = any(one.role == "user" and not one.mark for one in text.messages)
+        if id in self.memory.tasks or not said:
+            return []
+        return [self._event(Kind.TASK_OPENED, id=id, title=title, project=text.project, session=text.id)]
+
+    def _decided(
+        self, insights: Sequence[Insight], heard: Sequence[Insight], events: Sequence[Event], now: str
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """What follows for the notes once these events are known: what is clear becomes a note, the rest waits in the inbox."""
+        from dreamkeep.dream.told import suggest
+
+        after = self.memory.copy()
+        for event in events:
+            after.apply(event)
+        linked = [str(event.body["other"]) for event in events if event.kind == Kind.INSIGHT_LINKED]
+        known = [after.insights[id] for id in dict.fromkeys((*(one.id for one in insights), *linked)) if id in after.insights]
+        speaking = [one for one in known if not one.waits and one.state != REJECTED]
+        decisions = list(self._parts.consolidate(after, [*speaking, *heard], now, self._id))
+        for n, (kind, body) in enumerate(decisions):
+            after.apply(Event(f"planned-{n}", kind, now, body))
+        for one in known:
+            if one.waits and any(one.id == new.id for new in insights):
+                for made in suggest(after, one, keep=True, reason=_FOUND, run=self._id).decisions:
+                    after.apply(Event(f"suggested-{one.id}", made.kind, now, made.body))
+                    decisions.append((made.kind, made.body))
+        return decisions
+
     def _stops(self, problem: Exception) -> bool:
         """Whether nothing more may be asked in this run, or nobody is there to be asked."""
         if isinstance(problem, NoAnswer) and problem.nobody:
@@ -306,13 +399,18 @@ class Run:
         failure: str,
         upto: int,
         also: list[list[int]],
+        links: Sequence[tuple[str, dict[str, Any]]] = (),
     ) -> Result:
         # Its completion was recorded after all that it holds was captured.
         limits = one.completion_at, rfc3339(self._host.now())
         insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
-        heard = self._heard()
-        decisions = self._parts.consolidate(self.memory, [*insights, *heard], rfc3339(self._host.now()), self._id)
+        added += [self._event(kind, **body) for kind, body in links]
+        heard, now = self._heard(), rfc3339(self._host.now())
+        if self._reader is None:
+            decisions = self._parts.consolidate(self.memory, [*insights, *heard], now, self._id)
+        else:
+            decisions = self._decided(insights, heard, added, now)
         why = self._too_much(one.session, decisions)
         if why:
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
@@ -348,10 +446,13 @@ class Run:
         return self._parts.redact(whole)[:120] or summary.id
 
     def _given(self, summary: Summary, turns: Sequence[TurnGiven], chunk: tuple[int, int], task: TaskGiven) -> Given:
-        open_ones = (one for one in self.memory.tasks_of(summary.project) if one.state == OPEN and one.id != task.id)
-        others = nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
+        others = self._open_tasks(summary.project, task.id)
         tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
+
+    def _open_tasks(self, project: str, but: str) -> list[Task]:
+        open_ones = (one for one in self.memory.tasks_of(project) if one.state == OPEN and one.id != but)
+        return nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
         known = [one for one in self.memory.of_task(task) if not one.waits]
@@ -373,7 +474,8 @@ class Run:
             failed=statuses[FAILED],
             insights_added=self._changes[Kind.INSIGHT_ADDED],
             notes={
-                "added": self._changes[Kind.NOTE_ADDED],
+                "added": self._changes[Kind.NOTE_ADDED] - self._suggested,
+                "suggested": self._suggested,
                 "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
                 "superseded": self._changes[Kind.NOTE_SUPERSEDED],
                 "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
@@ -422,6 +524,20 @@ def session_given(store: Store, one: Dreamed) -> tuple[Summary, list[TurnGiven]]
     return summary, turns_given(store.turns(one.session), store.messages(one.session), one.read + 1, one.finished, one.also)
 
 
+def session_said(store: Store, one: Dreamed) -> tuple[Summary, list[Message]] | None:
+    summary = store.session(one.session)
+    if summary is None:
+        return None
+    if any(kind == "subagent" for kind, _ in summary.lineage):
+        return summary, []  # its user is an agent: what matters of it, its parent was told
+    return summary, store.messages(one.session)
+
+
+def _since(before: Usage, now: Usage) -> Usage:
+    calls, tokens_in, tokens_out = now.calls - before.calls, now.tokens_in - before.tokens_in, now.tokens_out - before.tokens_out
+    return Usage(calls, tokens_in, tokens_out, now.usd - before.usd)
+
+
 def _listed(one: Dreamed) -> dict[str, Any]:
     """`again`: from where on an undone run had read it (`when.asked_for`)."""
     again = {"again": True} if one.taken_back is not None and one.read <= one.taken_back else {}
@@ -444,9 +560,14 @@ def _how_far(pieces: Sequence[Sequence[TurnGiven]], heard: set[int], read: int) 
 
     A long message may be in several pieces: it is read when all of them are.
     """
+    return _reach([tuple(_seqs(piece)) for piece in pieces], heard, read)
+
+
+def _reach(pieces: Sequence[Sequence[int]], heard: set[int], read: int) -> tuple[int, list[list[int]]]:
+    """The same of the seqs that each piece holds."""
     good: dict[int, bool] = {}
-    for n, piece in enumerate(pieces, 1):
-        for seq in _seqs(piece):
+    for n, seqs in enumerate(pieces, 1):
+        for seq in seqs:
             good[seq] = good.get(seq, True) and n in heard
     stretches = [(is_read, [seq for seq, _ in run]) for is_read, run in groupby(sorted(good.items()), key=itemgetter(1))]
     if stretches and stretches[0][0]:

@@ -2,9 +2,9 @@
 
     new insights ─► the nearest notes of the project, found by us ─► merge request ─► operations ─► links between insights
 
-A link is an event like any other: `insight.linked`, with the run that made it. Notes are decided by consolidation (consolidate.py),
-which takes a link for what a user might have said himself: two that are the same become one note with more evidence; of two that
-can't both hold, the later one holds. So nothing is ever deleted by an answer, and an undone run takes its links along.
+A link is an event like any other: `insight.linked`, with the run that made it. Notes are decided by consolidation
+(consolidate.py), which obeys links: two that are the same become one note with more evidence; of two that can't both hold, the
+later one holds. So nothing is ever deleted by an answer, and an undone run takes its links along.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from dreamkeep.memory.note import Note
 _NEAR, _AT_ONCE = 5, 25
 #: From which likeness on, in shares of the rarer words.
 _LIKE = 0.12
-#: Only these are near anything: what is over is history.
-_SHOWN = (note.ACTIVE, note.SUGGESTED)
+#: Only these are near anything: what is over is history, but what a user rejected must not come back in other words.
+_SHOWN = (note.ACTIVE, note.SUGGESTED, note.REJECTED)
 
 
 class Case(NamedTuple):
-    """A new insight and what is near it, by the name under which a request shows it: a note's id, or a number."""
+    """A new insight and what is near it, by the name under which a request shows it: a note's id, or a number. `refused`: those
+    that the user rejected."""
 
     insight: Insight
     near: Mapping[str, Insight]
     shown: Newcomer
+    refused: frozenset[str] = frozenset()
 
 
 def make_cases(memory: Memory, insights: Sequence[Insight]) -> list[Case]:
@@ -64,7 +66,8 @@ def _case(memory: Memory, one: Insight, before: Sequence[Insight]) -> Case:
         else:
             near[name] = peers[name]
             shown.append(Neighbour(name, peers[name].type, peers[name].text, peers[name].said_at or ""))
-    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)))
+    refused = frozenset(name for name in near if name in rests and rests[name][0].state == note.REJECTED)
+    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)), refused)
 
 
 def _first(memory: Memory, held: Note) -> Insight | None:
@@ -102,16 +105,19 @@ def _events(case: Case, operation: Operation) -> list[tuple[str, dict[str, Any]]
     if operation.operation not in ("same", "supersedes"):
         return []
     other = case.near[operation.other]
+    if operation.other in case.refused:
+        refused = [(Kind.INSIGHT_REJECTED, {"id": case.insight.id, "reason": "the user rejected a note that says the same"})]
+        return refused if operation.operation == "same" else []
     if operation.operation == "supersedes" and (case.insight.said_at or "") < (other.said_at or ""):
         return []  # what was said earlier changes nothing that was said later
-    body = {"id": case.insight.id, "op": operation.operation, "other": other.id, "why": operation.why}
+    body = {"id": case.insight.id, "op": operation.operation, "other": other.id, "reason": operation.why}
     found: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_LINKED, body)]
     if operation.operation == "same" and repeated(case.insight, other):
-        found += [
-            (Kind.INSIGHT_CONFIRMED, {"id": one.id, "reason": "typed again in another session", "on": [case.insight.id, other.id]})
-            for one in (other, case.insight)
-            if one.waits
-        ]
+        # What waits for the user and is said again by him waits no longer.
+        told = {"reason": "typed again in another session", "on": [case.insight.id, other.id]}
+        held = {"note": operation.other} if operation.other.startswith("n-") else {}
+        found += [(Kind.INSIGHT_CONFIRMED, {"id": other.id, **told, **held})] if other.waits else []
+        found += [(Kind.INSIGHT_CONFIRMED, {"id": case.insight.id, **told})] if case.insight.waits else []
     return found
 
 

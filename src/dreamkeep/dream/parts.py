@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dreamkeep.dream.given import Answer, Given
 from dreamkeep.dream.run import Parts
 from dreamkeep.errors import BadUsage
 from dreamkeep.memory.insight import Insight
@@ -12,6 +13,7 @@ from dreamkeep.memory.memory import Memory
 
 if TYPE_CHECKING:
     from dreamkeep.config import Config
+    from dreamkeep.dream.model import Model
     from dreamkeep.host import Host
 
 RULES = "rules"
@@ -55,12 +57,20 @@ def assemble(
 
         # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
         return Parts(Rules(redacted), consolidate, chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
-    return Parts(_asked(backend, config, host, environment, folder), consolidate, clean_chunks, redacted, loss, lost)
-
-
-def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Any:
     if hasattr(backend, "backfill"):
-        return backend
+        return Parts(backend, consolidate, clean_chunks, redacted, loss, lost)
+    model = _asked(backend, config, host, environment, folder)
+    return Parts(Nobody(), consolidate, clean_chunks, redacted, loss, lost, model=model)
+
+
+class Nobody:
+    """Stands where no backend is asked for proposals."""
+
+    def backfill(self, given: Given) -> Answer:
+        return Answer()
+
+
+def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Model:
     from dreamkeep.dream.budget import Budget
     from dreamkeep.dream.model import model
 

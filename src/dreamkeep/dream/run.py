@@ -26,6 +26,7 @@ from dreamkeep.memory.memory import DREAMED, PAGES, RUNS, Memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dreamkeep.dream.model_session import Asks
     from dreamkeep.index.store import Store
     from dreamkeep.session.summary import Summary
 
@@ -65,6 +66,8 @@ class Parts(NamedTuple):
     chunk_tokens: int | None = None
     #: Our own: what it says of who said something may be believed.
     trusted: bool = False
+    #: Whoever answers requests, where that is how sessions are read; then `backend` is nobody.
+    model: Asks | None = None
 
 
 class Scope(NamedTuple):
@@ -323,7 +326,7 @@ def report(scope: Scope, **more: Any) -> dict[str, Any]:
         "processed": 0,
         "failed": 0,
         "insights_added": 0,
-        "notes": {"added": 0, "strengthened": 0, "superseded": 0, "retracted": 0},
+        "notes": {"added": 0, "suggested": 0, "strengthened": 0, "superseded": 0, "retracted": 0},
         "dropped": [],
         "usage": Usage()._asdict(),
         "phases": ["backfill", "consolidate", "page"],

@@ -313,6 +313,14 @@ class _Project:
     def active(self, about: Fact) -> list[Note]:
         return [one for one in self.notes.get(about, []) if one.state == note.ACTIVE]
 
+    def linked(self, about: Fact, *what: str) -> list[Fact]:
+        """Facts that a model has linked with this one."""
+        ids = dict.fromkeys(other for one in self.members.get(about, ()) for link, other in one.links if link in what)
+        found = [fact(one) for id in ids if (one := self._shelf.known(id)) is not None and not one.waits]
+        return [
+            other for other in dict.fromkeys(found) if other != about and other.project == about.project and other in self.members
+        ]
+
     def sharing(self, about: Fact) -> set[Fact]:
         """Facts that may be about the same: they share a telling word."""
         return self._found(about, self.stems)

@@ -228,7 +228,7 @@ def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Ins
 def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> Told:
     """What follows from it. `keep`: it is to be a note whatever the rules think of it: a user asked for one."""
     if said.waits:
-        return _suggested(memory, said, keep=keep)
+        return suggest(memory, said, keep=keep, reason="suggested by an agent")
     decisions = plan(memory, [said], now=now, run=said.id, similar=similar)
     standing = _standing(memory, said, decisions)
     if not standing and keep:
@@ -239,7 +239,7 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: S
     return Told(decisions, standing)
 
 
-def _suggested(memory: Memory, said: Insight, *, keep: bool) -> Told:
+def suggest(memory: Memory, said: Insight, *, keep: bool, reason: str, run: str = "") -> Told:
     """A note that waits for the user. None where a note holds that says it, where the user rejected it before, or where it is no
     memory by itself; suggested again, it is the same note."""
     about = shelf.fact(said)
@@ -250,7 +250,7 @@ def _suggested(memory: Memory, said: Insight, *, keep: bool) -> Told:
     same = [one for one in aside if (shelf.drawer(one.kind), alike.key(one.text)) == (about.drawer, alike.key(said.text))]
     if any(one.state == note.REJECTED for one in same) or not (keep or voices.worth([said])):
         return Told([], "")
-    body = {"insights": [said.id], "project": said.project, "run": said.id, "reason": "suggested by an agent"}
+    body = {"insights": [said.id], "project": said.project, "run": run or said.id, "reason": reason}
     if same:
         return Told([Decision(Kind.NOTE_STRENGTHENED, {"id": same[0].id, **body})], same[0].id)
     id = _free_id(memory, said, set())

@@ -19,7 +19,7 @@ _WEAK = (i.EVIDENCE, i.HYPOTHESIS)
 _SURE = 0.5
 #: The first of these that somebody called it is what it is.
 _KINDS = (
-    *(i.CONSTRAINT, i.PREFERENCE, i.DECISION, i.PROCEDURE, i.CORRECTION, i.REJECTION, i.FINDING),
+    *(i.CONSTRAINT, i.PREFERENCE, i.DECISION, i.PROCEDURE, i.CORRECTION, i.REJECTION, i.FACT, i.FINDING),
     *(i.FAILURE_FIX, i.OPEN_LOOP, i.EVIDENCE, i.HYPOTHESIS),
 )
 

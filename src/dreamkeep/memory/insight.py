@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 DECISION, REJECTION, FINDING, EVIDENCE = "decision", "rejection", "finding", "evidence"
 CONSTRAINT, CORRECTION, PREFERENCE, HYPOTHESIS = "constraint", "correction", "preference", "hypothesis"
-PROCEDURE, FAILURE_FIX, OPEN_LOOP = "procedure", "failure_fix", "open_loop"
+PROCEDURE, FAILURE_FIX, OPEN_LOOP, FACT = "procedure", "failure_fix", "open_loop", "fact"
 TYPES = (
     *(DECISION, REJECTION, FINDING, EVIDENCE, CONSTRAINT, CORRECTION),
-    *(PREFERENCE, HYPOTHESIS, PROCEDURE, FAILURE_FIX, OPEN_LOOP),
+    *(PREFERENCE, HYPOTHESIS, PROCEDURE, FAILURE_FIX, OPEN_LOOP, FACT),
 )
 
 SUGGESTED, CONFIRMED, REJECTED, EXPIRED = "suggested", "confirmed", "rejected", "expired"
@@ -36,6 +36,11 @@ class Quote(NamedTuple):
     author: str = ""
     origin: str = ""
 
+    @property
+    def is_own(self) -> bool:
+        """The user's own words: typed, or given as an answer. What he pasted is somebody else's."""
+        return self.author == USER and self.origin in (TYPED, ANSWER)
+
     def as_json(self) -> dict[str, Any]:
         return {key: value for key, value in self._asdict().items() if value != "" or key not in ("author", "origin")}
 
@@ -46,6 +51,10 @@ class Quote(NamedTuple):
         return cls(str(body["session"]), str(body["seq"]), str(turn) if turn is not None else None, str(body["quote"]), *known)
 
 
+#: What links two insights: the later one says the same, or ends what the other says; and the other way round.
+SAME, SUPERSEDES, SUPERSEDED_BY = "same", "supersedes", "superseded_by"
+#: Where a dream puts what a model found: on the page, or into the inbox until the user accepts it.
+ACTIVE_SHELF, INBOX = "active", "inbox"
 #: The source of what an agent told us outright and no word of the user's shows.
 SUGGESTION = "suggestion"
 
@@ -65,14 +74,28 @@ class Insight(NamedTuple):
     source: str = "dream"
     task: str = ""
     run: str = ""
+    #: "" for what no model wrote.
+    shelf: str = ""
+    #: (what links them, the other's id) each.
+    links: tuple[tuple[str, str], ...] = ()
 
     @property
     def waits(self) -> bool:
         """A suggestion that the user has not decided on: it speaks for no note and against none."""
-        return self.source == SUGGESTION and self.state in (SUGGESTED, EXPIRED)
+        return (self.source == SUGGESTION or self.shelf == INBOX) and self.state in (SUGGESTED, EXPIRED)
+
+    @property
+    def by_model(self) -> bool:
+        """A model wrote its words, and was asked what it has to do with others: its words alone tell nothing of that."""
+        return bool(self.shelf)
 
     def as_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "evidence": [one.as_json() for one in self.evidence]}
+        whole = {
+            **self._asdict(),
+            "evidence": [one.as_json() for one in self.evidence],
+            "links": [list(one) for one in self.links],
+        }
+        return {key: value for key, value in whole.items() if value or key not in ("shelf", "links")}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Insight:
@@ -94,6 +117,8 @@ class Insight(NamedTuple):
             str(body.get("source", "dream")),
             str(body.get("task") or ""),
             str(body.get("run") or ""),
+            str(body.get("shelf") or ""),
+            tuple((str(what), str(other)) for what, other in body.get("links", ())),
         )
 
 

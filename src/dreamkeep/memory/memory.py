@@ -311,6 +311,14 @@ class Memory:
         if event.kind == Kind.INSIGHT_CONFIRMED and body.get("note") in self.notes:
             self._confirmed(event.at, self.notes[body["note"]], str(body.get("reason", "")))
 
+    def _linked(self, event: Event, body: Mapping[str, Any]) -> None:
+        """Each of the two knows of the other; what becomes of their notes is decided elsewhere."""
+        one, other, what = self.insights[str(body["id"])], self.insights[str(body["other"])], str(body["op"])
+        back = {i.SAME: i.SAME, i.SUPERSEDES: i.SUPERSEDED_BY}[what]
+        for found, link in ((one, (what, other.id)), (other, (back, one.id))):
+            if link not in found.links and one.id != other.id:
+                self._put(INSIGHTS, found.id, found._replace(links=(*found.links, link)))
+
     def _borne_out(self, ids: Iterable[str]) -> bool:
         """Whether what is left of these still confirms each of them: a user's word, one that was confirmed, or two sessions."""
         left = [self.insights[one] for one in ids if one in self.insights]
@@ -577,6 +585,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.DREAM_UNDONE: Memory._undone,
     Kind.INSIGHT_ADDED: Memory._insight,
     **dict.fromkeys(_JUDGED, Memory._judged),
+    Kind.INSIGHT_LINKED: Memory._linked,
     Kind.NOTE_ADDED: Memory._note,
     Kind.NOTE_STRENGTHENED: Memory._strengthened,
     **dict.fromkeys(_ENDS, Memory._ended),

@@ -49,6 +49,7 @@ _HEADINGS = {
     i.REJECTION: "Turned down",
     i.PROCEDURE: "How it is done here",
     i.FAILURE_FIX: "Failures and their fixes",
+    i.FACT: "Facts",
     i.FINDING: "Findings",
     i.OPEN_LOOP: "Open",
     i.EVIDENCE: "Evidence",

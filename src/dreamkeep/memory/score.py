@@ -23,6 +23,7 @@ KINDS = {
     i.FAILURE_FIX: 0.7,
     i.OPEN_LOOP: 0.7,
     i.REJECTION: 0.6,
+    i.FACT: 0.65,
     i.FINDING: 0.5,
     i.EVIDENCE: 0.2,
     i.HYPOTHESIS: 0.2,

@@ -61,6 +61,7 @@ _OF_KIND = {
     i.FAILURE_FIX: FIXES,
     i.DECISION: DECIDED,
     i.REJECTION: DECIDED,
+    i.FACT: KNOWN,
     i.FINDING: KNOWN,
 }
 #: What a compaction squeezes out and nobody can guess again; the rest is in the files.

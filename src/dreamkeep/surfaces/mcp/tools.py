@@ -20,7 +20,7 @@ INSTRUCTIONS = (
 KINDS = ("message", "insight", "note")
 TYPES = (
     *("decision", "rejection", "finding", "evidence", "constraint", "correction"),
-    *("preference", "hypothesis", "procedure", "failure_fix", "open_loop"),
+    *("preference", "hypothesis", "procedure", "failure_fix", "open_loop", "fact"),
 )
 #: In characters: what one message of a timeline or one hit says at most, unless more is asked for.
 SHORT, LONGEST = 2_000, 20_000
@@ -233,7 +233,7 @@ TOOLS: list[dict[str, Any]] = [
                 "enum": list(TYPES),
                 "description": "decision, rejection (tried or considered, and not taken), finding, evidence, constraint,"
                 " correction (the user set something right), preference, hypothesis, procedure (how it is done"
-                " here), failure_fix, open_loop.",
+                " here), failure_fix, open_loop, fact (about project, people or environment; the user stated it).",
             },
             "text": _text("One statement, without secrets.", 600),
             "project": _text("The project it was learned in: the absolute path of its folder, or its name as answers give it."),

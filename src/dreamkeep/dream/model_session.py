@@ -1,0 +1,164 @@
+"""One session, read by a model: asked as reading.py says, and what comes of it as insights.
+
+The run that calls this (each.py) journals them, with what follows for the notes. What fails here is tried again by a later run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from dreamkeep.dream.clean import clean_messages
+from dreamkeep.dream.given import Usage
+from dreamkeep.dream.items import Unreadable
+from dreamkeep.dream.merging import links, make_cases, merge_requests
+from dreamkeep.dream.reading import (
+    ACTIVE,
+    MOST_SHARED,
+    Batch,
+    Judged,
+    Progress,
+    Reply,
+    SessionText,
+    advance,
+    make_batches,
+    seq_of,
+)
+from dreamkeep.errors import NoAnswer
+from dreamkeep.memory.insight import ACTIVE_SHELF, AGENT, INBOX, SUGGESTED, USER, Insight, Quote, insight_id
+from dreamkeep.session.digest import place_of
+
+if TYPE_CHECKING:
+    from dreamkeep.dream.requests import Request
+    from dreamkeep.memory.memory import Memory
+    from dreamkeep.session.messages import Message
+    from dreamkeep.session.summary import Summary
+
+#: How sure an insight is by its shelf.
+_SURE = {ACTIVE_SHELF: 0.9, INBOX: 0.5}
+
+
+class Asks(Protocol):
+    """Whoever answers requests. May raise NoAnswer, or OverBudget."""
+
+    @property
+    def spent(self) -> Usage: ...
+
+    @property
+    def secrets(self) -> tuple[str, ...]: ...
+
+    def ask(self, request: Request) -> Reply: ...
+
+
+class Piece(NamedTuple):
+    """One batch of a session: the seqs that it shows, what it gave, or why it gave nothing."""
+
+    seqs: tuple[int, ...]
+    judged: tuple[Judged, ...] = ()
+    dropped: Mapping[str, int] = {}
+    problem: Exception | None = None
+
+
+def session_text(
+    summary: Summary,
+    messages: Sequence[Message],
+    title: str,
+    *,
+    read: Iterable[tuple[int, int]],
+    finished: int,
+    tasks: Sequence[tuple[str, str]],
+    secrets: Iterable[str],
+) -> SessionText:
+    """Without secrets. `read`: stretches that were read before; what came behind `finished` is for the next time."""
+    clean = clean_messages([one for one in messages if one.seq <= finished], secrets)
+    return SessionText(summary.id, summary.agent, summary.project, title, summary.cwd, tuple(clean), tuple(read), tuple(tasks))
+
+
+class ModelReader:
+    """Reads sessions one after the other. Small ones that follow are asked about in the same request."""
+
+    def __init__(self, model: Asks, part_tokens: int) -> None:
+        self.model = model
+        self._part_tokens = part_tokens
+        #: What was found in sessions whose turn has not come yet.
+        self._ahead: dict[str, Piece] = {}
+
+    def read(self, text: SessionText, following: Callable[[], Sequence[SessionText]]) -> Iterator[Piece]:
+        """Each piece is asked about when it is asked for. `following`: sessions that come next, where this one is small."""
+        if text.id in self._ahead:
+            yield self._ahead.pop(text.id)
+            return
+        batches = make_batches([text], part_tokens=self._part_tokens)
+        if len(batches) == 1:
+            batches = self._shared(text, batches[0], following)
+        for batch in batches:
+            yield self._piece(batch, text)
+
+    def _shared(self, text: SessionText, own: Batch, following: Callable[[], Sequence[SessionText]]) -> list[Batch]:
+        """The request that this session shares with those that follow, if there are any."""
+        others = [one for one in following()[: MOST_SHARED - 1] if one.project == text.project]
+        shared = [one for one in make_batches([text, *others]) if text.id in one.sessions]
+        return shared if len(shared) == 1 and len(shared[0].sessions) > 1 else [own]
+
+    def _piece(self, batch: Batch, text: SessionText) -> Piece:
+        try:
+            done = self._settled(batch)
+        except Exception as problem:  # whoever is asked is anybody; this piece is tried again later, the others go on
+            return Piece(_seqs(batch, text.id), problem=problem)
+        for session in batch.sessions - {text.id}:
+            of_it = tuple(one for one in done.judged if one.item.session == session)
+            self._ahead[session] = Piece(_seqs(batch, session), of_it)
+        mine = tuple(one for one in done.judged if one.item.session == text.id)
+        return Piece(_seqs(batch, text.id), mine, done.dropped)
+
+    def _settled(self, batch: Batch) -> Progress:
+        answers: dict[str, Reply] = {}
+        while True:
+            progress = advance(batch, answers)
+            if not progress.needed:
+                return progress
+            for request in progress.needed:
+                if request.id in answers:
+                    why = progress.unreadable.get(request.id, "an answer that is none")
+                    raise NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
+                answers[request.id] = self.model.ask(request)
+
+    def merge(self, memory: Memory, insights: Sequence[Insight]) -> list[tuple[str, dict[str, Any]]]:
+        """Events that link new insights with what is remembered. An answer that is none links nothing."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        for request, cases in merge_requests(make_cases(memory, insights)):
+            try:
+                found += links(self.model.ask(request), cases)
+            except Unreadable:
+                continue
+        return found
+
+
+def _seqs(batch: Batch, session: str) -> tuple[int, ...]:
+    lines = [line for own in batch.materials.values() if own.session == session for line in own.lines]
+    return tuple(sorted({seq_of(line.seq) for line in lines}))
+
+
+def as_insight(judged: Judged, text: SessionText, run: str) -> Insight:
+    item = judged.item
+    messages = {place_of(one): one for one in text.messages}
+    quotes = tuple(
+        Quote(text.id, one.place, messages[one.place].turn, one.words, one.author, "" if one.author == AGENT else one.origin)
+        for one in item.quotes
+    )
+    shelf = ACTIVE_SHELF if judged.shelf == ACTIVE else INBOX
+    return Insight(
+        insight_id(text.id, item.kind, f"{item.quotes[0].words}\0{item.note}"),
+        item.kind,
+        item.note,
+        text.project,
+        quotes,
+        messages[item.quotes[0].place].at,
+        _SURE[shelf],
+        SUGGESTED,
+        USER if item.typed else AGENT,
+        "dream",
+        item.task,
+        run,
+        shelf,
+    )
