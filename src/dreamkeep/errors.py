@@ -13,6 +13,7 @@ DreamkeepError
     ├── Deleted         the session was deleted; nothing brings it back
     ├── NewerFormat     a newer dreamkeep wrote this
     ├── NoAnswer        a model did not answer, or nothing that can be used
+    │   └── Unanswered  … but somebody may answer it later
     ├── OverBudget      a run may not spend more
     └── Unsupported     this platform or store can't do it
 """
@@ -96,6 +97,10 @@ class NoAnswer(Failed):
     usage: object = None
     #: Nobody answers, whatever is asked: no session is to blame, and none need be asked about until that is mended.
     nobody: bool = False
+
+
+class Unanswered(NoAnswer):
+    """Somebody may answer it later: the session waits, and nobody is to blame."""
 
 
 class OverBudget(Failed):

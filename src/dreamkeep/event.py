@@ -73,6 +73,7 @@ class Kind:
     DREAM_STARTED = "dream.started"
     DREAM_READ = "dream.read"
     DREAM_FINISHED = "dream.finished"
+    DREAM_MERGED = "dream.merged"
     DREAM_UNDONE = "dream.undone"
     INSIGHT_ADDED = "insight.added"
     INSIGHT_CONFIRMED = "insight.confirmed"

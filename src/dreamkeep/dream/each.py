@@ -20,7 +20,7 @@ from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, sp
 from dreamkeep.dream.model_session import ModelReader, as_insight, session_text
 from dreamkeep.dream.reading import MOST_SHARED, SessionText
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
-from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget
+from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget, Unanswered
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP, folder_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 _GONE = "the session is not there any more"
 _STOPPED = "the dream was stopped by hand"
+_WAITS = "it waits for answers"
 #: Why a note waits.
 _FOUND = "a dream found it: it is for the user to accept"
 _TASKS_GIVEN = 8
@@ -168,6 +169,7 @@ class Run:
             if deletions and n % _FOLLOW == 0:
                 self._ask(lambda store: None)
         self._journal(self._thought_over())
+        self._journal(self._merged())
         pages = {"pages": publish(self._id)} if publish else {}
         self._seen = [_wordless(one) if self._is_deleted(one["id"]) else one for one in self._seen]
         made = {**self._report(scope, self._spent), **pages}
@@ -308,9 +310,12 @@ class Run:
             return self._failed(one, _GONE)
         before, known = reader.model.spent, Known(self.memory.said_in(one.session))
         insights: list[Insight] = []
-        dropped, failure, heard, shown = Counter[str](), "", set[int](), list[tuple[int, ...]]()
+        dropped, failure, heard, shown, waits = Counter[str](), "", set[int](), list[tuple[int, ...]](), False
         for n, piece in enumerate(reader.read(text, self._texts_ahead), 1):
             shown.append(piece.seqs)
+            if isinstance(piece.problem, Unanswered):
+                waits = True
+                continue
             if piece.problem is not None:
                 if self._stops(piece.problem):
                     break
@@ -323,11 +328,12 @@ class Run:
             dropped["duplicate"] += len(found) - sum(not known.has(one_of) for one_of in found)
             for one_of in found:
                 known.add(one_of)
-        links = reader.merge(self.memory, insights) if insights and not self._spent else []
+        if waits:
+            return self._put_off(one, _WAITS)  # all at once, when the rest is answered, too
         usage = _since(before, reader.model.spent)
         opened = self._task_of(text)
         upto, also = _reach(shown, heard, one.read)
-        return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also, links)
+        return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also)
 
     def _text(self, one: Dreamed, reader: ModelReader) -> SessionText | None:
         gone = self._is_deleted(one.session)
@@ -359,6 +365,32 @@ class Run:
             return []
         return [self._event(Kind.TASK_OPENED, id=id, title=title, project=text.project, session=text.id)]
 
+    def _merged(self) -> list[Event]:
+        """What the insights that nobody compared yet have to do with what is remembered. What can't be asked now is asked by the
+        next run."""
+        waiting = [] if self._reader is None or self._spent else [one for one in self.memory.insights.values() if one.is_unmerged]
+        found: list[Event] = []
+        for _, new in groupby(sorted(waiting, key=lambda one: (one.project, one.said_at or "", one.id)), _project_of):
+            try:
+                found += self._merged_in(list(new), self._reader)
+            except Exception as problem:  # whoever is asked is anybody: the notes stay as they are
+                if not isinstance(problem, Unanswered):
+                    self._dropped[f"not merged: {type(problem).__name__}"] += 1
+                if self._stops(problem):
+                    break
+        return found
+
+    def _merged_in(self, new: list[Insight], reader: ModelReader | None) -> list[Event]:
+        assert reader is not None
+        before = reader.model.spent
+        links = reader.merge(self.memory, new)
+        self._used = self._used.plus(_since(before, reader.model.spent))
+        now = rfc3339(self._host.now())
+        events = [self._event(kind, **body) for kind, body in links]
+        events.append(self._event(Kind.DREAM_MERGED, insights=[one.id for one in new]))
+        decisions = self._decided([], [], events, now)
+        return [] if self._too_much("", decisions) else [*events, *(self._event(kind, **body) for kind, body in decisions)]
+
     def _decided(
         self, insights: Sequence[Insight], heard: Sequence[Insight], events: Sequence[Event], now: str
     ) -> list[tuple[str, Mapping[str, Any]]]:
@@ -368,7 +400,7 @@ class Run:
         after = self.memory.copy()
         for event in events:
             after.apply(event)
-        linked = [str(event.body["other"]) for event in events if event.kind == Kind.INSIGHT_LINKED]
+        linked = [str(event.body[key]) for event in events if event.kind == Kind.INSIGHT_LINKED for key in ("id", "other")]
         known = [after.insights[id] for id in dict.fromkeys((*(one.id for one in insights), *linked)) if id in after.insights]
         speaking = [one for one in known if not one.waits and one.state != REJECTED]
         decisions = list(self._parts.consolidate(after, [*speaking, *heard], now, self._id))
@@ -399,13 +431,11 @@ class Run:
         failure: str,
         upto: int,
         also: list[list[int]],
-        links: Sequence[tuple[str, dict[str, Any]]] = (),
     ) -> Result:
         # Its completion was recorded after all that it holds was captured.
         limits = one.completion_at, rfc3339(self._host.now())
         insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
-        added += [self._event(kind, **body) for kind, body in links]
         heard, now = self._heard(), rfc3339(self._host.now())
         if self._reader is None:
             decisions = self._parts.consolidate(self.memory, [*insights, *heard], now, self._id)
@@ -531,6 +561,10 @@ def session_said(store: Store, one: Dreamed) -> tuple[Summary, list[Message]] | 
     if any(kind == "subagent" for kind, _ in summary.lineage):
         return summary, []  # its user is an agent: what matters of it, its parent was told
     return summary, store.messages(one.session)
+
+
+def _project_of(one: Insight) -> str:
+    return one.project
 
 
 def _since(before: Usage, now: Usage) -> Usage:

@@ -52,6 +52,8 @@ class Asked(Protocol):
 
 
 class Model:
+    shares = True
+
     def __init__(
         self, host: Host, asked: Asked, budget: Budget, *, prices: Prices = _FREE, max_output: int = 4096, retries: int = 3
     ) -> None:

@@ -24,7 +24,7 @@ from dreamkeep.dream.reading import (
     make_batches,
     seq_of,
 )
-from dreamkeep.errors import NoAnswer
+from dreamkeep.errors import NoAnswer, Unanswered
 from dreamkeep.memory.insight import ACTIVE_SHELF, AGENT, INBOX, SUGGESTED, USER, Insight, Quote, insight_id
 from dreamkeep.session.digest import place_of
 
@@ -39,7 +39,9 @@ _SURE = {ACTIVE_SHELF: 0.9, INBOX: 0.5}
 
 
 class Asks(Protocol):
-    """Whoever answers requests. May raise NoAnswer, or OverBudget."""
+    """Whoever answers requests. May raise NoAnswer, or OverBudget. `shares`: small sessions may share a request."""
+
+    shares: bool
 
     @property
     def spent(self) -> Usage: ...
@@ -89,7 +91,7 @@ class ModelReader:
             yield self._ahead.pop(text.id)
             return
         batches = make_batches([text], part_tokens=self._part_tokens)
-        if len(batches) == 1:
+        if len(batches) == 1 and self.model.shares:
             batches = self._shared(text, batches[0], following)
         for batch in batches:
             yield self._piece(batch, text)
@@ -121,14 +123,29 @@ class ModelReader:
                 if request.id in answers:
                     why = progress.unreadable.get(request.id, "an answer that is none")
                     raise NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
-                answers[request.id] = self.model.ask(request)
+            answers |= self._answers(progress.needed)
+
+    def _answers(self, requests: Sequence[Request]) -> dict[str, Reply]:
+        """All are asked before anybody says that one is to be answered later."""
+        found: dict[str, Reply] = {}
+        later: Unanswered | None = None
+        for request in requests:
+            try:
+                found[request.id] = self.model.ask(request)
+            except Unanswered as problem:
+                later = problem
+        if later is not None:
+            raise later
+        return found
 
     def merge(self, memory: Memory, insights: Sequence[Insight]) -> list[tuple[str, dict[str, Any]]]:
         """Events that link new insights with what is remembered. An answer that is none links nothing."""
         found: list[tuple[str, dict[str, Any]]] = []
-        for request, cases in merge_requests(make_cases(memory, insights)):
+        asked = merge_requests(make_cases(memory, insights))
+        answers = self._answers([request for request, _ in asked])
+        for request, cases in asked:
             try:
-                found += links(self.model.ask(request), cases)
+                found += links(answers[request.id], cases)
             except Unreadable:
                 continue
         return found

@@ -13,7 +13,10 @@ from dreamkeep.memory.memory import Memory
 
 if TYPE_CHECKING:
     from dreamkeep.config import Config
+    from dreamkeep.dream.consolidate import Consolidating
     from dreamkeep.dream.model import Model
+    from dreamkeep.dream.model_session import Asks
+    from dreamkeep.dream.run import Consolidate
     from dreamkeep.host import Host
 
 RULES = "rules"
@@ -47,11 +50,7 @@ def assemble(
     from dreamkeep.dream.chunks import chunks, clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
-    planning = Consolidating(similar)
-
-    def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
-        return [(one.kind, one.body) for one in planning.plan(memory, insights, now=now, run=run)]
-
+    consolidate = _consolidate(Consolidating(similar))
     if not hasattr(backend, "backfill") and named(backend, config) == RULES:
         from dreamkeep.dream.rules import Rules
 
@@ -59,8 +58,22 @@ def assemble(
         return Parts(Rules(redacted), consolidate, chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
     if hasattr(backend, "backfill"):
         return Parts(backend, consolidate, clean_chunks, redacted, loss, lost)
-    model = _asked(backend, config, host, environment, folder)
-    return Parts(Nobody(), consolidate, clean_chunks, redacted, loss, lost, model=model)
+    return assemble_for(_asked(backend, config, host, environment, folder), similar)
+
+
+def assemble_for(model: Asks, similar: Callable[[str, str], float] | None = None) -> Parts:
+    """For whoever answers requests: a model, a folder of files, the agent at hand."""
+    from dreamkeep.dream.chunks import clean_chunks
+    from dreamkeep.dream.consolidate import Consolidating, loss, lost
+
+    return Parts(Nobody(), _consolidate(Consolidating(similar)), clean_chunks, redacted, loss, lost, model=model)
+
+
+def _consolidate(planning: Consolidating) -> Consolidate:
+    def consolidate(memory: Memory, insights: Sequence[Insight], now: str, run: str) -> list[tuple[str, Mapping[str, Any]]]:
+        return [(one.kind, one.body) for one in planning.plan(memory, insights, now=now, run=run)]
+
+    return consolidate
 
 
 class Nobody:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dreamkeep.dream import when
 from dreamkeep.dream.given import Backend, TurnGiven, Usage
+from dreamkeep.dream.leases import Leases
 from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.life import Dreamed
-from dreamkeep.memory.memory import DREAMED, PAGES, RUNS, Memory
+from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +111,7 @@ class Dreaming:
         self._ids = ids
         self._ask = ask
         self._settings = settings
+        self.leases = Leases(host, root)
 
     # -- what waits
 
@@ -121,20 +123,25 @@ class Dreaming:
         limit: int | None = None,
         recorded: Memory | None = None,
         name: str = "",
+        holder: str = "",
     ) -> Scope:
         """`sessions`: only these, also such as failed too often, or were read by a run that was undone. A manual run takes all
         that waits, also what failed just now.
 
-        `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend.
+        `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend. `holder`:
+        who may read what is leased to him; sessions that others hold are left to them.
         """
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
             recorded = with_ended(life, ended, rfc3339(self._host.now()))
-        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name)
+        held = self.leases.held(but=holder)
+        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held)
 
-    def _chosen(self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str) -> Scope:
+    def _chosen(
+        self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str, held: frozenset[str]
+    ) -> Scope:
         now = rfc3339(self._host.now())
-        dreamed = memory.dreamed
+        dreamed = {id: one for id, one in memory.dreamed.items() if id not in held}
         attempts = self._settings.max_attempts
         later = 0
         if sessions:
@@ -200,6 +207,7 @@ class Dreaming:
         name: str = "",
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
         take_in: Callable[[], object] = lambda: None,
+        holder: str = "",
     ) -> dict[str, Any]:
         """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run.
         `take_in`: what was edited on them meanwhile, before anything is concluded."""
@@ -208,8 +216,10 @@ class Dreaming:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
                 return report(busy, lock="busy", status="skipped", why="another dream runs")
             # Decided here and not before: whoever had the lock until now may have done it all.
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life, name=name)
-            if not scope.sessions:
+            scope = self.scope(
+                if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life, name=name, holder=holder
+            )
+            if not scope.sessions and not (holder and self._ask(_is_unmerged)):
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
 
@@ -227,11 +237,12 @@ class Dreaming:
         sessions: Sequence[str] = (),
         limit: int | None = None,
         name: str = "",
+        holder: str = "",
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
         from dreamkeep.dream.each import Run
 
-        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name)
+        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder)
         before = Memory.load(self._ask(lambda store: store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
@@ -293,6 +304,12 @@ def runs_and_ended(store: Store) -> tuple[Memory, list[Ended]]:
     """How far sessions were dreamed, by which runs, which pages there are, and what ended without a record of it."""
     memory = Memory.load((table, id, body) for table in (DREAMED, RUNS, PAGES) for id, body in store.memory_table(table))
     return memory, _ended(store, memory)
+
+
+def _is_unmerged(store: Store) -> bool:
+    """Whether insights wait for being compared with what is remembered."""
+    found = Memory.load((INSIGHTS, id, body) for id, body in store.memory_table(INSIGHTS))
+    return any(one.is_unmerged for one in found.insights.values())
 
 
 def _unended(store: Store) -> list[str]:

@@ -78,6 +78,12 @@ class Insight(NamedTuple):
     shelf: str = ""
     #: (what links them, the other's id) each.
     links: tuple[tuple[str, str], ...] = ()
+    #: A model was asked what it has to do with what is remembered.
+    merged: bool = False
+
+    @property
+    def is_unmerged(self) -> bool:
+        return self.by_model and not self.merged and self.state != REJECTED
 
     @property
     def waits(self) -> bool:
@@ -95,7 +101,7 @@ class Insight(NamedTuple):
             "evidence": [one.as_json() for one in self.evidence],
             "links": [list(one) for one in self.links],
         }
-        return {key: value for key, value in whole.items() if value or key not in ("shelf", "links")}
+        return {key: value for key, value in whole.items() if value or key not in ("shelf", "links", "merged")}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Insight:
@@ -119,6 +125,7 @@ class Insight(NamedTuple):
             str(body.get("run") or ""),
             str(body.get("shelf") or ""),
             tuple((str(what), str(other)) for what, other in body.get("links", ())),
+            body.get("merged") is True,
         )
 
 

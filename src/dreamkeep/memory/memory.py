@@ -319,6 +319,11 @@ class Memory:
             if link not in found.links and one.id != other.id:
                 self._put(INSIGHTS, found.id, found._replace(links=(*found.links, link)))
 
+    def _compared(self, event: Event, body: Mapping[str, Any]) -> None:
+        for found in [self.insights[id] for id in map(str, body["insights"]) if id in self.insights]:
+            if not found.merged:
+                self._put(INSIGHTS, found.id, found._replace(merged=True))
+
     def _borne_out(self, ids: Iterable[str]) -> bool:
         """Whether what is left of these still confirms each of them: a user's word, one that was confirmed, or two sessions."""
         left = [self.insights[one] for one in ids if one in self.insights]
@@ -586,6 +591,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.INSIGHT_ADDED: Memory._insight,
     **dict.fromkeys(_JUDGED, Memory._judged),
     Kind.INSIGHT_LINKED: Memory._linked,
+    Kind.DREAM_MERGED: Memory._compared,
     Kind.NOTE_ADDED: Memory._note,
     Kind.NOTE_STRENGTHENED: Memory._strengthened,
     **dict.fromkeys(_ENDS, Memory._ended),

@@ -14,10 +14,11 @@ from dreamkeep.surfaces.cli import text
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 
 
-_RUN = ("if_due", "dry_run", "preview", "backend", "with_model", "session", "limit")
+_RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit")
 #: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
 _TYPED = {
     **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state")},
+    "imported": "--import",
     **dict.fromkeys(("what", "text", "title"), ""),
 }
 _CHANGES: dict[str, tuple[str, ...]] = dict.fromkeys(("pin", "unpin", "retract", "confirm", "reject"), ("what", "reason"))
@@ -81,6 +82,8 @@ def _needed(what: str | None, question: str) -> str:
 
 
 def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.export or arguments.imported:
+        return _exchange(keep, arguments, show)
     made = keep.dream(
         if_due=arguments.if_due,
         dry_run=arguments.dry_run,
@@ -99,6 +102,41 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
             text.complain(made["unanswered"])
     left_alone = any(one["problem"] for one in made.get("pages", ()))
     return 4 if made["lock"] == "busy" else 1 if made["failed"] or made.get("unanswered") or left_alone else 0
+
+
+def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
+    """Requests to files, or answers from them."""
+    chosen = arguments.imported and (arguments.session or arguments.limit)
+    if arguments.if_due or arguments.backend or arguments.with_model or chosen:
+        flag = "--export" if arguments.export else "--import"
+        raise BadUsage(f"{flag} asks nobody by itself", where=flag, next="Leave the other flags out. Nothing was done.")
+    if arguments.export:
+        show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, limit=arguments.limit), _exported)
+        return 0
+    made = keep.dream_import(arguments.imported)
+    show(arguments, made, _imported)
+    return 4 if made["lock"] == "busy" else 1 if made["failed"] or made["requests"] or made["problems"] else 0
+
+
+def _exported(made: dict[str, Any]) -> str:
+    if not made["requests"]:
+        return "Nothing waits to be read by a model."
+    asked, sessions = text.counted(made["requests"], "request"), text.counted(len(made["sessions"]), "session")
+    folder = text.line(made["folder"])
+    return (
+        f"{asked} for {sessions}, about {made['tokens']:,} tokens, in {folder}\n"
+        "Answer each file in requests/ with one of the same name in answers/. Or send a file in batch/ to its vendor, and put\n"
+        f"the results into answers/. Then: dreamkeep dream --import {folder}"
+    )
+
+
+def _imported(made: dict[str, Any]) -> str:
+    if made["lock"] == "busy":
+        return report(made)
+    lines = [report(made), *(f"Not read: {text.line(one)}" for one in made["problems"])]
+    if made["requests"]:
+        lines.append(f"{text.counted(made['requests'], 'request')} still to be answered in {text.line(made['folder'])}/requests")
+    return "\n".join(lines)
 
 
 def report(made: dict[str, Any], named: bool = False) -> str:

@@ -102,6 +102,8 @@ def _dream(verb: argparse.ArgumentParser) -> None:
     kind = verb.add_mutually_exclusive_group()
     kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
     kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
+    kind.add_argument("--export", metavar="DIR", help="write what a model is to be asked as files, for whoever answers them")
+    kind.add_argument("--import", dest="imported", metavar="DIR", help="take the answers in DIR, and write what is asked next")
     whom = verb.add_mutually_exclusive_group()
     whom.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
     whom.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
