@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Any
 
 from dreamkeep.dream import lexicon, work
-from dreamkeep.dream.given import Given, Said
-from dreamkeep.memory.insight import AGENT, TOOL, USER
+from dreamkeep.dream.given import Given, Said, said_by
+from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
 from dreamkeep.session import facts as f
 
 #: Why a statement is refused.
@@ -36,6 +36,8 @@ _CODE = re.compile(r"`([^`]+)`")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s`\"'<>)\]]+", re.IGNORECASE)
 _PATH = 400
 _BETWEEN = re.compile(r"\s*(?:&&|;)\s*")
+#: Marks of what was said there, by whomever; others are copies.
+_HEARD = frozenset(("", f.PARTIAL, f.INJECTED, f.HOOK, f.META))
 #: A command that the agent ran, a path that it named.
 _DID = "did"
 
@@ -103,11 +105,11 @@ def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
 
 
 def _who(said: Said) -> str:
-    if said.mark in (f.INJECTED, f.HOOK, f.META) or (said.role == f.TOOL and not said.mark):
-        return TOOL
-    if said.mark not in ("", f.PARTIAL):
+    """Words that a client handed in, or that were pasted, are as foreign as a tool's."""
+    if said.mark not in _HEARD or said.role in (f.SUMMARY, f.SYSTEM):
         return ""
-    return {f.USER: USER, f.ASSISTANT: AGENT}.get(said.role, "")
+    author, origin = said_by(said, said.text)
+    return author if origin in (TYPED, ANSWER) and said.mark in ("", f.PARTIAL) else TOOL
 
 
 def strings(value: Any, depth: int = 0) -> Iterator[str]:
