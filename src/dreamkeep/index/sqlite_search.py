@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
+from dreamkeep.memory.insight import SUGGESTION
 from dreamkeep.session.packs import without_packs
 
 if TYPE_CHECKING:
@@ -98,11 +99,13 @@ class Searching:
         at = body.get("last_at") or body.get("said_at")
         first_at = body.get("first_at") or at
         first = body["evidence"][0] if body["evidence"] else {"session": "", "seq": "", "turn": None}
+        waits = body.get("source") == SUGGESTION and body["state"] == "suggested"
+        state = SUGGESTION if waits else body["state"]
         row = (kind, id, body["project"], at, first_at, first["session"], first["seq"], first["turn"], body["text"])
         added = self._db.execute(
             "INSERT INTO recalled(kind, id, project, at, first_at, session, place, turn, text, state, superseder)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
-            tuple(map(stored, (*row, body["state"], body.get("by") or ""))),
+            tuple(map(stored, (*row, state, body.get("by") or ""))),
         ).fetchone()
         self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], _indexed(body["text"])))
         self._db.execute("INSERT OR REPLACE INTO unembedded VALUES (?)", (-added[0],))
