@@ -218,7 +218,7 @@ class Dreaming:
             return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish, take_in)
 
     def _end_dead_runs(self) -> bool:
-        """Under the lock, so nobody is at them any more. Also when there is nothing to read: else they stay faults of the audit."""
+        """Under the lock, so nobody is at them any more. Also when nothing waits: else they stay faults of the audit."""
         dead = self._glance(_unended)
         for run in dead:
             self._bury(run)
