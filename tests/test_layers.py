@@ -36,7 +36,7 @@ TOGETHER = [
 THIRD_PARTY = {
     "orjson": {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
-        *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
+        *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
