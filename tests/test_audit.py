@@ -692,6 +692,32 @@ def test_a_hook_that_could_not_keep_its_call_is_told(world: World) -> None:
     assert {one.about["path"] for one in found} == {str(elsewhere), f"{world.root}/spool/problems"}
 
 
+def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: World) -> None:
+    shared = world.home / "dreamkeep-hook-7.problems"
+    shared.write_text(
+        f"1 claude Stop OSError: no space (keep {world.root})\n2 claude Stop OSError: no space (keep {world.root}2)\n"
+    )
+    environment = {"XDG_RUNTIME_DIR": str(world.home), "HOME": str(world.home)}
+
+    def told(keep: Keep) -> list[str]:
+        faults = [one["what"] for one in keep.audit(home=world.home)["faults"]]
+        assert any(one["check"] == "hook" for one in keep.doctor()) == bool(faults), "doctor says the same"
+        return faults
+
+    with Keep.open(world.root, environment=environment) as keep:
+        [found] = keep.audit(home=world.home)["faults"]
+        assert found["class"] == "hook_lost" and found["what"].startswith("1 hook call was")
+        assert f"repair --accept {found['id']}" in found["next"] and not found["repairable"]
+        assert keep.repair(accept=[found["id"]], home=world.home)["audit"]["clean"]
+        assert told(keep) == []
+        with shared.open("a") as file:
+            file.write(f"3 claude Stop OSError: no space (keep {world.root}2)\n")
+        assert told(keep) == [], "another keep's loss is not ours"
+        with shared.open("a") as file:
+            file.write(f"4 claude Stop OSError: no space (keep {world.root})\n")
+        assert len(told(keep)) == 1, "a new loss is told"
+
+
 def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: World) -> None:
     """K2: with its intent; and when a copy of the journal was put back from somewhere."""
     kept = f"{world.home}/kept"

@@ -22,6 +22,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
+    from dreamkeep.app_access import AccessToken
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.index.build import Built, Progress
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dreamkeep.journal.pool import Journals
     from dreamkeep.session.summary import Summary
 
-__all__ = ["Keep", "hook", "token", "untapped"]
+__all__ = ["Keep", "hook", "http_token", "untapped"]
 
 T = TypeVar("T")
 
@@ -408,9 +409,11 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             store.close()
 
 
-def token(given: str | None) -> str:
-    """What clients over HTTP must show; "" if nothing is said of it."""
-    return settings.token(given, os.environ)
+def http_token(where: str | None) -> AccessToken:
+    """What clients of this keep must send over HTTP. Works also where the keep itself can't be opened."""
+    from dreamkeep.app_access import access_token
+
+    return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
 
 
 def _clear(store: Store) -> None:

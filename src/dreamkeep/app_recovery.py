@@ -63,18 +63,23 @@ class Recovering(Part):
         from dreamkeep.recovery import doctor
 
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, [doctor.dreams(self._given_up)])
-        lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
         found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
-        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
+        found += doctor.hooks(self._host, self.root, self._lost_calls(), spool.waiting(self._host, self.root), stuck)
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)
 
-    def _ours(self, path: str, line: str) -> bool:
-        """Of what hooks could not keep: theirs of another keep is told in a file that all share."""
-        return path.startswith(f"{self.root}/") or self.root in line
+    def _lost_calls(self) -> list[tuple[str, str]]:
+        """(file, line): what hooks could not keep, unless the user has accepted it."""
+        from dreamkeep.capture import spool
+        from dreamkeep.recovery.audit_keep import hook_lost
+
+        found = spool.problems(self._host, self.root, self._environment)
+        accepted = self._ask(lambda store: store.accepted()) if found else set()
+        left = {path: lines for path, lines in found.items() if hook_lost(self.root, path, lines).id not in accepted}
+        return [(path, line) for path, lines in left.items() for line in lines]
 
     def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.

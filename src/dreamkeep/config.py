@@ -263,8 +263,3 @@ def _data_folder(environment: Mapping[str, str], platform: str) -> str:
 
 def switched_off(environment: Mapping[str, str]) -> bool:
     return environment.get("DREAMKEEP_OFF", "") not in ("", "0")
-
-
-def token(given: str | None, environment: Mapping[str, str]) -> str:
-    """What clients over HTTP must show: the flag, else DREAMKEEP_TOKEN; "" if there is none."""
-    return environment.get("DREAMKEEP_TOKEN", "") if given is None else given

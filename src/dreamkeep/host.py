@@ -159,9 +159,20 @@ class Host(Protocol):
     def unlock(self, handle: int) -> None: ...
 
 
+#: The largest number that SQLite and JSON libraries take. In nanoseconds that is the year 2262, and a file may say any year; some
+#: file systems also number their files beyond it.
+_LARGEST = (1 << 63) - 1
+
+
+def bounded_ns(ns: int) -> int:
+    """A file's time as we keep it. Two times beyond the bounds look the same; sizes and inodes still differ."""
+    return ns if -_LARGEST < ns < _LARGEST else _LARGEST if ns > 0 else -_LARGEST
+
+
 def _stat(s: os.stat_result) -> Stat:
-    kind = s.st_mode & 0o170000
-    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, kind == 0o040000, s.st_mode & 0o7777, kind == 0o100000)
+    kind, inode = s.st_mode & 0o170000, s.st_ino & _LARGEST
+    is_folder, is_file = kind == 0o040000, kind == 0o100000
+    return Stat(s.st_size, bounded_ns(s.st_mtime_ns), inode, s.st_nlink, is_folder, s.st_mode & 0o7777, is_file)
 
 
 def _name(entry: Entry) -> str:
@@ -220,7 +231,8 @@ class RealHost:
                 except OSError:
                     found.append(path)
                     continue
-                same = now.st_mtime_ns == mtime_ns and (not inode or (now.st_ino == inode and now.st_size == size))
+                same = now.st_mtime_ns == mtime_ns or bounded_ns(now.st_mtime_ns) == mtime_ns
+                same = same and (not inode or (now.st_ino & _LARGEST == inode and now.st_size == size))
                 if not same or not now.st_mode & 0o400:
                     found.append(path)
         finally:

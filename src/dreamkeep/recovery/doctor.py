@@ -91,7 +91,8 @@ def _cost(line: str) -> str:
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
     """What hooks could not keep, and what they kept that nobody has journaled."""
     found = [
-        _entry("hook", False, f"{_cost(line)}: {line}", f"Mend that; then take the file away: rm {path}") for path, line in lost
+        _entry("hook", False, f"{_cost(line)}: {line}", f"Fix the cause; then `dreamkeep audit` says how to end this: {path}")
+        for path, line in lost
     ]
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:

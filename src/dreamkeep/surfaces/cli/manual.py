@@ -95,8 +95,8 @@ PAGES = {
         "a settings file was left alone, because it can't be read or changed",
     ),
     "mcp": Page(
-        "You need not call this on stdin: agents do, once `init` has told them. Over HTTP for agents elsewhere.",
-        """dreamkeep mcp --http --port 8377
+        "You need not call this on stdin: agents do, once `init` has told them. Over HTTP, clients must send a token.",
+        """dreamkeep mcp --http --port 8377                     # prints where the token is
            dreamkeep mcp""",
     ),
     "drain": Page("You need not call this, unless `doctor` says that hook calls wait.", "dreamkeep drain", "something is stuck"),

@@ -252,9 +252,8 @@ def _mcp(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--http", action="store_true", help="over streamable HTTP, until interrupted; the address is told on stderr"
     )
-    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; elsewhere than here a token is needed")
+    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; this machine only unless you say so")
     verb.add_argument("--port", type=int, default=8377, metavar="N", help="8377, or 0 for any that is free")
-    verb.add_argument("--token", metavar="T", help="what clients must show; better in $DREAMKEEP_TOKEN, which `ps` does not show")
 
 
 def _agents(verb: argparse.ArgumentParser) -> None:
