@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -309,3 +310,41 @@ def test_an_index_is_never_seen_half_made(index: Path) -> None:
     before = answers(str(index.parent))
     assert is_right(index) and not Path(f"{index}.new").exists()
     assert json.loads(before)["sessions"]
+
+
+def test_bytes_that_changed_in_the_index_stop_no_question(root: str, tmp_path: Path) -> None:
+    """SQLite has no checksums: a changed byte may show only in what an answer is taken for."""
+    with Keep.open(root) as keep:
+        keep.session("a", cwd=str(tmp_path)).record("Always run the linter before a commit.", ("assistant", "I will."))
+        keep.session("a").end()
+        keep.dream()
+        expected = [one.id for one in keep.sessions()]
+    path = Path(root) / "index.sqlite"
+    sound = path.read_bytes()
+    used = [at for at, byte in enumerate(sound) if byte]
+    chance = random.Random(12)
+    for _ in range(60):
+        data = bytearray(sound)
+        for _ in range(chance.choice((1, 5, 40))):
+            data[chance.choice(used)] = chance.randrange(256)
+        for extra in Path(root).glob("index.sqlite-*"):
+            extra.unlink()
+        path.write_bytes(data)
+        with Keep.open(root) as keep:
+            assert len(keep.sessions()) <= len(expected)
+            keep.search("linter")
+            keep.notes()
+            keep.pack()
+            keep.audit(home=str(tmp_path))
+    path.unlink()
+    with Keep.open(root) as keep:
+        assert [one.id for one in keep.sessions()] == expected
+
+
+def test_changed_bytes_in_the_rows_of_a_note_are_read_again_from_the_journal(root: str) -> None:
+    with Keep.open(root) as keep:
+        keep.note_add("Use ruff for the formatting.")
+        before = keep.notes()
+    change(Path(root) / "index.sqlite", "UPDATE memory SET body = replace(body, 'history', 'hixtory')")
+    with Keep.open(root) as keep:
+        assert keep.notes() == before

@@ -171,7 +171,7 @@ class SqliteStore(Searching):
 
     def _tables(self) -> set[str]:
         """The statements that made them; for those of the search their names, for their make is up to SQLite."""
-        rows = self._db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        rows = self._rows("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         return {name if name in _OF_SEARCH else sql for name, sql in rows}
 
     def check(self) -> str:

@@ -47,6 +47,10 @@ def translated(path: str) -> Iterator[None]:
         ) from problem
 
 
+#: What answers that nobody of ours can have written do to code that believes them.
+STRANGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+
+
 class _Placed(Protocol):
     path: str
 
@@ -65,7 +69,7 @@ def understood(ask: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
             return ask(store, *words, **named)
         except UnicodeEncodeError:
             raise  # what was asked for, not what was answered
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as problem:
+        except STRANGE as problem:
             what = f"the index holds what nobody put there ({problem})"
             raise Unusable(what, where=store.path, next="It will be rebuilt.") from problem
 
