@@ -180,6 +180,21 @@ def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
     assert mended > 20
 
 
+@pytest.mark.parametrize("appended", [0, 1])
+def test_a_full_part_that_lost_its_last_line_feed_is_no_unfinished_end(appended: int) -> None:
+    """Whether the next part is begun before or after that."""
+    host = FragileHost()
+    for n in range(1, 2 + appended):
+        writer(host, 100).append([event(host, n)])
+    del host._need(f"{FOLDER}/{parts.name(1)}").data[-1:]
+    for n in range(2 + appended, 5):
+        writer(host, 100).append([event(host, n)])
+    reading = Reading(host, FOLDER)
+    assert [frame["id"] for frame in reading if frame["id"].startswith("e")] == ["e1", "e2", "e3", "e4"]
+    assert reading.tail is None and not reading.faults
+    assert parts.numbers(host, FOLDER)[-1] > 1
+
+
 @pytest.mark.parametrize("size", [1500, 300], ids=["in its part", "in the next"])
 def test_nothing_is_appended_behind_a_tail_that_could_not_be_set_aside(size: int) -> None:
     """The disk is full when a journal is opened, and not any more when the same process appends again."""
