@@ -156,6 +156,20 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
     assert raised or how == "bad_sync"
 
 
+@pytest.mark.parametrize("how", ["fail", "bad_sync"])
+def test_what_is_promised_after_a_failure_in_a_new_keep_survives_a_power_cut(how: str) -> None:
+    """The failed operation may be the sync of any folder above the journal: the next append must make its name durable."""
+    for n in count(1):
+        host, script = FragileHost(), Script()
+        host.plan(n, how)
+        script.run(host, 4, go_on=True)
+        if host.calls < n:
+            break
+        for loss in LOSSES:
+            script.check(host.reboot(loss, seed=n))
+    assert n > 10
+
+
 def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
     """W14 J2: what was not acknowledged may be lost, but then its cursor is, too: the source that sends it again is heard."""
     mended = 0
