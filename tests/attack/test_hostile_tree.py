@@ -17,7 +17,7 @@ from .conftest import Count
 from .world import World
 
 _MIB = 1 << 20
-_BOMB_MIB = 512
+_BOMB_MIB = 1024
 _LINE_MIB = 64
 
 
@@ -69,10 +69,11 @@ def forbidden(path: Path) -> None:
 
 
 def bomb(path: Path) -> None:
-    """Some kilobytes that unpack to half a gigabyte."""
+    """Some kilobytes that unpack to a gigabyte of records."""
+    line = b'{"type":"event_msg","payload":{"type":"x","pad":"' + b"x" * 950 + b'"}}\n'
     with path.open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as packed:
         for _ in range(_BOMB_MIB):
-            packed.write(bytes(_MIB))
+            packed.write(line * (_MIB // len(line)))
 
 
 def sparse(path: Path) -> None:
@@ -185,16 +186,18 @@ def looks(home: Path) -> dict[bytes, tuple[int, int, int]]:
 def test_all_good_sessions_are_captured_from_a_home_full_of_traps(world: World, count: Count) -> None:
     """And nothing in that home is changed, read for ever, or taken into memory as a whole."""
     expected = world.expected()
+    # A trap may be named as one more file of a good session: its lines are captured as lines that nobody understands.
+    about = [key for key in next(iter(expected.values())) if key not in ("unknown", "odd")]
     traps = set_traps(world.home)
     before = looks(world.home)
     limited = ("prlimit", f"--as={4 << 30}")  # bytes of memory; a link to /dev/zero would take more
     world.run("ingest", under=limited)
-    lost = world.lost(expected)
+    lost = world.lost(expected, about)
     kept_mib = sum(path.stat().st_size for path in Path(world.root).rglob("*") if path.is_file()) // _MIB
     commands = (["ingest"], ["status"], ["sessions"], ["search", "the"], ["pack"], ["audit"], ["doctor"], ["dream"])
     for words in commands:
         world.run(*words, under=limited)
-    again = world.lost(expected)
+    again = world.lost(expected, about)
     changed = looks(world.home) != before
     count("hostile tree", hostile_files=traps, good_sessions=len(expected), sessions_lost=len({*lost, *again}))
     count("hostile tree", commands_given=len(commands) + 1, files_of_agents_changed=int(changed))
