@@ -48,7 +48,8 @@ def kill_in_a_loop(root: str, times: Iterable[object]) -> Killed:
     try:
         for name, session in SESSIONS.items():
             alive[name] = Child("messages", root, session, name, 1)
-        for kills, _ in enumerate(times, 1):
+        for _ in times:
+            kills += 1
             victim = random.choice(list(SESSIONS))
             wait(alive[victim])
             unanswered += end(alive.pop(victim), accounts[victim])
