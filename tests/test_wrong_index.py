@@ -6,10 +6,13 @@ time, over the keep in tests/data/keep-format-1.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
+from dreamkeep.host import RealHost
 from dreamkeep.index.sqlite import VERSION, SqliteStore
 
 from .conftest import Ran
@@ -267,29 +271,45 @@ def test_a_folder_at_the_place_of_the_index_keeps_its_files(index: Path, verb: s
     assert b"somebody's own words" in [one.read_bytes() for one in kept]
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """What each command answers where the index is right."""
+    place = tmp_path_factory.mktemp("right")
+    found = {}
+    for words in VERBS:
+        keep = place / words[0]
+        shutil.copytree(DATA / "keep-format-1", keep)
+        with Keep.open(keep) as opened:
+            opened.sessions()
+        found[words[0]] = command(keep, place, words)
+    return found
+
+
+def command(keep: Path, home: Path, words: list[str]) -> Ran:
+    given = [sys.executable, "-m", "dreamkeep", "--keep", str(keep), *words, "--json"]
+    done = subprocess.run(given, capture_output=True, text=True, env={**os.environ, "HOME": str(home)}, timeout=120)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("wrong", ["v12", "v20", "newer", "garbage", "empty", "foreign_with_our_version", "folder"])
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
-@pytest.mark.parametrize("wrong", ["v12", "v16", "v20", "newer", "garbage", "empty", "foreign_with_our_version", "folder"])
 def test_every_command_works_on_a_keep_with_a_wrong_index(
-    index: Path, cli: Callable[..., Ran], tmp_path: Path, wrong: str, words: list[str]
+    index: Path, right: dict[str, Ran], tmp_path: Path, wrong: str, words: list[str]
 ) -> None:
-    """The exit code and the answer are those of a keep whose index is right; only an audit adds a fault."""
-    environment = {"HOME": str(tmp_path / "home")}
-    saved = tmp_path / "saved"
-    shutil.copytree(index.parent, saved)
-    right = cli(*words, "--json", environment=environment)
-    shutil.rmtree(index.parent)
-    shutil.copytree(saved, index.parent)
+    """The exit code and the answer are those of a keep whose index is right; only an audit and a repair add a fault."""
     if wrong in WRONG:
         WRONG[wrong](index)
     else:
         place_old(index, DATA / "indexes" / f"{wrong}.sqlite.zst")
-    found = cli(*words, "--json", environment=environment)
-    assert found.code == right.code, found.err
-    assert found.json.keys() == right.json.keys()
+    found, expected = command(index.parent, tmp_path, words), right[words[0]]
+    assert found.code == expected.code, found.err
+    assert found.json.keys() == expected.json.keys()
     if words == ["audit"]:
         assert "index_unusable" in [one["class"] for one in found.json["faults"]]
+    if words == ["repair"]:
+        assert ("rebuild", str(index)) in [(one["action"], one["where"]) for one in found.json["plan"]]
     if words == ["sessions"]:
-        assert found.json == right.json
+        assert found.json == expected.json
 
 
 def test_what_an_old_index_knew_of_a_lost_end_is_known_to_the_new_one(index: Path, tmp_path: Path) -> None:
@@ -301,6 +321,36 @@ def test_what_an_old_index_knew_of_a_lost_end_is_known_to_the_new_one(index: Pat
     with Keep.open(root) as keep:
         keep.sessions()
     assert "journal_missing_part" in classes(root, tmp_path)
+
+
+class Refusing(RealHost):
+    """Nothing can be made, moved or taken away where the index lies."""
+
+    @staticmethod
+    def create(path: str) -> int:
+        if "index.sqlite" in path:
+            raise OSError(errno.ENOSPC, "no space left", path)
+        return RealHost().create(path)
+
+    @staticmethod
+    def remove(path: str) -> None:
+        if "index.sqlite" in path:
+            raise OSError(errno.EROFS, "read-only file system", path)
+        os.remove(path)
+
+
+@pytest.mark.parametrize("wrong", ["v16", "garbage", "half", "missing"])
+def test_a_wrong_index_that_can_not_be_replaced_stops_no_answer(index: Path, wrong: str) -> None:
+    before = answers(str(index.parent))
+    if wrong == "missing":
+        index.unlink()
+    elif wrong in WRONG:
+        WRONG[wrong](index)
+    else:
+        place_old(index, DATA / "indexes" / f"{wrong}.sqlite.zst")
+    with Keep.open(str(index.parent), host=Refusing()) as keep:
+        assert [one.id for one in keep.sessions()] == [one["id"] for one in json.loads(before)["sessions"]]
+        assert keep.search("the") is not None
 
 
 def test_an_index_is_never_seen_half_made(index: Path) -> None:

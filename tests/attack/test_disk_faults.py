@@ -63,8 +63,8 @@ def test_commands_on_a_full_disk_refuse_with_a_reason_and_lose_nothing(
     notes = []
     for n in rounds(25):
         text = f"Prices in shop {n} are in cents."
-        words = chance.choice([*COMMANDS, ["note", "add", text]])
-        fill(f"{small}/full", keep_free=chance.choice((0, 4096, 40_000, 400_000, 2_000_000)))
+        words = chance.choice((chance.choice(COMMANDS), ["note", "add", text]))
+        fill(f"{small}/full", keep_free=chance.choice((0, 0, 4096, 40_000, 400_000)))
         ran = world.run(*words)
         os.remove(f"{small}/full")
         given, refused = given + 1, refused + (ran.code >= 3)

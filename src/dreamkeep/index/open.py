@@ -58,8 +58,18 @@ def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
                 pass  # of another version, or not a database at all
         host.unlock(handle)
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
-        _make_if_still_unusable(host, root, path)
+        with _durably(path):
+            _make_if_still_unusable(host, root, path)
         host.unlock(handle)
+
+
+@contextmanager
+def _durably(path: str) -> Iterator[None]:
+    """A disk that refuses a new index refuses no answer: the caller then asks memory."""
+    try:
+        yield
+    except OSError as problem:
+        raise from_os(problem, "making the index anew", path) from problem
 
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
@@ -166,7 +176,8 @@ def discard(host: Host, root: str, *, wait_s: float) -> None:
     handle = host.open_lock(f"{root}/{LOCK}")
     try:
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
-        take_away(host, root)
+        with _durably(f"{root}/{FILE}"):
+            take_away(host, root)
     finally:
         host.close(handle)
 
