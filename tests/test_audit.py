@@ -24,7 +24,6 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.held import hold
 from dreamkeep.host import RealHost
 from dreamkeep.index.open import peek
-from dreamkeep.index.sqlite import VERSION
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
@@ -547,19 +546,13 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
     assert found.cls == "journal_missing_part" and "others stand in their place" in found.what
 
 
-@pytest.mark.parametrize("how", ["missing", "behind", "empty", "of another version", "never made"])
+@pytest.mark.parametrize("how", ["missing", "behind", "never made"])
 def test_an_index_that_is_missing_or_behind_is_no_fault(world: World, how: str) -> None:
     path = Path(f"{world.root}/index.sqlite")
     if how == "behind":
         with Keep.open(world.root) as keep:
             keep.session("s1").record("news")
             keep.session("new one").record("news")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "of another version":
-        db = apsw.Connection(str(path))
-        db.pragma("user_version", VERSION + 1)
-        db.close()
     else:
         path.unlink()
         if how == "never made":

@@ -360,13 +360,16 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             return self._ask(act)
 
     def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
-        """The index file itself. One that is damaged or of another version is rebuilt first."""
+        """The index file itself. One that is damaged or of another version is rebuilt first. A flipped bit may show only in what
+        `act` makes of an answer: whatever that raises is believed when it is raised over a new index, too."""
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
+        from dreamkeep.index.sqlite_errors import STRANGE, Unusable
 
         try:
             return self._opened(act, follow)
-        except Unusable:
+        except UnicodeEncodeError:
+            raise  # what was asked for, not what was answered
+        except (Unusable, *STRANGE):
             index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
             return self._opened(act, follow)
 
@@ -383,14 +386,14 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         """As `_ask`, and nothing is written: by the index as it lies there if it is up to date, else by one in memory."""
         from dreamkeep.index import build
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
+        from dreamkeep.index.sqlite_errors import STRANGE, Unusable
 
         def current(store: Store) -> list[T]:
             return [act(store)] if build.current(self._host, self.root, store.places()) else []
 
         try:
             found = index.peek(self._host, self.root, current) if self.exists() else None
-        except Unusable:
+        except (Unusable, *STRANGE):
             found = None
         return found[0] if found else self._ask_memory(act)
 

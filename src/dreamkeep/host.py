@@ -480,9 +480,20 @@ def make_folders(host: Host, path: str) -> None:
         return
     above = os.path.dirname(path)
     if above and above != path:
-        make_folders(host, above)
-    if host.make_folder(path):
-        host.sync_folder(above or ".")
+        if host.stat(above) is None:
+            make_folders(host, above)
+        else:
+            _sync_name(host, above)
+    host.make_folder(path)
+    host.sync_folder(above or ".")
+
+
+def _sync_name(host: Host, folder: str) -> None:
+    """Whoever made this folder may have died, or met a failing disk, before its name was durable."""
+    try:
+        host.sync_folder(os.path.dirname(folder) or ".")
+    except PermissionError:
+        pass  # we may not read what it lies in, so it was not made by us
 
 
 def write_all(host: Host, handle: int, data: bytes) -> None:

@@ -237,7 +237,7 @@ class Dreaming:
         from dreamkeep.dream.each import Run
 
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name)
-        before = Memory.load(self._ask(lambda store: store.memory()))
+        before = self._ask(lambda store: Memory.load(store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
 

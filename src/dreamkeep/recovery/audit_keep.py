@@ -89,7 +89,7 @@ class Keeping:
             yield fault("index_drift", self._index, what, session=session, key=session, path=self._index, journal=name)
 
     def unusable(self, why: str) -> Fault:
-        unsafe = why_not(self._host, self._index, folder=False)
+        unsafe = next(filter(None, (why_not(self._host, f"{self._index}{end}") for end in ("", "-wal", "-shm"))), "")
         return fault("index_unusable", self._index, why, unsafe=unsafe, path=self._index, why=why)
 
     # -- turns and compactions
