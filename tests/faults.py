@@ -141,6 +141,12 @@ class FragileHost:
         node = self._find(path)
         return _stat(node) if node else None
 
+    def link_stat(self, path: str) -> Stat | None:
+        return self.stat(path)
+
+    def user(self) -> int:
+        return 0
+
     def names(self, folder: str) -> list[str]:
         entries = self._need(folder).entries
         assert entries is not None

@@ -39,13 +39,18 @@ class Stat(NamedTuple):
     mode: int
     #: Neither a folder nor a pipe, a socket or a device.
     is_file: bool = True
+    #: The user id of its owner.
+    owner: int = 0
+    #: Only `link_stat` says so: every other way follows links.
+    is_link: bool = False
 
 
 class Entry(NamedTuple):
-    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere."""
+    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere, or when nobody can look (`error`)."""
 
     name: str
     at: Stat | None
+    error: int = 0
 
 
 #: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
@@ -66,6 +71,12 @@ class Host(Protocol):
     # names
     def stat(self, path: str) -> Stat | None:
         """None when there is no such name; every other problem raises."""
+
+    def link_stat(self, path: str) -> Stat | None:
+        """As `stat`, but of a symbolic link itself."""
+
+    def user(self) -> int:
+        """The id of the user we run as; 0 is root."""
 
     def names(self, folder: str) -> list[str]: ...
 
@@ -161,18 +172,23 @@ class Host(Protocol):
 
 def _stat(s: os.stat_result) -> Stat:
     kind = s.st_mode & 0o170000
-    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, kind == 0o040000, s.st_mode & 0o7777, kind == 0o100000)
+    is_folder, is_file, is_link = kind == 0o040000, kind == 0o100000, kind == 0o120000
+    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, is_folder, s.st_mode & 0o7777, is_file, s.st_uid, is_link)
 
 
 def _name(entry: Entry) -> str:
     return entry.name
 
 
-def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
+#: Of an entry that is gone meanwhile, or a link to nothing or to itself.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
     try:
-        return _stat(entry.stat())
-    except OSError:
-        return None  # gone meanwhile, or a link to nothing or to itself
+        return Entry(found.name, _stat(found.stat()))
+    except OSError as problem:
+        return Entry(found.name, None, 0 if problem.errno in _LEADS_NOWHERE else problem.errno or errno.EIO)
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -207,7 +223,7 @@ class RealHost:
 
     def entries(self, folder: str) -> list[Entry]:
         with os.scandir(folder) as found:
-            return sorted((Entry(e.name, _entry_stat(e)) for e in found), key=_name)
+            return sorted(map(_entry, found), key=_name)
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
         # Nothing but system calls and comparing: of thousands of files a Stat each would take longer than asking for it.
@@ -259,6 +275,15 @@ class RealHost:
             return _stat(os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def link_stat(self, path: str) -> Stat | None:
+        try:
+            return _stat(os.lstat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def user(self) -> int:
+        return os.geteuid()
 
     def handle_stat(self, handle: int) -> Stat:
         return _stat(os.fstat(handle))

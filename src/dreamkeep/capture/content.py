@@ -40,10 +40,13 @@ class File:
     def __init__(self, host: Host, path: str) -> None:
         self._host = host
         self._handle = host.open_read(path)
-        at = host.handle_stat(self._handle)
-        if not at.is_file:
+        try:
+            at = host.handle_stat(self._handle)
+            if not at.is_file:
+                raise OSError(22, "it is no file, but a pipe, a device or a folder", path)
+        except OSError:
             host.close(self._handle)
-            raise OSError(22, "it is no file, but a pipe, a device or a folder", path)
+            raise
         self.size, self.inode, self.mtime_ns = at.size, at.inode, at.mtime_ns
 
     def read(self, size: int, offset: int) -> bytes:

@@ -18,6 +18,7 @@ from dreamkeep.capture.content import Content, File, Unpacked, Word, goes_on, it
 from dreamkeep.capture.copying import Copying, Well
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
+from dreamkeep.capture.links import refusal
 from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.quota import Paused, Quota
 from dreamkeep.capture.seen import Cache, Look, Seen
@@ -91,23 +92,30 @@ class Ingest:
         self._cache.look_at_journals()
         todo = []
         for source in sources:
-            at = glanced.get(source.path) or self._host.stat(source.path)
-            same = self._cache.same(source.path, at) if at and not self.again and source.form not in MANY else None
-            if same:
-                agent, native, state = same
-                yield Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+            try:
+                at = glanced.get(source.path) or self._host.stat(source.path)
+                known = self._unchanged(source, at) if at else None
+            except OSError as problem:
+                yield self._failed(source, str(problem))
                 continue
-            known = self._cache.get(source.path)
-            if at and known and source.form in MANY and not self.again and self._same_rows(source, at, known):
-                session = f"{known.agent}:{known.session}" if known.session else ""
-                yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
-            elif at and (waits := self._still_paused(source, at)):
-                yield waits
+            if known:
+                yield known
             else:
                 todo.append((source, at))
         yield from self._take_all(todo, progress)
         if save:
             self._cache.save()
+
+    def _unchanged(self, source: Source, at: Stat) -> Outcome | None:
+        """Of a source that looks as it did; None when it must be opened."""
+        if not self.again and source.form not in MANY and (same := self._cache.same(source.path, at)):
+            agent, native, state = same
+            return Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+        known = self._cache.get(source.path)
+        if known and source.form in MANY and not self.again and self._same_rows(source, at, known):
+            session = f"{known.agent}:{known.session}" if known.session else ""
+            return Outcome(source.agent, source.path, session, state=known.state or "unchanged")
+        return self._still_paused(source, at)
 
     def _same_rows(self, source: Source, at: Stat, known: Seen) -> bool:
         """A file of many sessions that looks as it did, and all of whose sessions are here."""
@@ -150,10 +158,11 @@ class Ingest:
     def _isolated(self, source: Source, at: Stat | None, step: Callable[[int], None]) -> Iterator[Outcome]:
         """One bad source is reported, and the rest go on."""
         try:
-            yield from self.take(source, at, step)
-        except Deleted:
-            self._remember(source, at, "", "deleted")
-            yield Outcome(source.agent, source.path, self._named(source), state="deleted")
+            try:
+                yield from self.take(source, at, step)
+            except Deleted:
+                self._remember(source, at, "", "deleted")
+                yield Outcome(source.agent, source.path, self._named(source), state="deleted")
         except (DreamkeepError, OSError) as problem:
             yield self._failed(source, str(problem))
         except Exception as problem:  # a source is anybody's bytes: whatever they do to our code is this one's failure
@@ -171,7 +180,11 @@ class Ingest:
                 continue
             source = Source(seen.agent, path, session=seen.session, role=seen.role)
             if seen.session and seen.state not in ("deleted", "excluded", "empty"):
-                self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
+                try:
+                    self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
+                except (DreamkeepError, OSError) as problem:  # its journal can't be written: said at the next look
+                    yield Outcome(seen.agent, path, self._named(source), state="failed", problem=str(problem))
+                    continue
             self._cache.put(path, seen._replace(look=None, state="vanished"))
             yield Outcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
         self._cache.save()
@@ -189,6 +202,8 @@ class Ingest:
             yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="there is no such file")
         elif at.is_folder:
             yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
+        elif why := refusal(self._host, source.path):
+            yield self._failed(source, why)
         elif self._excluded.path(source.path):
             self._remember(source, at, "", "excluded")
             yield Outcome(source.agent, source.path, self._named(source), state="excluded")
