@@ -19,8 +19,11 @@ from dreamkeep import Keep
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.links import judge
 from dreamkeep.capture.sources import AGENTS
+from dreamkeep.dream.retired import left_over
 from dreamkeep.host import Entry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
+from dreamkeep.memory.memory import Memory
+from dreamkeep.recovery import beside
 from tests.test_agents import assert_rejoined
 from tests.test_ingest import home_with, ingest, record
 
@@ -293,3 +296,97 @@ def test_a_watcher_tells_once_what_it_can_t_read(tmp_path: Path) -> None:
             else:
                 told.append((one.path.rpartition("/")[2], one.state))
     assert sorted(told) == [("bad.jsonl", "failed"), ("no-project", "failed"), ("plain.jsonl", "new")]
+
+
+# -- audit, doctor, init
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "hermes", "hermes-webui"])
+def test_a_read_error_costs_an_audit_the_thing_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
+    """The transcripts are changed before: so all of them have to be read, and each has a fault of its own."""
+    home = tmp_path / "home"
+    import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+    with Keep.open(tmp_path / "keep") as keep:
+        list(keep.ingest(agents=[agent], home=home))
+        for path in {Path(path) for _, role, path in captured(keep) if role in ("main", "subagent") and path.endswith("l")}:
+            path.write_bytes(b"\n".join(path.read_bytes().split(b"\n")[1:]))
+        expected = faults(keep, home)
+    for n in count(1):
+        host = BadFile(home, n)
+        host.sleep = lambda seconds: None  # type: ignore[method-assign]
+        with Keep.open(tmp_path / "keep", host=host) as keep, sqlite_reads(host):
+            found = faults(keep, home)
+        if not host.bad:
+            break
+        missed = {where for where in expected - found if not is_hit(where.partition("#")[0], host.bad)}
+        assert missed == set(), (n, host.bad, found)
+
+
+def faults(keep: Keep, home: Path) -> set[str]:
+    return {fault["where"] for fault in keep.audit(home=home, deep=True)["faults"]}
+
+
+def test_a_read_error_costs_doctor_and_init_the_agent_it_meets_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for folder in (".claude", ".codex", ".gemini", ".qwen", ".hermes"):
+        (home / folder).mkdir(parents=True)
+    with Keep.open(tmp_path / "keep") as keep:
+        keep.init()
+    for n in count(1):
+        host = BadFile(home, n)
+        with Keep.open(tmp_path / "keep", host=host) as keep:
+            found = {check["what"].partition(":")[0] for check in keep.doctor() if check["check"] == "hooks"}
+            again = keep.init()
+        assert found >= {"claude", "codex", "gemini", "qwen", "hermes"}, host.bad
+        assert {change["agent"] for change in again} >= found - {"opencode"}, host.bad
+        if not host.bad:
+            break
+
+
+@pytest.mark.parametrize("settings", [b'{"a":' * 100_000, b"[" * 100_000, b"\xff\xfe", b"{" + b'"a":1,' * 100_000, b"\0" * 5000])
+def test_settings_that_nobody_can_read_cost_their_agent_alone(
+    settings: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for folder in (".claude", ".gemini"):
+        (home / folder).mkdir(parents=True)
+    (home / ".claude" / "settings.json").write_bytes(settings)
+    with Keep.open(tmp_path / "keep") as keep:
+        actions = {(change["agent"], change["action"]) for change in keep.init()}
+        assert ("claude", "refused") in actions and ("gemini", "install") in actions
+        assert any(check["what"].startswith("gemini: ") and " hooks in " in check["what"] for check in keep.doctor())
+    assert (home / ".claude" / "settings.json").read_bytes() == settings
+
+
+def test_a_folder_of_pages_that_can_t_be_read_hides_no_page_of_another(tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        (tmp_path / "pages" / name).mkdir(parents=True)
+        (tmp_path / "pages" / name / "MEMORY.md").write_text("mine")
+    host = BadFile(tmp_path / "pages", 2)
+    found = left_over(host, str(tmp_path), Memory())
+    assert host.bad == str(tmp_path / "pages" / "second")
+    assert found == [str(tmp_path / "pages" / name / "MEMORY.md") for name in ("first", "third")]
+
+
+def test_a_mark_that_can_t_be_read_keeps_no_session_from_being_given_back_to_gemini(tmp_path: Path) -> None:
+    for name, owner in (("bread", "/work/bread"), ("shop", "/work/shop"), ("torn", "/work/torn")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".project_root").write_text(owner)
+    host = BadFile(tmp_path / "bread", 1)
+    assert beside.project(host, str(tmp_path), "/work/shop") == "shop"
+    assert host.bad, "it was met"
+    assert beside.project(BadFile(tmp_path / "torn", 1), str(tmp_path), "/work/torn") == "torn-1", "it may be somebody else's"
+
+
+def test_an_interrupted_deletion_that_can_t_be_read_keeps_no_other_session_deleted(tmp_path: Path) -> None:
+    with Keep.open(tmp_path / "keep") as keep:
+        keep.session("chat").record("hello")
+        keep.delete("chat")
+        (tmp_path / "keep/state/deleting/no-file").mkdir()
+        keep.undelete("chat")
+        (tmp_path / "keep/state/deleting/no-file").rmdir()
+        keep.session("chat").record("again")

@@ -64,11 +64,10 @@ class Recovering(Part):
 
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, [doctor.dreams(self._given_up)])
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
-        stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
         found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
-        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
+        found += doctor.guarded("spool", lambda: doctor.hooks(self._host, self.root, lost, *spool.counts(self._host, self.root)))
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)
 

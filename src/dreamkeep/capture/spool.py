@@ -102,6 +102,11 @@ def waiting(host: Host, root: str) -> int:
     return sum(1 for name in found if is_batch(name) or entry(name)) + (len(left_over(found, host.now())) if found else 0)
 
 
+def counts(host: Host, root: str) -> tuple[int, int]:
+    """How many calls or batches wait; and how many of them are batches, with which an earlier drainer did not get through."""
+    return waiting(host, root), sum(map(is_batch, names(host, root)))
+
+
 def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """(file, line): what hooks could not keep, the newest of each file. Files of others can't be read, and are passed over."""
     temp = environment.get("XDG_RUNTIME_DIR") or environment.get("TMPDIR") or "/tmp"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from dreamkeep.capture.quota import NEXT
@@ -16,6 +17,7 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory.memory import PAGES
 from dreamkeep.recovery.audit_dream import left_alone
 from dreamkeep.recovery.delete import ASIDE, INTENTS
+from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.ledger import PREFIX
 from dreamkeep.session import raw
 
@@ -50,7 +52,7 @@ def examine(
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
     checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
-    found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
+    found_by = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
@@ -108,15 +110,14 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
     return found
 
 
-def _guarded(check: Check, host: Host, root: str, ask: Ask) -> list[dict[str, Any]]:
+def guarded(name: str, look: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """A check that can't be done is a finding, not the end of the others."""
-    name = check.__name__.strip("_")
     try:
-        return list(check(host, root, ask))
+        return list(look())
     except DreamkeepError as problem:
         return [_entry(name, False, f"{problem.what} ({problem.where})", problem.next)]
-    except OSError as problem:
-        return [_entry(name, False, f"can't look: {problem}", "Check that this user may read the keep.")]
+    except TROUBLE as problem:
+        return [_entry(name, False, f"can't look: {why(problem)}", "Check that this user may read the keep.")]
 
 
 def _entry(check: str, ok: bool, what: str, step: str = "") -> dict[str, Any]:
@@ -214,8 +215,8 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 def _pages(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     known = ask(lambda store: [body for _, body in store.memory_table(PAGES)])
     way_out = "Leave one pair of dreamkeep's fences in it, or none; the next dream writes it."
-    for path, why in left_alone(host, root, known):
-        yield _entry("page", False, f"{path} is left alone by dreams: {why}", way_out)
+    for path, reason in left_alone(host, root, known):
+        yield _entry("page", False, f"{path} is left alone by dreams: {reason}", way_out)
 
 
 def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
