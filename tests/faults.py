@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, BinaryIO
 
-from dreamkeep.host import Entry, Look, RealHost, Stat
+from dreamkeep.host import DiskSpace, Entry, Look, RealHost, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -226,8 +226,8 @@ class FragileHost:
     def file_system(self, path: str) -> str:
         return "memory"
 
-    def free_space(self, path: str) -> int:
-        return 1 << 40
+    def disk_space(self, path: str) -> DiskSpace:
+        return DiskSpace(1 << 40, 1 << 41)
 
     # -- files
 

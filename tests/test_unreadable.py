@@ -390,3 +390,25 @@ def test_an_interrupted_deletion_that_can_t_be_read_keeps_no_other_session_delet
         keep.undelete("chat")
         (tmp_path / "keep/state/deleting/no-file").rmdir()
         keep.session("chat").record("again")
+
+
+class Stale(RealHost):
+    """Files whose names can be listed, and that nobody can look at: a network disk that lost its server."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def entries(self, folder: str) -> list[Entry]:
+        return [Entry(one.name, None, "stale") if one.name in self._names else one for one in super().entries(folder)]
+
+
+@pytest.mark.parametrize(
+    ("stale", "told"), [({"first.jsonl"}, "first.jsonl"), ({"first.jsonl", "second.jsonl", "third.jsonl"}, "-home-dev-shop")]
+)
+def test_files_that_nobody_can_look_at_are_told_one_by_one_or_as_their_folder(stale: set[str], told: str, tmp_path: Path) -> None:
+    for n, name in enumerate(("first", "second", "third"), 1):
+        home, _ = home_with(tmp_path, record(n), name)
+    with Keep.open(tmp_path / "keep", host=Stale(stale)) as keep:
+        problems = [(one.path.rpartition("/")[2], one.problem) for one in ingest(keep, home) if one.problem]
+        assert problems == [(told, "stale")]
+        assert len(keep.sessions()) == 3 - len(stale)

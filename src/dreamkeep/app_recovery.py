@@ -41,6 +41,10 @@ class Recovering(Part):
 
         def _use(self) -> dict[str, Any] | None: ...
 
+        def _room(self) -> dict[str, Any]: ...
+
+        def _paused_sources(self) -> list[dict[str, str]]: ...
+
         def _publish_before(self, sessions: Collection[str]) -> None: ...
 
         def _publish_without(self) -> list[tuple[str, str]]: ...
@@ -62,7 +66,8 @@ class Recovering(Part):
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
 
-        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, [doctor.dreams(self._given_up)])
+        checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
+        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, checks)
         lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
         found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
         if use := self._use():

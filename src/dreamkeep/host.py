@@ -45,12 +45,19 @@ class Stat(NamedTuple):
     is_link: bool = False
 
 
+class DiskSpace(NamedTuple):
+    """Of the disk that holds a folder, in bytes. `free`: what this user may still take of it."""
+
+    free: int
+    total: int
+
+
 class Entry(NamedTuple):
     """A name in a folder. `at` follows symbolic links; None when the link leads nowhere, or when nobody can look (`error`)."""
 
     name: str
     at: Stat | None
-    error: int = 0
+    error: str = ""
 
 
 #: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
@@ -104,7 +111,7 @@ class Host(Protocol):
     def file_system(self, path: str) -> str:
         """The kind of file system a folder is on; "" where that can't be told."""
 
-    def free_space(self, path: str) -> int: ...
+    def disk_space(self, path: str) -> DiskSpace: ...
 
     def most_handles(self) -> int:
         """How many this process may have open."""
@@ -188,7 +195,7 @@ def _entry(found: os.DirEntry[str]) -> Entry:
     try:
         return Entry(found.name, _stat(found.stat()))
     except OSError as problem:
-        return Entry(found.name, None, 0 if problem.errno in _LEADS_NOWHERE else problem.errno or errno.EIO)
+        return Entry(found.name, None, "" if problem.errno in _LEADS_NOWHERE else problem.strerror or str(problem))
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -310,9 +317,9 @@ class RealHost:
         except FileNotFoundError:
             return ""
 
-    def free_space(self, path: str) -> int:
+    def disk_space(self, path: str) -> DiskSpace:
         found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)

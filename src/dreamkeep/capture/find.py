@@ -72,21 +72,21 @@ class AgentTree:
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as problem:
-            self._note(folder, problem)
+            self._note(folder, problem.strerror or str(problem))
             return []
         bad = [entry for entry in found if entry.error]
         if bad and len(bad) == len(found):
-            self._note(folder, OSError(bad[0].error, os.strerror(bad[0].error)))
+            self._note(folder, bad[0].error)
         else:
             for entry in bad:
-                self._note(f"{folder}/{entry.name}", OSError(entry.error, os.strerror(entry.error)))
+                self._note(f"{folder}/{entry.name}", entry.error)
         return found
 
     def stat(self, path: str) -> Stat | None:
         try:
             return self._host.stat(path)
         except OSError as problem:
-            self._note(path, problem)
+            self._note(path, problem.strerror or str(problem))
             return None
 
     def _is_followed(self, folder: str) -> bool:
@@ -95,13 +95,13 @@ class AgentTree:
             above = os.path.dirname(folder)
             known = above == folder or self._is_followed(above)
             if known and (why := refusal(self._host, folder)):
-                self.troubles.append(Trouble(self._agent, folder, why))
+                self._note(folder, why)
                 known = False
             self._follows[folder] = known
         return known
 
-    def _note(self, path: str, problem: OSError) -> None:
-        self.troubles.append(Trouble(self._agent, path, problem.strerror or str(problem)))
+    def _note(self, path: str, problem: str) -> None:
+        self.troubles.append(Trouble(self._agent, path, problem))
 
 
 def checked(agents: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dreamkeep.capture.quota import NEXT
+from dreamkeep.capture.quota import NEXT, RESERVE_NEXT
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
@@ -21,7 +21,6 @@ from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.ledger import PREFIX
 from dreamkeep.session import raw
 
-_LITTLE_SPACE = 200 << 20
 #: Locks, renames or syncs on these are not what a journal needs, or not known to be.
 _SHARED = (
     "nfs",
@@ -51,7 +50,7 @@ def examine(
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
-    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
+    checks = (_folder, _file_system, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
     found_by = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
@@ -75,6 +74,33 @@ def dreams(given_up: Callable[[], tuple[str, str]]) -> Check:
             yield _entry("dream", False, what, f"{way_out}; `dreamkeep dream status` lists them.")
 
     return dream
+
+
+def disk(room: Callable[[], dict[str, Any]]) -> Check:
+    """`room`: what is free on the keep's disk, and what is to stay so."""
+
+    def space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+        left = room()
+        what = f"{left['free'] >> 20} MiB free"
+        if not left["short"]:
+            yield _entry("space", True, what)
+            return
+        what += f", less than the {left['reserve'] >> 20} MiB that are to stay free: transcripts are not read until there is more"
+        yield _entry("space", False, f"{what}; hooks, tap and Python sessions still try", RESERVE_NEXT)
+
+    return space
+
+
+def sources(paused: Callable[[], list[dict[str, str]]]) -> Check:
+    """`paused`: the sources that are over their own limit."""
+
+    def source(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+        for one in paused():
+            yield _entry(
+                "source", False, f"{one['source']}: {one['problem']}", "`dreamkeep ingest` reads it on as soon as it may."
+            )
+
+    return source
 
 
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
@@ -145,11 +171,6 @@ def _file_system(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         f"the file system is {kind or 'unknown'}",
         "Locks and syncs can't be relied on there: move the keep to a local disk." if shared else "",
     )
-
-
-def _space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
-    free = host.free_space(root)
-    yield _entry("space", free > _LITTLE_SPACE, f"{free >> 20} MiB free", "" if free > _LITTLE_SPACE else "Free some space.")
 
 
 def _switch(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
