@@ -202,6 +202,41 @@ def test_a_vanished_source_whose_journal_can_t_be_written_hides_no_other(tmp_pat
     assert states == {str(first): "failed", str(second): "vanished"}
 
 
+def test_a_path_that_can_t_be_read_keeps_no_other_from_being_captured(tmp_path: Path) -> None:
+    _, first = home_with(tmp_path, record(1), "first")
+    _, second = home_with(tmp_path, record(2), "second")
+    for n in count(1):
+        host = BadFile(first, n)
+        host._below = str(first)
+        with Keep.open(tmp_path / f"keep{n}", host=host) as keep:
+            found = {one.path: one.state for one in keep.ingest(paths=[first, second])}
+            assert found[str(second)] == "new"
+        if not host.bad:
+            break
+        assert found[str(first)] == "failed", n
+    assert n > 5
+
+
+def test_a_watcher_goes_on_when_a_place_can_t_be_looked_at(tmp_path: Path) -> None:
+    home_with(tmp_path, record(1), "first")
+
+    class Lost(RealHost):
+        def stat(self, path: str) -> Stat | None:
+            if path.endswith("/.codex"):
+                raise OSError(errno.EIO, "lost", path)
+            return super().stat(path)
+
+    steps: list[int] = []
+    told = []
+    with Keep.open(tmp_path / "keep", host=Lost()) as keep:
+        for one in keep.watch(home=tmp_path / "home", agents=["codex", "claude"], polling=True, stopped=lambda: len(steps) > 1):
+            if one is None:
+                steps.append(1)
+            else:
+                told.append((one.path.rpartition("/")[2], one.state))
+    assert told == [(".codex", "failed"), ("first.jsonl", "new")]
+
+
 # -- links
 
 

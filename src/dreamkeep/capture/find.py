@@ -155,7 +155,13 @@ def newest(found: Iterable[Found], looks: Mapping[str, Stat], *, most: int, size
 def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:
     """What the user named: a transcript, a database, or a folder to look through."""
     path = os.path.abspath(os.path.expanduser(path))
-    agents = list(agents)
+    try:
+        return _at(host, path, list(agents))
+    except OSError as problem:
+        return [Trouble("", path, problem.strerror or str(problem))]
+
+
+def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
     at = host.stat(path)
     if at is None:
         return [Trouble("", path, "there is nothing of that name")]

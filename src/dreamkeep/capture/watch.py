@@ -117,7 +117,13 @@ class Watching:
 
     def _places(self) -> list[str]:
         found = (place for agent in self._agents for place in places(agent, self._home, self._environment))
-        return [place for place in dict.fromkeys(map(_folder, found)) if self._host.stat(place) is not None]
+        return [place for place in dict.fromkeys(map(_folder, found)) if self._is_there(place)]
+
+    def _is_there(self, place: str) -> bool:
+        try:
+            return self._host.stat(place) is not None
+        except OSError:
+            return False  # the next round tells why
 
     def _listen(self, watched: list[str]) -> Iterator[Outcome | None]:
         """Until the places change, or it is time for a round."""
