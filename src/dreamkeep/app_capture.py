@@ -231,8 +231,11 @@ class Capturing(Part):
 
     def _ingest(self, again: bool = False) -> Ingest:
         from dreamkeep.capture.ingest import Ingest
+        from dreamkeep.capture.quota import SourceLimits
 
-        return Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        made = Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        made.limits = SourceLimits(self.config["capture.expansion"], int(self.config["capture.source_mb_per_day"] * (1 << 20)))
+        return made
 
     def _quota(self) -> Quota:
         with self._making:
@@ -240,7 +243,7 @@ class Capturing(Part):
                 from dreamkeep.capture.quota import Quota
 
                 press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
-                self._quota_made = Quota(self._host, self.root, self._limit(), press)
+                self._quota_made = Quota(self._host, self.root, self._limit(), press, reserve=self._reserve())
             return self._quota_made
 
     def _use(self) -> dict[str, Any] | None:
@@ -250,6 +253,25 @@ class Capturing(Part):
         limit = self._limit()
         use = Use(measure(self._host, self.root), limit) if limit else None
         return {**use._asdict(), "over": use.over} if use else None
+
+    def _room(self) -> dict[str, Any]:
+        """What is free on the keep's disk, and what is to stay so."""
+        from dreamkeep.capture.quota import room
+
+        left = room(self._host, self.root, self._reserve())
+        return {**left._asdict(), "short": left.short}
+
+    def _paused_sources(self) -> list[dict[str, str]]:
+        """Sources that are over their own limit."""
+        from dreamkeep.capture.seen import Cache
+
+        found = Cache(self._host, self.root).all_paused()
+        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found.items()]
+
+    def _reserve(self) -> int | None:
+        """In bytes; None: by the size of the disk."""
+        asked = self.config["capture.reserve_mb"]
+        return None if asked is None else int(asked * (1 << 20))
 
     def _limit(self) -> int:
         """In bytes; 0: none."""

@@ -39,13 +39,25 @@ class Stat(NamedTuple):
     mode: int
     #: Neither a folder nor a pipe, a socket or a device.
     is_file: bool = True
+    #: The user id of its owner.
+    owner: int = 0
+    #: Only `link_stat` says so: every other way follows links.
+    is_link: bool = False
+
+
+class DiskSpace(NamedTuple):
+    """Of the disk that holds a folder, in bytes. `free`: what this user may still take of it."""
+
+    free: int
+    total: int
 
 
 class Entry(NamedTuple):
-    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere."""
+    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere, or when nobody can look (`error`)."""
 
     name: str
     at: Stat | None
+    error: str = ""
 
 
 #: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
@@ -66,6 +78,12 @@ class Host(Protocol):
     # names
     def stat(self, path: str) -> Stat | None:
         """None when there is no such name; every other problem raises."""
+
+    def link_stat(self, path: str) -> Stat | None:
+        """As `stat`, but of a symbolic link itself."""
+
+    def user(self) -> int:
+        """The id of the user we run as; 0 is root."""
 
     def names(self, folder: str) -> list[str]: ...
 
@@ -93,7 +111,7 @@ class Host(Protocol):
     def file_system(self, path: str) -> str:
         """The kind of file system a folder is on; "" where that can't be told."""
 
-    def free_space(self, path: str) -> int: ...
+    def disk_space(self, path: str) -> DiskSpace: ...
 
     def most_handles(self) -> int:
         """How many this process may have open."""
@@ -171,19 +189,24 @@ def bounded_ns(ns: int) -> int:
 
 def _stat(s: os.stat_result) -> Stat:
     kind, inode = s.st_mode & 0o170000, s.st_ino & _LARGEST
-    is_folder, is_file = kind == 0o040000, kind == 0o100000
-    return Stat(s.st_size, bounded_ns(s.st_mtime_ns), inode, s.st_nlink, is_folder, s.st_mode & 0o7777, is_file)
+    is_folder, is_file, is_link = kind == 0o040000, kind == 0o100000, kind == 0o120000
+    mode = s.st_mode & 0o7777
+    return Stat(s.st_size, bounded_ns(s.st_mtime_ns), inode, s.st_nlink, is_folder, mode, is_file, s.st_uid, is_link)
 
 
 def _name(entry: Entry) -> str:
     return entry.name
 
 
-def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
+#: Of an entry that is gone meanwhile, or a link to nothing or to itself.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
     try:
-        return _stat(entry.stat())
-    except OSError:
-        return None  # gone meanwhile, or a link to nothing or to itself
+        return Entry(found.name, _stat(found.stat()))
+    except OSError as problem:
+        return Entry(found.name, None, "" if problem.errno in _LEADS_NOWHERE else problem.strerror or str(problem))
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -218,7 +241,7 @@ class RealHost:
 
     def entries(self, folder: str) -> list[Entry]:
         with os.scandir(folder) as found:
-            return sorted((Entry(e.name, _entry_stat(e)) for e in found), key=_name)
+            return sorted(map(_entry, found), key=_name)
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
         # Nothing but system calls and comparing: of thousands of files a Stat each would take longer than asking for it.
@@ -272,6 +295,15 @@ class RealHost:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def link_stat(self, path: str) -> Stat | None:
+        try:
+            return _stat(os.lstat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def user(self) -> int:
+        return os.geteuid()
+
     def handle_stat(self, handle: int) -> Stat:
         return _stat(os.fstat(handle))
 
@@ -297,9 +329,9 @@ class RealHost:
         except FileNotFoundError:
             return ""
 
-    def free_space(self, path: str) -> int:
+    def disk_space(self, path: str) -> DiskSpace:
         found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)

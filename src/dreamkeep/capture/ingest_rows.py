@@ -156,6 +156,7 @@ def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint, doubted:
     except Deleted:
         return plain._replace(state="deleted"), False
     except Paused as why:
+        ingest.note_limit(why)
         return plain._replace(state="paused", problem=str(why)), False
     except (DreamkeepError, OSError) as problem:
         return plain._replace(state="failed", problem=str(problem)), False
@@ -201,7 +202,7 @@ class _Session:
             return done._replace(state="excluded")
         if word is None:
             opening.append(ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {self._key: "rows"}))
-        ingest.pause_if_full(self._session)
+        ingest.pause_if_full(self._session, source)
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
@@ -222,10 +223,11 @@ class _Session:
             body = self._body(lines)
             event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
             try:
-                self._ingest.pause_if_full(self._session)
+                self._ingest.pause_if_full(self._session, self._source)
             except Paused as why:
+                self._ingest.note_limit(why)
                 return done._replace(state="paused", problem=str(why))
-            self._ingest.append_if(self._session, [*opening, event], {self._key: word})
+            self._ingest.append_if(self._session, [*opening, event], {self._key: word}, self._source)
             opening = []
             done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)
             word, lines = after, following

@@ -102,6 +102,11 @@ def waiting(host: Host, root: str) -> int:
     return sum(1 for name in found if is_batch(name) or entry(name)) + (len(left_over(found, host.now())) if found else 0)
 
 
+def counts(host: Host, root: str) -> tuple[int, int]:
+    """How many calls or batches wait; and how many of them are batches, with which an earlier drainer did not get through."""
+    return waiting(host, root), sum(map(is_batch, names(host, root)))
+
+
 def problems(host: Host, root: str, environment: Mapping[str, str]) -> dict[str, list[str]]:
     """By file: what hooks of this keep could not keep, a line each, the newest of each file. Hooks that can't write into their
     keep share a file in the temp folder, so lines of other keeps are left out. Files that can't be read are passed over."""

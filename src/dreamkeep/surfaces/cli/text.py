@@ -110,6 +110,9 @@ def status(s: dict[str, Any]) -> str:
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
+    if s["disk"]["short"]:
+        lines.append(f"disk      {size(s['disk']['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
+    lines += [f"paused    {line(one['source'])}  (see `dreamkeep doctor`)" for one in s["paused"]]
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""
         lines += [f"  running  {line(one['session'])}  {line(one['title'])}{compacting}"]
