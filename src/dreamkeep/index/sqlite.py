@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,13 +17,14 @@ from dreamkeep.index.sqlite_errors import OtherVersion, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
 from dreamkeep.index.store import Batch, Counts, Missed, Place, Standing
 from dreamkeep.journal.reader import Fault
+from dreamkeep.session import folders
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 24
+VERSION = 25
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -466,6 +468,15 @@ class SqliteStore(Searching):
     def session(self, session: str) -> Summary | None:
         rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
         return columns.summary(rows[0]) if rows else None
+
+    @understood
+    def session_places(self) -> list[folders.Place]:
+        rows = self._rows(
+            "SELECT id, project, cwd, last_at, json_extract(fold, '$.folders'), json_extract(fold, '$.remotes')"
+            " FROM sessions ORDER BY id"
+        )
+        texts = ((tuple(columns.restored(one) or "" for one in row[:4]), row[4:]) for row in rows)
+        return [folders.place_of(*text, *(json.loads(one or "[]") for one in seen)) for text, seen in texts]
 
     def matching(self, text: str) -> list[str]:
         rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)

@@ -11,6 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+#: Who says in a renaming that nobody asked for it: a folder turned out to be a worktree of a repository.
+BY_INGEST = "ingest"
+
+
+def pair(one: str, other: str) -> str:
+    """Two projects as one key, whichever is named first."""
+    return "\0".join(sorted((one, other)))
+
 
 def renamed(names: Mapping[str, str], was: str, now: str) -> dict[str, str]:
     """After `was` became `now`: renamed, or merged into it. Renaming something back gives up the other name."""
