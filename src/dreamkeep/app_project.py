@@ -108,6 +108,8 @@ class Naming(Part):
 
     def projects(self) -> list[dict[str, Any]]:
         """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
+        from dreamkeep.memory.note import ACTIVE
+
         memory = self._memory("notes", "projects")
         found: dict[str, dict[str, Any]] = {}
 
@@ -118,7 +120,7 @@ class Naming(Part):
             row(one.project)["sessions"] += 1
             row(one.project)["last_at"] = max(row(one.project)["last_at"] or "", one.last_at or "") or None
         for note in memory.notes.values():
-            row(note.project)["notes"] += note.state == "active"
+            row(note.project)["notes"] += note.state == ACTIVE
         for was, known in sorted(memory.projects.items()):
             if known["now"] in found:
                 row(known["now"])["merged"].append({"name": was, "why": known["why"]})
@@ -197,9 +199,9 @@ class Naming(Part):
     def _known(self, text: str) -> str:
         found = self._project_of(text)
         if not found:
-            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep sessions --json` tells of each.")
+            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
         if not self._is_known(found):
-            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep sessions --json` tells of each.")
+            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep projects` lists them.")
         return found
 
     def _is_known(self, name: str) -> bool:
