@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -17,11 +16,13 @@ from dreamkeep.index.sqlite_errors import OtherVersion, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
 from dreamkeep.index.store import Batch, Counts, Missed, Place, Standing
 from dreamkeep.journal.reader import Fault
-from dreamkeep.session import folders
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
+
+if TYPE_CHECKING:
+    from dreamkeep.session import folders
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
 VERSION = 25
@@ -471,12 +472,16 @@ class SqliteStore(Searching):
 
     @understood
     def session_places(self) -> list[folders.Place]:
+        import json
+
+        from dreamkeep.session.folders import place_of
+
         rows = self._rows(
             "SELECT id, project, cwd, last_at, json_extract(fold, '$.folders'), json_extract(fold, '$.remotes')"
             " FROM sessions ORDER BY id"
         )
-        texts = ((tuple(columns.restored(one) or "" for one in row[:4]), row[4:]) for row in rows)
-        return [folders.place_of(*text, *(json.loads(one or "[]") for one in seen)) for text, seen in texts]
+        texts = (((columns.restored(one) or "" for one in row[:4]), row[4:]) for row in rows)
+        return [place_of(*text, *(json.loads(one or "[]") for one in seen)) for text, seen in texts]
 
     def matching(self, text: str) -> list[str]:
         rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dreamkeep.index.searching import Searchable
 from dreamkeep.journal.reader import Fault, Position
-from dreamkeep.session import folders
 from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
+
+if TYPE_CHECKING:
+    from dreamkeep.session import folders
 
 
 class Mark(NamedTuple):
