@@ -277,6 +277,24 @@ def test_a_folder_that_held_several_repositories_is_not_taken_for_one(
         assert ingest(keep, transcripts) == []
 
 
+def test_worktrees_whose_remotes_differ_are_not_of_one_repository(root: str, transcripts: Transcripts) -> None:
+    for name in ("app", "tool"):
+        listed = f"origin\thttps://example.org/team/{name} (fetch)\n"
+        transcripts.write((f"/gone/code/.worktrees/{name}/x", "x"), commands=(("git remote -v", listed),))
+    transcripts.write(("/gone/code/.worktrees/third/x", "x"))
+    with Keep.open(root) as keep:
+        assert ingest(keep, transcripts) == []
+        assert len(shown(keep)) == 3 and keep.project_offers() == []
+
+
+def test_a_folder_is_the_same_however_its_path_is_written(root: str, transcripts: Transcripts) -> None:
+    transcripts.write(("/gone/app/.worktrees/1/", "x"))
+    transcripts.write(("/gone/app/src/..", "x"))
+    with Keep.open(root) as keep:
+        ingest(keep, transcripts)
+        assert shown(keep) == {f"{HERE}:/gone/app": 2}
+
+
 def test_an_unsure_form_decides_only_with_a_repository_that_sessions_know(root: str, transcripts: Transcripts) -> None:
     transcripts.write(("/gone/git-worktrees/app/x", "x"))
     transcripts.write(("/gone/tool-worktrees/y", "x"))

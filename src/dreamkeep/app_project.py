@@ -178,7 +178,7 @@ class Naming(Part):
             if found:
                 self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"Everything is kept, but projects of worktrees can't be corrected now: {problem}")
+            self.warn(f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}")
             return []
         return [one._asdict() for one in found]
 

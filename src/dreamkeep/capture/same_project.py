@@ -63,7 +63,7 @@ class Known:
 
     def __init__(self, places: Iterable[Place], home: str) -> None:
         self.home = home
-        self.places = sorted(places, key=lambda place: (place.last_at, place.session))
+        self.places = sorted(map(_normal, places), key=lambda place: (place.last_at, place.session))
         #: By folder: the projects of the sessions that began there, and the branches that any session saw there.
         self.projects: dict[str, Counter[str]] = defaultdict(Counter)
         self.branches: dict[str, set[str]] = defaultdict(set)
@@ -111,6 +111,12 @@ class Known:
         )
 
 
+def _normal(place: Place) -> Place:
+    """With folders as projects name them: no slash at the end, no `..`."""
+    folders = tuple((os.path.normpath(folder), branch, seq) for folder, branch, seq in place.folders)
+    return place._replace(cwd=os.path.normpath(place.cwd) if place.cwd else "", folders=folders)
+
+
 # -- what is certain
 
 
@@ -128,7 +134,19 @@ def corrections(
         now = called(target.project) if target else project
         if target and now != project:
             found.append(Correction(project, now, target.why))
-    return found
+    mixed = _mixed(known, found)
+    return [one for one in found if one.now not in mixed]
+
+
+def _mixed(known: Known, found: Iterable[Correction]) -> set[str]:
+    """Projects that would get sessions of different remotes: so the form of a path did not mean what it usually does."""
+    remotes: dict[str, set[str]] = defaultdict(set)
+    for one in found:
+        for project in (one.was, one.now):
+            named = {project} if folder_in(project) is None else set()
+            seen = {what for place in known.of_project[project] for what, how, _ in place.remotes if how == REMOTE}
+            remotes[one.now] |= named or seen
+    return {project for project, many in remotes.items() if len(many) > 1}
 
 
 def _repository(known: Known, disk: Disk, folder: tuple[str, str], machine: str) -> Target | None:

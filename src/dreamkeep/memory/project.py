@@ -1,10 +1,14 @@
-"""What projects are called, where somebody renamed or merged them by hand. Pure.
+"""What projects are called, where somebody renamed or merged them by hand, or `ingest` found a worktree's repository. Pure.
 
     names: a name that was given up → the name that stands for it now
 
 A session's journal keeps the name that was found at its capture; this says under which name it is shown. What stands for others
 is never itself given up, so looking a name up once is enough, and looking it up twice changes nothing: an index that follows the
 journal and one that is built from zero agree.
+
+A correction by `ingest` is such a renaming, too, and not an event of each session: notes, pages, and sessions that come later follow
+it, and one event undoes it. It counts less than anybody's word: a name that was given up already, or two projects that are kept apart,
+stay as they are.
 """
 
 from __future__ import annotations
