@@ -6,9 +6,9 @@ A session's journal keeps the name that was found at its capture; this says unde
 is never itself given up, so looking a name up once is enough, and looking it up twice changes nothing: an index that follows the
 journal and one that is built from zero agree.
 
-A correction by `ingest` is such a renaming, too, and not an event of each session: notes, pages, and sessions that come later follow
-it, and one event undoes it. It counts less than anybody's word: a name that was given up already, or two projects that are kept apart,
-stay as they are.
+A correction by `ingest` is such a renaming, too, and not an event of each session: notes, pages and later sessions follow it, and
+one event undoes it. It counts less than anybody's word: a name that was given up already stays given up, and two projects that
+somebody keeps apart stay two.
 """
 
 from __future__ import annotations
