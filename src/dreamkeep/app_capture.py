@@ -29,6 +29,8 @@ class Capturing(Part):
 
     _making: threading.RLock
     _quota_made: Quota | None = None
+    #: What the last `ingest` corrected of projects.
+    corrected: Sequence[dict[str, str]] = ()
 
     if TYPE_CHECKING:
 
@@ -39,6 +41,8 @@ class Capturing(Part):
         def start_dream(self) -> bool: ...
 
         def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
+
+        def correct_projects(self) -> list[dict[str, str]]: ...
 
     def ingest(
         self,
@@ -70,9 +74,13 @@ class Capturing(Part):
         ingest.quota = self._quota()
         ingest.quota.begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
-        yield from ingest.run(sources, progress, glanced=glance.seen)
+        new = not paths
+        for outcome in ingest.run(sources, progress, glanced=glance.seen):
+            new = new or outcome.state == "new"
+            yield outcome
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
+        self.corrected = self.correct_projects() if new else []
 
     def watch(
         self,
@@ -120,6 +128,7 @@ class Capturing(Part):
                         self.warn(problem)
                 if now_s() >= tend_at and not self.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
+                    self.correct_projects()
                     self.compress()  # before quiet sessions are ended, which writes to them
                     self.hygiene()
                     self.start_dream()

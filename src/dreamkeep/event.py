@@ -93,6 +93,8 @@ class Kind:
     TASK_RENAMED = "task.renamed"
     TASK_JOINED = "task.joined"
     PROJECT_RENAMED = "project.renamed"
+    PROJECT_UNDONE = "project.undone"
+    PROJECT_APART = "project.apart"
     PAGE_PUBLISHED = "page.published"
     PAGE_WRITTEN = "page.written"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -21,8 +21,11 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
+if TYPE_CHECKING:
+    from dreamkeep.session import folders
+
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 24
+VERSION = 25
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -485,6 +488,19 @@ class SqliteStore(Searching):
     def session(self, session: str) -> Summary | None:
         rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
         return columns.summary(rows[0]) if rows else None
+
+    @understood
+    def session_places(self) -> list[folders.Place]:
+        import json
+
+        from dreamkeep.session.folders import place_of
+
+        rows = self._rows(
+            "SELECT id, project, cwd, last_at, json_extract(fold, '$.folders'), json_extract(fold, '$.remotes')"
+            " FROM sessions ORDER BY id"
+        )
+        texts = (((columns.restored(one) or "" for one in row[:4]), row[4:]) for row in rows)
+        return [place_of(*text, *(json.loads(one or "[]") for one in seen)) for text, seen in texts]
 
     def matching(self, text: str) -> list[str]:
         rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)

@@ -90,9 +90,10 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def _project(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", choices=("rename", "merge"), help="give it another name, or make it one with another project")
-    verb.add_argument("project", metavar="PROJECT", help="as `sessions --json` names it, or the path of a folder in it")
-    verb.add_argument("into", metavar="NAME|PROJECT", help="for `rename` the new name, for `merge` the other project")
+    acts = "give it another name; make it one with another project; undo either; or say that it is not the same as another"
+    verb.add_argument("act", choices=("rename", "merge", "undo", "apart"), help=acts)
+    verb.add_argument("project", metavar="PROJECT", help="as `projects` names it, or the path of a folder in it")
+    verb.add_argument("into", nargs="?", metavar="NAME|PROJECT", help="the new name, or the other project; not for `undo`")
 
 
 def _dream(verb: argparse.ArgumentParser) -> None:
@@ -379,9 +380,10 @@ _VERBS = (
     _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
     _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
     _Verb("task", "open, close, show or rename a task", words=_task),
+    _Verb("projects", "list the projects, and which may be the same"),
     _Verb(
         "project",
-        "rename a project, or merge it into another",
+        "rename a project, merge it into another, or undo that",
         "For one that moved, or has two names. Its sessions, notes and tasks\n"
         "go with it, and so does what is captured under the old name later.",
         _project,
