@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all test-agents lint bench quality weights format clean
+.PHONY: run test test-all attack test-agents lint bench quality weights format clean
 
 run: $(VENV)/ready
 	@$(BIN)/dreamkeep tour
@@ -15,6 +15,10 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -q -n $(JOBS)
+
+# Only the attack suite (tests/attack); ATTACK_SEED=N repeats the chance of a run.
+attack: $(VENV)/dev
+	$(BIN)/python -m pytest -q -n $(JOBS) tests/attack
 
 # Real agents, from npm and PyPI, resume what was restored. Needs npm; nothing outside of AGENTS and this folder is written.
 AGENTS ?= $(HOME)/.cache/dreamkeep-agents

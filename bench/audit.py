@@ -5,12 +5,14 @@ read, close each part. Fair, because they take turns on the same files in one pr
 so before each turn the pages of those files are dropped from the cache, for all sides (`posix_fadvise`; where there is none, only
 the other table is printed). The second table is the same with everything in memory: there reading is nothing but a copy, and all
 else that is done (a checksum of every byte, two stats for every session) shows. Then both again for captured transcripts, where
-the sources are read and compared, too. Handles are counted by the system.
+the sources are read and compared, too. Handles are counted by the system. Last the sessions of an agent's database, each row of
+which is compared with what was captured, against reading every row and every journal once.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 
 from bench.sessions import fill, texts_of
 from bench.side_by_side import Act, Goal, Table, arguments, milliseconds, say, take_turns, workplace
@@ -43,6 +45,8 @@ def main() -> None:
             keep.catch_up()
         files = [f"{place}/keep2/journal", f"{place}/home2"]
         _measure(f"{sessions:,} captured transcripts", f"{place}/keep2", f"{place}/home2", files, rounds)
+        say(f"audit: {sessions:,} sessions in a database")
+        _measure_rows(f"{place}/keep3", f"{place}/home3", sessions, 3)
 
 
 def _built(root: str, sessions: int) -> None:
@@ -52,6 +56,55 @@ def _built(root: str, sessions: int) -> None:
         for n in range(sessions):
             fill(root, f"s{n}", _MESSAGES, text)
         keep.catch_up()
+
+
+def _measure_rows(root: str, home: str, sessions: int, rounds: int) -> None:
+    database = _hermes(home, sessions)
+    with Keep.open(root, environment={}) as keep:
+        for _ in keep.ingest(home=home):
+            pass
+        keep.catch_up()
+    files = [f"{at}/{name}" for at, _, names in os.walk(f"{root}/journal") for name in names if ".jsonl" in name]
+
+    def read() -> None:
+        _read(files)
+        db = sqlite3.connect(database)
+        for table in ("sessions", "messages"):
+            for _ in db.execute(f"SELECT * FROM {table}"):
+                pass
+        db.close()
+
+    times = take_turns({"read": read, "deep": lambda: _audit(root, home, deep=True)}, rounds, warm_up=1)
+    table = Table(f"Audit of {sessions:,} sessions × {_MESSAGES} rows of Hermes' database, all of it in memory")
+    table.compare("everything (--deep), against reading rows and journals once", times["deep"], times["read"], show=milliseconds)
+    table.print()
+
+
+def _hermes(home: str, sessions: int) -> str:
+    """A database as Hermes makes it, with the columns that matter."""
+    path = f"{home}/.hermes/state.db"
+    os.makedirs(os.path.dirname(path))
+    db = sqlite3.connect(path)
+    db.execute(
+        "CREATE TABLE sessions (id TEXT PRIMARY KEY, source TEXT, parent_session_id TEXT, end_reason TEXT,"
+        " model_config TEXT, started_at REAL, message_count INTEGER, cwd TEXT, title TEXT)"
+    )
+    db.execute(
+        "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT, role TEXT, content TEXT,"
+        " tool_call_id TEXT, tool_calls TEXT, tool_name TEXT, timestamp REAL, reasoning TEXT, active INTEGER DEFAULT 1)"
+    )
+    db.execute("CREATE INDEX messages_of ON messages(session_id, timestamp)")
+    for n in range(sessions):
+        row = (f"s{n:06}", "cli", 1.79e9 + n, _MESSAGES, "/home/dev/shop")
+        db.execute("INSERT INTO sessions(id, source, started_at, message_count, cwd) VALUES (?, ?, ?, ?, ?)", row)
+        said = [
+            (row[0], "assistant" if m % 2 else "user", f"{m} of {n}: " + "why does the build fail? " * 8, 1.79e9 + n + m)
+            for m in range(_MESSAGES)
+        ]
+        db.executemany("INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, ?, ?, ?)", said)
+    db.commit()
+    db.close()
+    return path
 
 
 def _measure(what: str, root: str, home: str, folders: list[str], rounds: int) -> None:

@@ -93,13 +93,13 @@ def _told(process: subprocess.Popen[bytes], asked: Any, answers: int) -> None:
 
 def _ask(root: str, environment: dict[str, str], rounds: int) -> None:
     base = "Keep.search in this process"
-    with Keep.open(root) as keep, _over_http(root, environment) as (port, session):
+    with Keep.open(root) as keep, _over_http(root, environment) as (port, headers):
         process = _server(root, environment)
         _told(process, _FIRST, 2)
         sides: dict[str, Act] = {
             base: lambda: keep.search(_QUERY),
             "search on pipes": lambda: _told(process, (_SEARCH,), 1),
-            "search over HTTP": lambda: _posted(port, _SEARCH, {"Mcp-Session-Id": session}),
+            "search over HTTP": lambda: _posted(port, _SEARCH, headers),
         }
         times = take_turns(sides, rounds)
         process.kill()
@@ -111,13 +111,16 @@ def _ask(root: str, environment: dict[str, str], rounds: int) -> None:
 
 
 @contextmanager
-def _over_http(root: str, environment: dict[str, str]) -> Iterator[tuple[int, str]]:
+def _over_http(root: str, environment: dict[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     words = _words(root, "--http", "--port", "0", "--json")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
         assert process.stdout
-        port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2].partition("/")[0])
+        told = json.loads(process.stdout.readline())
+        port = int(told["url"].rpartition(":")[2].partition("/")[0])
+        with open(told["token_file"]) as file:
+            headers = {"Authorization": f"Bearer {file.read().strip()}"}
         try:
-            yield port, _posted(port, _FIRST[0], {})
+            yield port, {**headers, "Mcp-Session-Id": _posted(port, _FIRST[0], headers)}
         finally:
             process.terminate()
 

@@ -16,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 from dreamkeep import Keep
 
+# What an attack counted is printed at the end. pytest must know these hooks before it starts its workers.
+from .attack.counts import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown  # noqa: F401
+
 # A shell starts what it runs in the background with interrupts ignored, `nohup` with hang-ups, and children inherit that: no test
 # could send them one.
 for _signal, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

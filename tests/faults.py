@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, BinaryIO
 
-from dreamkeep.host import Entry, Look, RealHost, Stat
+from dreamkeep.host import DiskSpace, Entry, Look, RealHost, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -141,6 +141,12 @@ class FragileHost:
         node = self._find(path)
         return _stat(node) if node else None
 
+    def link_stat(self, path: str) -> Stat | None:
+        return self.stat(path)
+
+    def user(self) -> int:
+        return 0
+
     def names(self, folder: str) -> list[str]:
         entries = self._need(folder).entries
         assert entries is not None
@@ -220,8 +226,8 @@ class FragileHost:
     def file_system(self, path: str) -> str:
         return "memory"
 
-    def free_space(self, path: str) -> int:
-        return 1 << 40
+    def disk_space(self, path: str) -> DiskSpace:
+        return DiskSpace(1 << 40, 1 << 41)
 
     # -- files
 

@@ -122,13 +122,13 @@ class Got(NamedTuple):
 class Address:
     """One server over HTTP."""
 
-    def __init__(self, url: str, process: subprocess.Popen[bytes]) -> None:
-        self.url, self.process = url, process
+    def __init__(self, url: str, process: Any, token: str) -> None:
+        self.url, self.process, self.token = url, process, token
         self.port = int(url.rpartition(":")[2].partition("/")[0])
 
     def request(self, method: str, body: Any = None, *, path: str = "/mcp", **headers: str) -> Got:
-        """Headers by keyword: `Mcp_Session_Id=…`; an empty one is left out."""
-        given = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        """Headers by keyword: `Mcp_Session_Id=…`; an empty one is left out. The token is sent unless `Authorization` is given."""
+        given = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **self.bearer}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -138,6 +138,10 @@ class Address:
             return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         finally:
             connection.close()
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
 
     def post(self, body: Any, **headers: str) -> Got:
         return self.request("POST", body, **headers)
@@ -154,7 +158,9 @@ def address(keep: Path | str, *more: str, environment: dict[str, str] | None = N
         try:
             line = process.stdout.readline()
             assert line, process.stderr.read().decode()
-            yield Address(json.loads(line)["url"], process)
+            told = json.loads(line)
+            token = Path(told["token_file"]).read_text().strip() if told["token_file"] else (environment or {})["DREAMKEEP_TOKEN"]
+            yield Address(told["url"], process, token)
         finally:
             process.terminate()
             process.communicate(timeout=60)

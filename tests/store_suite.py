@@ -211,6 +211,17 @@ class StoreSuite:
         assert [s.native_id for s in store.sessions(project="p0", limit=1)] == ["3"]
         assert store.sessions(project="none") == []
 
+    def test_where_sessions_ran_is_told_by_what_their_fold_remembers(self, store: Store) -> None:
+        filled(store, "python:b", "hello", project="")
+        summary = empty("python:a")._replace(project="p", cwd="/\ud800", last_at="2026-01-01T00:00:00Z")
+        state = {"folders": [["/\ud800", "main", "2.1"], "strange"], "remotes": [["x.org/a", "push", "3.1"]], "other": 1}
+        with store.writing():
+            store.put(Batch(place("python:a"), summary, [], [], [], json.dumps(state)))
+        first, second = store.session_places()
+        assert first[:4] == ("python:a", "p", "/\ud800", "2026-01-01T00:00:00Z")
+        assert first[4:] == ((("/\ud800", "main", "2.1"),), (("x.org/a", "push", "3.1"),))
+        assert second == ("python:b", "", "", "2026-01-01T00:00:00Z", (), ())
+
     def test_ids_are_matched_exactly_first_then_by_prefix(self, store: Store) -> None:
         """D5: sess-1 is not sess-12; ids that differ only in case differ."""
         for name in ("python:sess-1", "python:sess-12", "codex:Chat", "codex:chat", "python:50%_done"):

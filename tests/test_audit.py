@@ -24,7 +24,6 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.held import hold
 from dreamkeep.host import RealHost
 from dreamkeep.index.open import peek
-from dreamkeep.index.sqlite import VERSION
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
@@ -547,19 +546,13 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
     assert found.cls == "journal_missing_part" and "others stand in their place" in found.what
 
 
-@pytest.mark.parametrize("how", ["missing", "behind", "empty", "of another version", "never made"])
+@pytest.mark.parametrize("how", ["missing", "behind", "never made"])
 def test_an_index_that_is_missing_or_behind_is_no_fault(world: World, how: str) -> None:
     path = Path(f"{world.root}/index.sqlite")
     if how == "behind":
         with Keep.open(world.root) as keep:
             keep.session("s1").record("news")
             keep.session("new one").record("news")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "of another version":
-        db = apsw.Connection(str(path))
-        db.pragma("user_version", VERSION + 1)
-        db.close()
     else:
         path.unlink()
         if how == "never made":
@@ -690,6 +683,32 @@ def test_a_hook_that_could_not_keep_its_call_is_told(world: World) -> None:
         ("hook_lost", True, 1),
     ] or [(one.cls, one.repairable) for one in found] == [("hook_lost", True), ("hook_lost", False)]
     assert {one.about["path"] for one in found} == {str(elsewhere), f"{world.root}/spool/problems"}
+
+
+def test_a_lost_hook_call_told_outside_the_keep_ends_when_it_is_accepted(world: World) -> None:
+    shared = world.home / "dreamkeep-hook-7.problems"
+    shared.write_text(
+        f"1 claude Stop OSError: no space (keep {world.root})\n2 claude Stop OSError: no space (keep {world.root}2)\n"
+    )
+    environment = {"XDG_RUNTIME_DIR": str(world.home), "HOME": str(world.home)}
+
+    def told(keep: Keep) -> list[str]:
+        faults = [one["what"] for one in keep.audit(home=world.home)["faults"]]
+        assert any(one["check"] == "hook" for one in keep.doctor()) == bool(faults), "doctor says the same"
+        return faults
+
+    with Keep.open(world.root, environment=environment) as keep:
+        [found] = keep.audit(home=world.home)["faults"]
+        assert found["class"] == "hook_lost" and found["what"].startswith("1 hook call was")
+        assert f"repair --accept {found['id']}" in found["next"] and not found["repairable"]
+        assert keep.repair(accept=[found["id"]], home=world.home)["audit"]["clean"]
+        assert told(keep) == []
+        with shared.open("a") as file:
+            file.write(f"3 claude Stop OSError: no space (keep {world.root}2)\n")
+        assert told(keep) == [], "another keep's loss is not ours"
+        with shared.open("a") as file:
+            file.write(f"4 claude Stop OSError: no space (keep {world.root})\n")
+        assert len(told(keep)) == 1, "a new loss is told"
 
 
 def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(world: World) -> None:

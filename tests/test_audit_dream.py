@@ -343,6 +343,30 @@ def test_the_next_dream_ends_one_that_was_killed_and_reads_what_that_had_in_hand
     assert world.repair(apply=True)["applied"] == []
 
 
+_DIES_AT_THE_END = """
+import os, sys
+from dreamkeep import Keep
+from dreamkeep.dream.each import Run
+
+Run._report = lambda *given: os.kill(os.getpid(), 9)
+with Keep.open(sys.argv[1]) as keep:
+    keep.dream()
+"""
+
+
+@pytest.mark.parametrize("how", ["manual", "if due", "a session that was read"])
+def test_the_next_dream_ends_one_that_was_killed_also_when_nothing_waits(world: World, how: str) -> None:
+    with Keep.open(world.root) as keep:
+        say(keep, "w0", "Rule number 0 holds.")
+    done = subprocess.run([sys.executable, "-c", _DIES_AT_THE_END, str(world.root)], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert world.classes() == ["dream_unfinished"]
+    with Keep.open(world.root) as keep:
+        assert keep.dream_status()["trigger"]["waiting"] == 0
+        made = keep.dream(if_due=how == "if due", sessions=["w0"] if how.startswith("a session") else [])
+    assert made["processed"] == 0 and world.audit()["clean"]
+
+
 def test_what_a_killed_dream_had_not_in_hand_is_as_it_was_before_it(world: World) -> None:
     """M1: one that had failed before is still that, for its own reason; one that was never tried is pending."""
     with Keep.open(world.root) as keep:

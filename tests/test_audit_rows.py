@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -16,6 +17,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.capture.rows import Base
 from dreamkeep.errors import DreamkeepError
+from dreamkeep.recovery import audit_rows
+from dreamkeep.recovery.faults import Fault
 from tests.agents import goose, hermes, opencode
 from tests.test_audit_sources import _WatchedHost, audit, classes, ingest, tree
 
@@ -671,3 +674,69 @@ def test_a_restored_row_has_no_words_of_another_message_that_once_had_its_number
     with Keep.open(root) as keep:
         keep.restore(f"hermes:{S}", to=agent, home=tmp_path / "elsewhere")
     assert told_at(tmp_path / "elsewhere", agent) <= told
+
+
+#: What may happen to a database, by chance: SQL for a table, a column and a row of it.
+_ACCIDENTS = (
+    "DELETE FROM {table} WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = '' WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = NULL WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = substr({column}, 1, length({column}) / 2) WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = replace({column}, 'e', 'x') WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = {column} || ' more' WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = CAST({column} AS BLOB) WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = CAST(x'ff41' AS TEXT) WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = 1 WHERE rowid = {row}",
+    "UPDATE {table} SET {column} = 1.0 WHERE rowid = {row}",
+)
+
+
+def _accident(chance: random.Random, path: Path) -> None:
+    db = apsw.Connection(str(path))
+    tables = ("messages", "sessions", "message", "part", "session", "event")
+    table = chance.choice([name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'") if name in tables])
+    columns = [name for (name,) in db.execute("SELECT name FROM pragma_table_info(?)", (table,)) if name != "id"]
+    words = [name for name in columns if name in ("content", "content_json", "data")]
+    column = chance.choice(words if words and chance.random() < 0.7 else columns)
+    rows = [row for (row,) in db.execute(f"SELECT rowid FROM {table}")]
+    try:
+        db.execute("PRAGMA foreign_keys = 0")
+        db.execute(chance.choice(_ACCIDENTS).format(table=table, column=f'"{column}"', row=chance.choice(rows or [0])))
+    except apsw.ConstraintError:
+        pass  # the database refuses it
+    finally:
+        db.close()
+
+
+def _sorted(found: list[Fault]) -> list[Fault]:
+    return sorted(found, key=lambda one: (one.cls, one.where, one.id))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_comparing_rows_at_once_tells_what_judging_each_session_tells(
+    root: str, home: Path, agent: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(f"{agent} {seed}")
+    told: set[str] = set()
+    for _ in range(12):
+        ingest(root, home)
+        for _ in range(chance.randint(0, 2)):
+            _accident(chance, home / FILES[agent])
+        quick = _sorted(audit(root, home, deep=True))
+        with monkeypatch.context() as patch:
+            patch.setattr(audit_rows, "_changed", lambda host, path, group: list(group))
+            patch.setattr(audit_rows, "_captured", lambda *given: None)
+            assert _sorted(audit(root, home, deep=True)) == quick
+        told.update(classes(quick))
+    assert told, "some of it is told"
+
+
+def test_a_column_that_an_agent_adds_needs_no_closer_look(
+    root: str, home: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(root, home)
+    db = apsw.Connection(str(home / FILES[agent]))
+    db.execute(f"ALTER TABLE {'part' if agent == 'opencode' else 'messages'} ADD COLUMN added TEXT DEFAULT 'x'")
+    db.close()
+    monkeypatch.setattr(audit_rows, "loss", lambda *given: pytest.fail("a session was judged by itself"))
+    assert audit(root, home, deep=True) == []

@@ -97,6 +97,7 @@ NOTE = {
     "last_at": MAYBE_TIME,
     "evidence": [{"session": TEXT, "seq": (int, str), "turn": MAYBE_TEXT, "quote": TEXT}],
 }
+PROJECT_SHAPE = {"name": TEXT, "sessions": COUNT, "notes": COUNT, "last_at": MAYBE_TIME}
 TASK = {"id": TEXT, "title": TEXT, "state": TEXT, "project": TEXT, "sessions": [TEXT], "insights": (int, list)}
 REPORT = {
     "run": MAYBE_TEXT,
@@ -241,6 +242,10 @@ ROWS = [
     Row("snapshot verify {own}/nothing", ERROR, 2),
     Row("reindex", {"journals": COUNT, "events": COUNT}),
     Row("reindex --from-zero", {"journals": COUNT, "events": COUNT}),
+    Row("projects", {"projects": [PROJECT_SHAPE], "offers": list}, rows="projects"),
+    Row("project undo {project}", ERROR, 1),
+    Row("project undo {project} shed", ERROR, 2),
+    Row("project apart {project} nobody", ERROR, 1),
     Row("project rename {project} shed", {"project": TEXT, "was": TEXT, "sessions": COUNT}),
     Row("project merge {project} nobody", ERROR, 1),
     Row("drain", {"calls": COUNT, "sessions": COUNT}),
@@ -370,6 +375,7 @@ def test_every_verb_of_the_contract_is_there_and_every_other_one_is_looked_at_he
         "reindex",
         "mcp",
         "project",
+        "projects",
         "status",
         "doctor",
     ]

@@ -622,7 +622,7 @@ def test_a_dream_that_finds_nothing_new_reads_no_note_and_no_insight(tmp_path: P
         monkeypatch.setattr(SqliteStore, "memory_row", row)
         monkeypatch.setattr(build, "current", _told(build.current, asked, lambda *given: "journals"))
         assert keep.dream(backend=Prompts())["considered"] == 0
-        assert set(asked) - {"projects"} == {"marks", "pages", "dreamed", "journals"} and asked.count("journals") == 1
+        assert set(asked) - {"projects"} == {"marks", "pages", "dreamed", "runs", "journals"} and asked.count("journals") == 1
         filled(tmp_path / "k", sessions=3)
         assert keep.dream(backend=Prompts())["considered"] == 3 and {"notes", "insights"} <= set(asked)
 

@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
 #: `Keep`, in parts by their reasons to change, and what its answers look like.
 APP = {"app", "views"} | {
-    f"app_{part}" for part in ("asked", "capture", "dream", "notes", "pack", "part", "project", "recall", "recovery", "tour")
+    f"app_{part}"
+    for part in ("access", "asked", "capture", "dream", "notes", "pack", "part", "project", "recall", "recovery", "tour")
 }
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
@@ -35,7 +36,7 @@ TOGETHER = [
 THIRD_PARTY = {
     "orjson": {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
-        *("capture/drain.py", "capture/rejoin.py", "capture/seen.py"),
+        *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},

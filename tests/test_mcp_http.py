@@ -12,17 +12,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.errors import BadUsage
+from dreamkeep.app_access import access_token
+from dreamkeep.errors import Failed
+from dreamkeep.host import RealHost
 from dreamkeep.surfaces.mcp import streamable
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_local, name_in
+from tests.faults import LOSSES, FragileHost, PowerCut
 from tests.mcp_talk import META, TOOLS, Address, Got, address, ask, call, found, greet, named, refused, slow_keep, talked, words
 
 
@@ -189,36 +193,125 @@ def test_a_page_of_this_machine_may_ask(server: Address) -> None:
     assert server.post(greet(), Origin="http://[::1]:3000").status == 200
 
 
-def test_a_token_that_is_set_is_asked_for(tmp_path: Path) -> None:
-    token = "0123456789abcdef0123"
-    with address(tmp_path / "keep", environment={**os.environ, "DREAMKEEP_TOKEN": token}) as server:
-        for wrong in ("", token, f"Bearer {token}x", "Bearer ", f"Basic {token}", "Bearer \xfc"):
-            got = server.post(greet(), Authorization=wrong)
-            assert got.status == 401 and got.headers["www-authenticate"].startswith("Bearer"), wrong
-        assert server.post(greet(), Authorization=f"Bearer {token}").status == 200
+#: What another user of the machine may try: no token, an empty one, a wrong one, one in other forms.
+NO_TOKEN = ("", "Bearer", "Bearer ", "Bearer wrong", "Basic {}", "{}", "Bearer {}x", "Bearer x{}", "Bearer {} {}", "Bearer \xfc")
 
 
-def test_others_may_only_reach_it_with_a_token(tmp_path: Path) -> None:
-    def listen(token: str, host: str = "0.0.0.0") -> None:
-        _listening(Service(Tools(lambda: Keep.open(tmp_path)), token, host), host, 0).server_close()
+@pytest.mark.parametrize("set_by_hand", [False, True], ids=["made", "set"])
+def test_without_the_token_nothing_is_told(tmp_path: Path, set_by_hand: bool) -> None:
+    talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."))
+    environment = {**os.environ, "DREAMKEEP_TOKEN": "0123456789abcdef0123" if set_by_hand else ""}
+    with address(tmp_path / "keep", environment=environment) as server:
+        asked = [
+            *((method, "/mcp") for method in ("POST", "GET", "DELETE", "PUT", "OPTIONS", "HEAD", "TRACE", "NONSENSE")),
+            *(("POST", path) for path in ("/", "/else", "/mcp/../x", "*", f"/mcp?token={server.token}")),
+        ]
+        answers = [
+            server.request(method, greet(), path=path, Authorization=wrong.replace("{}", server.token))
+            for method, path in asked
+            for wrong in NO_TOKEN
+        ]
+        assert {(got.status, got.body) for got in answers} == {(401, b"")}
+        names = {"server", "date", "www-authenticate", "content-length", "connection"}
+        assert all(set(got.headers) == names and got.headers["www-authenticate"].startswith("Bearer") for got in answers)
+        assert server.post(greet()).status == 200
 
-    for token in ("", "short"):
-        with pytest.raises(BadUsage, match="needs a token"):
-            listen(token)
-    listen("0123456789abcdef")
-    listen("", "127.0.0.1")
-    done = subprocess.run(words(tmp_path, "--http", "--host", "0.0.0.0"), capture_output=True, text=True)
-    assert done.returncode == 2 and "DREAMKEEP_TOKEN" in done.stderr and done.stdout == ""
+
+def test_two_headers_with_a_token_are_none(server: Address) -> None:
+    body = json.dumps(greet()).encode()
+    end = b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    assert _raw(server, _head(server) + end).startswith(b"HTTP/1.1 200")
+    assert _raw(server, _head(server) + b"Authorization: Bearer x\r\n" + end).startswith(b"HTTP/1.1 401")
+
+
+def test_the_token_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    seen = set()
+    for _ in range(2):
+        with address(tmp_path / "keep") as server:
+            seen.add(server.token)
+            file = tmp_path / "keep" / "state" / "http.token"
+            assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    assert len(seen) == 1 and len(base64.urlsafe_b64decode(seen.pop() + "=")) == 32
+    file.unlink()
+    with address(tmp_path / "keep") as server:
+        assert server.token not in seen
+    assert [path.name for path in file.parent.iterdir()] == ["http.token"], "no half-made file is left"
+
+
+def test_servers_that_start_at_once_make_one_token(tmp_path: Path) -> None:
+    made: list[str] = []
+    start = threading.Barrier(8)
+
+    def make() -> None:
+        start.wait()
+        made.append(access_token(RealHost(), str(tmp_path / "keep"), {}).secret)
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8 and len(set(made)) == 1
+
+
+def test_the_token_is_neither_printed_nor_an_argument(tmp_path: Path) -> None:
+    command = words(tmp_path / "keep", "--http", "--port", "0", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        file = Path(json.loads(process.stdout.readline())["token_file"])
+        token = file.read_text().strip()
+        arguments = Path(f"/proc/{process.pid}/cmdline")
+        assert not arguments.exists() or token not in arguments.read_text()
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert token not in out + err
+    assert str(file) in err and "Authorization: Bearer TOKEN" in err
+
+
+def test_a_token_in_the_arguments_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(words(tmp_path, "--http", "--token", "0123456789abcdef"), capture_output=True, text=True)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("token", ["short", "with a space in it and more", "ümlaut-0123456789abcdef"])
+def test_a_token_that_can_not_hold_is_refused(tmp_path: Path, token: str) -> None:
+    done = subprocess.run(
+        words(tmp_path, "--http", "--port", "0"), capture_output=True, text=True, env={**os.environ, "DREAMKEEP_TOKEN": token}
+    )
+    assert done.returncode == 2 and "DREAMKEEP_TOKEN" in done.stderr and token not in done.stderr
+
+
+@pytest.mark.parametrize(("content", "mode"), [("a" * 43, 0o644), ("a" * 43, 0o660), ("", 0o600), ("short", 0o600)])
+def test_a_token_file_that_others_could_read_or_that_is_broken_is_refused(tmp_path: Path, content: str, mode: int) -> None:
+    file = tmp_path / "keep" / "state" / "http.token"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    file.chmod(mode)
+    with pytest.raises(Failed, match="Remove the file"):
+        access_token(RealHost(), str(tmp_path / "keep"), {})
+
+
+def test_a_power_cut_at_every_step_leaves_no_half_of_a_token() -> None:
+    for at in count(1):
+        host = FragileHost(at=at)
+        try:
+            access_token(host, "/keep", {})
+        except PowerCut:
+            for loss in LOSSES:
+                assert len(access_token(host.reboot(loss), "/keep", {}).secret) == 43
+            continue
+        break
 
 
 def test_elsewhere_any_host_is_meant_but_only_its_own_pages(tmp_path: Path) -> None:
     token = "0123456789abcdef"
-    with address(tmp_path / "keep", "--host", "0.0.0.0", "--token", token) as server:
+    environment = {**os.environ, "DREAMKEEP_TOKEN": token}
+    with address(tmp_path / "keep", "--host", "0.0.0.0", environment=environment) as server:
         bearer = {"Authorization": f"Bearer {token}"}
         assert server.post(greet(), Host="keep.example:8377", **bearer).status == 200
         assert server.post(greet(), Host="keep.example", Origin="https://keep.example", **bearer).status == 200
         assert server.post(greet(), Host="keep.example", Origin="https://evil.example", **bearer).status == 403
-        assert server.post(greet(), Host="keep.example").status == 401
+        assert server.post(greet(), Host="keep.example", Authorization="").status == 401
 
 
 def test_names_of_this_machine_are_known() -> None:
@@ -260,24 +353,28 @@ def _raw(server: Address, data: bytes) -> bytes:
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
+def _head(server: Address) -> bytes:
+    return HEAD + f"Authorization: Bearer {server.token}\r\n".encode()
+
+
 def test_a_body_in_chunks_is_read_and_bounded(server: Address) -> None:
     body = json.dumps(greet()).encode()
     pieces = b"".join(b"%x;x=y\r\n%s\r\n" % (len(part), part) for part in (body[:10], body[10:]))
-    answer = _raw(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\nTrailer: x\r\n\r\n")
+    answer = _raw(server, _head(server) + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\nTrailer: x\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200") and b"protocolVersion" in answer
-    assert _raw(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n").startswith(b"HTTP/1.1 400")
-    assert _raw(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n").startswith(b"HTTP/1.1 413")
-    assert _raw(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n").startswith(b"HTTP/1.1 413")
+    assert _raw(server, _head(server) + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n").startswith(b"HTTP/1.1 400")
+    assert _raw(server, _head(server) + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n").startswith(b"HTTP/1.1 413")
+    assert _raw(server, _head(server) + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n").startswith(b"HTTP/1.1 413")
 
 
 def test_what_is_cut_off_or_garbled_ends_only_its_own_connection(server: Address) -> None:
-    assert _raw(server, HEAD + b"Content-Length: 1000\r\n\r\n{").startswith(b"HTTP/1.1 400")
+    assert _raw(server, _head(server) + b"Content-Length: 1000\r\n\r\n{").startswith(b"HTTP/1.1 400")
     assert b"400" in _raw(server, b"\x16\x03\x01\x00\r\n\r\n")
-    assert _raw(server, HEAD + b"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}").startswith(b"HTTP/1.1 421")
+    assert _raw(server, _head(server) + b"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}").startswith(b"HTTP/1.1 421")
     lengths = (b"Content-Length: 2\r\nContent-Length: 3", b"Content-Length: 2\r\nTransfer-Encoding: chunked")
     for twice in (*lengths, b"Transfer-Encoding: gzip"):
-        assert _raw(server, HEAD + twice + b"\r\n\r\n{}").startswith(b"HTTP/1.1 400")
-    _raw(server, HEAD)
+        assert _raw(server, _head(server) + twice + b"\r\n\r\n{}").startswith(b"HTTP/1.1 400")
+    _raw(server, _head(server))
     assert server.post(greet()).status == 200
 
 
@@ -318,7 +415,7 @@ def test_who_sends_a_byte_now_and_then_does_not_keep_a_place_for_ever(
 
 def test_one_connection_serves_many_requests(server: Address) -> None:
     body = json.dumps(greet()).encode()
-    one = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    one = _head(server) + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     assert _raw(server, one * 3).count(b"HTTP/1.1 200 OK") == 3
 
 
@@ -393,21 +490,90 @@ def test_a_keep_that_is_not_there_is_an_answer(tmp_path: Path) -> None:
     with address(tmp_path / "none") as server:
         text = refused(server.post(call(1, "search", query="x"), Mcp_Session_Id=server.session()).json)
         assert "there is no keep yet" in text
-    assert not (tmp_path / "none").exists()
+    assert [path.name for path in (tmp_path / "none").rglob("*")] == ["state", "http.token"]
+
+
+@contextmanager
+def small_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: int) -> Iterator[Address]:
+    """A server in this process with few places."""
+    monkeypatch.setattr(streamable, "_CONNECTIONS", places)
+    talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."))
+    tools, token = Tools(lambda: Keep.open(tmp_path / "keep")), "0123456789abcdef"
+    server = _listening(Service(tools, token, "127.0.0.1"), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield Address(f"http://127.0.0.1:{server.server_port}/mcp", None, token)
+    finally:
+        server.shutdown()
+        server.server_close()
+        tools.close()
+
+
+#: How a client may keep a place without any progress. The token is right in some of them.
+SLOW = {
+    "silent": b"",
+    "half a line": b"POST /m",
+    "half a header": HEAD,
+    "no body": HEAD + b"Authorization: Bearer 0123456789abcdef\r\nContent-Length: 9999\r\n\r\n",
+    "half a chunk": HEAD + b"Authorization: Bearer 0123456789abcdef\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nx",
+    "refused": HEAD + b"Content-Length: 9999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", SLOW.values(), ids=SLOW)
+def test_many_slow_clients_do_not_shut_out_a_good_one(begun: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_server(tmp_path, monkeypatch, places=8) as server, ExitStack() as open_lines:
+        for _ in range(3):
+            for _ in range(20):
+                line = open_lines.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+                line.sendall(begun)
+            assert server.post(greet()).status == 200
+
+
+def test_clients_that_never_read_their_answers_do_not_shut_out_a_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = named(ask(1, "tools/list"))
+    body = json.dumps(message).encode()
+    names = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headed(message).items())
+    with small_server(tmp_path, monkeypatch, places=4) as server, ExitStack() as open_lines:
+        one = _head(server) + names.encode() + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        for _ in range(8):
+            line = open_lines.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            line.settimeout(0.2)
+            with suppress(OSError):  # asks until nobody listens any more, and never reads
+                line.sendall(one * 1_000)
+        for _ in range(100):  # while all are at work there is no place; soon they are stuck with their answers
+            if server.post(greet()).status == 200:
+                return
+            time.sleep(0.1)
+    pytest.fail("those who never read keep all places")
+
+
+def test_a_newcomer_gets_the_place_of_the_client_that_waits_longest() -> None:
+    def place(until: float | None, trusted: bool = False) -> Any:
+        made = streamable._Place(0)
+        made.until, made.trusted = until, trusted
+        return made
+
+    places = {"works": place(None), "idle": place(1, True), "later": place(5), "stranger": place(3)}
+    assert streamable.longest_waiting(places) == "stranger", "the one without a token goes first"
+    del places["stranger"], places["later"]
+    assert streamable.longest_waiting(places) == "idle"
+    del places["idle"]
+    assert streamable.longest_waiting(places) is None, "nobody at work is disturbed"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how many threads a process has is told by /proc")
-def test_connections_are_bounded_and_those_that_wait_are_told(tmp_path: Path) -> None:
-    with address(tmp_path / "none") as server:
-        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(256)]
-        try:
-            while len(os.listdir(f"/proc/{server.process.pid}/task")) < 256:
-                pass
-            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as one:
-                assert one.recv(100).startswith(b"HTTP/1.1 503")
-        finally:
-            for line in lines:
-                line.close()
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    with address(tmp_path / "none") as server, ExitStack() as lines:
+        for _ in range(400):
+            lines.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        assert server.post(greet()).status == 200
+        while len(os.listdir(f"/proc/{server.process.pid}/task")) > 260:
+            pass
+        lines.close()
         while len(os.listdir(f"/proc/{server.process.pid}/task")) > 100:
             pass
         assert server.post(greet()).status == 200

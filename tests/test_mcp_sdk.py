@@ -45,8 +45,21 @@ async def _client(root: Path, transport: str, era: str) -> AsyncIterator[Any]:
             yield client
         return
     with address(root) as server:
-        async with mcp.Client(server.url, mode=era) as client:
+        async with _over_http(server.url, server.token, era) as client:
             yield client
+
+
+@asynccontextmanager
+async def _over_http(url: str, token: str, era: str) -> AsyncIterator[Any]:
+    """As docs/mcp.md says: the token goes into a header of every request."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"} if token else {}, timeout=60) as http,
+        mcp.Client(streamable_http_client(url, http_client=http), mode=era) as client,
+    ):
+        yield client
 
 
 def _paths() -> dict[str, str]:
@@ -188,3 +201,25 @@ def test_a_call_that_is_given_up_does_not_disturb_the_next(tmp_path: Path, trans
         assert (await ask(client, "search", query="tabs"))["hits"]
 
     drive(root, transport, era, work)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_the_official_client_gets_in_with_the_token_of_the_keep_only(tmp_path: Path, era: str) -> None:
+    talked(tmp_path / "keep", ("why is the lock file old?", "Because of the cache."))
+
+    async def run() -> None:
+        with address(tmp_path / "keep") as server:
+            for wrong in ("", "wrong" * 8, server.token[:-1]):
+                with pytest.raises(BaseExceptionGroup) as refused:
+                    async with _over_http(server.url, wrong, era):
+                        pass
+                assert "Server returned an error response" in _causes(refused.value)
+            async with _over_http(server.url, server.token, era) as client:
+                assert (await ask(client, "search", query="lock"))["hits"]
+
+    anyio.run(run)
+
+
+def _causes(problem: BaseException) -> str:
+    inner = problem.exceptions if isinstance(problem, BaseExceptionGroup) else ()
+    return " ".join([str(problem), *map(_causes, inner)])

@@ -156,6 +156,20 @@ def test_a_failing_operation_raises_and_loses_nothing_acknowledged(how: str, err
     assert raised or how == "bad_sync"
 
 
+@pytest.mark.parametrize("how", ["fail", "bad_sync"])
+def test_what_is_promised_after_a_failure_in_a_new_keep_survives_a_power_cut(how: str) -> None:
+    """The failed operation may be the sync of any folder above the journal: the next append must make its name durable."""
+    for n in count(1):
+        host, script = FragileHost(), Script()
+        host.plan(n, how)
+        script.run(host, 4, go_on=True)
+        if host.calls < n:
+            break
+        for loss in LOSSES:
+            script.check(host.reboot(loss, seed=n))
+    assert n > 10
+
+
 def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
     """W14 J2: what was not acknowledged may be lost, but then its cursor is, too: the source that sends it again is heard."""
     mended = 0
@@ -178,6 +192,21 @@ def test_a_power_cut_while_a_failed_sync_is_mended_forgets_no_source() -> None:
                 assert ids_in(disk).count(last) == 1, (n, later, loss)
                 mended += before == 0
     assert mended > 20
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+def test_a_full_part_that_lost_its_last_line_feed_is_no_unfinished_end(appended: int) -> None:
+    """Whether the next part is begun before or after that."""
+    host = FragileHost()
+    for n in range(1, 2 + appended):
+        writer(host, 100).append([event(host, n)])
+    del host._need(f"{FOLDER}/{parts.name(1)}").data[-1:]
+    for n in range(2 + appended, 5):
+        writer(host, 100).append([event(host, n)])
+    reading = Reading(host, FOLDER)
+    assert [frame["id"] for frame in reading if frame["id"].startswith("e")] == ["e1", "e2", "e3", "e4"]
+    assert reading.tail is None and not reading.faults
+    assert parts.numbers(host, FOLDER)[-1] > 1
 
 
 @pytest.mark.parametrize("size", [1500, 300], ids=["in its part", "in the next"])

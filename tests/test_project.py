@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dreamkeep.capture.project import normalised, project_of
+from dreamkeep.capture.project import project_of
 from dreamkeep.host import RealHost
+from dreamkeep.session.folders import normalise_remote
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from dreamkeep.host import RealHost
     ],
 )
 def test_all_spellings_of_a_remote_are_one_project_and_no_secret_stays(url: str) -> None:
-    assert normalised(url) == "example.org/team/app"
+    assert normalise_remote(url) == "example.org/team/app"
 
 
 def git(at: Path, *words: str) -> None:

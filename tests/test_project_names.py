@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.event import Event, Kind
+from dreamkeep.memory.memory import Memory, fold
 from dreamkeep.memory.project import renamed
 
 from .conftest import Ran
@@ -53,6 +56,37 @@ def test_a_name_leads_to_one_that_was_not_given_up_and_following_agrees_with_sta
         assert not names.keys() & set(names.values())
         assert "" not in names and "" not in names.values()
     assert followed == names.get(name, name)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["hand", "ingest", "undo", "apart"]), NAMES, NAMES, st.integers(0, 9)), max_size=12))
+def test_names_are_the_same_followed_step_by_step_and_told_from_the_beginning(steps: list[tuple[str, str, str, int]]) -> None:
+    events = [Event(f"t{name}", Kind.TASK_OPENED, "x", {"id": name, "title": name, "project": name}) for name in "abcd"]
+    followed = fold(events)
+    for n, (what, was, now, which) in enumerate(steps):
+        renamings = [one for one in events if one.kind == Kind.PROJECT_RENAMED]
+        if what == "undo" and renamings:
+            one = renamings[which % len(renamings)]
+            event = Event(f"e{n}", Kind.PROJECT_UNDONE, "x", {"renaming": one.id, "was": one.body["was"], "now": one.body["now"]})
+        elif what == "apart":
+            event = Event(f"e{n}", Kind.PROJECT_APART, "x", {"was": was, "now": now})
+        else:
+            event = Event(f"e{n}", Kind.PROJECT_RENAMED, "x", {"was": was, "now": now, "by": what})
+        events.append(event)
+        followed = Memory.load((*key, body) for key, body in rows_of(followed).items())
+        followed.apply(event)
+        if followed.stale:
+            followed = fold(events)
+    told = fold(events)
+    assert rows_of(followed) == rows_of(told)
+    assert {one.project for one in told.tasks.values()} == {told.called(name) for name in "abcd"}
+
+
+def rows_of(memory: Memory) -> dict[tuple[str, str], Any]:
+    return {
+        (table, id): one if isinstance(one, dict) else one.as_json()
+        for table in ("tasks", "projects", "apart")
+        for id, one in getattr(memory, table).items()
+    }
 
 
 def test_sessions_notes_tasks_and_pages_go_with_the_name_and_so_does_what_comes_later(tmp_path: Path, root: str) -> None:

@@ -575,11 +575,11 @@ class Lying(ingesting.Ingest):
 
     dies_in = 0
 
-    def append_if(self, session: str, events: Any, expect: Any) -> None:
+    def append_if(self, session: str, events: Any, expect: Any, source: Any = None) -> None:
         Lying.dies_in -= 1
         if Lying.dies_in == 0:
             raise KeyboardInterrupt
-        super().append_if(session, events, expect)
+        super().append_if(session, events, expect, source)
 
 
 def test_whatever_an_agent_does_to_its_file_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

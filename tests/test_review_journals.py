@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable
 from itertools import count
@@ -14,6 +16,7 @@ from dreamkeep import Keep
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.pool import Journals
+from dreamkeep.recovery.ledger import _PATHS, NOTES
 
 from .faults import Dying, PowerCut
 from .test_repair import World, looks, own, world
@@ -181,6 +184,31 @@ def test_an_undo_in_a_keep_that_was_moved_or_copied_gives_back_there_and_touches
     assert looks(str(there), "index", "state") == before and there.stat().st_mode & 0o777 == 0o755
     assert not Path(world.root).exists() if moved else looks(world.root) == after
     assert moved or Path(world.root).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "copied"])
+def test_an_undo_of_a_repair_with_whole_paths_touches_nothing_where_the_keep_was(
+    world: World, tmp_path: Path, moved: bool
+) -> None:
+    """As an older version noted them."""
+    own(world)
+    junk = Path(world.root, "spool", "junk")
+    junk.parent.mkdir(exist_ok=True)
+    junk.write_text("no hook wrote this")
+    Path(world.root).chmod(0o755)
+    done = world.repair(apply=True)
+    [file] = Path(world.root, "aside").glob(f"*{done['undo_id']}/{NOTES}")
+    notes = [json.loads(line) for line in file.read_text().splitlines()]
+    whole = [{**one, **{key: os.path.normpath(f"{world.root}/{one[key]}") for key in _PATHS if key in one}} for one in notes]
+    assert whole != notes
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in whole))
+    after = looks(world.root)
+    there = tmp_path / "there"
+    (shutil.move if moved else shutil.copytree)(world.root, there)
+    with Keep.open(there) as keep:
+        keep.repair(undo=done["undo_id"], home=world.home)
+    assert (there / "spool" / "junk").read_text() == "no hook wrote this"
+    assert not Path(world.root).exists() if moved else looks(world.root) == after
 
 
 def test_what_was_accepted_stays_accepted_by_whatever_path_the_keep_is_opened(world: World, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
+    from dreamkeep.app_access import AccessToken
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.index.build import Built, Progress
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dreamkeep.journal.pool import Journals
     from dreamkeep.session.summary import Summary
 
-__all__ = ["Keep", "hook", "token", "untapped"]
+__all__ = ["Keep", "hook", "http_token", "untapped"]
 
 T = TypeVar("T")
 
@@ -244,7 +245,8 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         off = self.is_off()
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
-        return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), "quota": self._use()}
+        limits = {"quota": self._use(), "disk": self._room(), "paused": self._paused_sources()}
+        return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
@@ -359,13 +361,16 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             return self._ask(act)
 
     def _with_index(self, act: Callable[[Store], T], *, follow: bool = True) -> T:
-        """The index file itself. One that is damaged or of another version is rebuilt first."""
+        """The index file itself. One that is damaged or of another version is rebuilt first. A flipped bit may show only in what
+        `act` makes of an answer: whatever that raises is believed when it is raised over a new index, too."""
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
+        from dreamkeep.index.sqlite_errors import STRANGE, Unusable
 
         try:
             return self._opened(act, follow)
-        except Unusable:
+        except UnicodeEncodeError:
+            raise  # what was asked for, not what was answered
+        except (Unusable, *STRANGE):
             index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
             return self._opened(act, follow)
 
@@ -382,14 +387,14 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         """As `_ask`, and nothing is written: by the index as it lies there if it is up to date, else by one in memory."""
         from dreamkeep.index import build
         from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
+        from dreamkeep.index.sqlite_errors import STRANGE, Unusable
 
         def current(store: Store) -> list[T]:
             return [act(store)] if build.current(self._host, self.root, store.places()) else []
 
         try:
             found = index.peek(self._host, self.root, current) if self.exists() else None
-        except Unusable:
+        except (Unusable, *STRANGE):
             found = None
         return found[0] if found else self._ask_memory(act)
 
@@ -408,9 +413,11 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
             store.close()
 
 
-def token(given: str | None) -> str:
-    """What clients over HTTP must show; "" if nothing is said of it."""
-    return settings.token(given, os.environ)
+def http_token(where: str | None) -> AccessToken:
+    """What clients of this keep must send over HTTP. Works also where the keep itself can't be opened."""
+    from dreamkeep.app_access import access_token
+
+    return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
 
 
 def _clear(store: Store) -> None:

@@ -29,6 +29,8 @@ class Capturing(Part):
 
     _making: threading.RLock
     _quota_made: Quota | None = None
+    #: What the last `ingest` corrected of projects.
+    corrected: Sequence[dict[str, str]] = ()
 
     if TYPE_CHECKING:
 
@@ -39,6 +41,8 @@ class Capturing(Part):
         def start_dream(self) -> bool: ...
 
         def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
+
+        def correct_projects(self) -> list[dict[str, str]]: ...
 
     def ingest(
         self,
@@ -70,9 +74,13 @@ class Capturing(Part):
         ingest.quota = self._quota()
         ingest.quota.begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
-        yield from ingest.run(sources, progress, glanced=glance.seen)
+        new = not paths
+        for outcome in ingest.run(sources, progress, glanced=glance.seen):
+            new = new or outcome.state == "new"
+            yield outcome
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
+        self.corrected = self.correct_projects() if new else []
 
     def watch(
         self,
@@ -120,6 +128,7 @@ class Capturing(Part):
                         self.warn(problem)
                 if now_s() >= tend_at and not self.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
+                    self.correct_projects()
                     self.compress()  # before quiet sessions are ended, which writes to them
                     self.hygiene()
                     self.start_dream()
@@ -231,8 +240,11 @@ class Capturing(Part):
 
     def _ingest(self, again: bool = False) -> Ingest:
         from dreamkeep.capture.ingest import Ingest
+        from dreamkeep.capture.quota import SourceLimits
 
-        return Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        made = Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        made.limits = SourceLimits(self.config["capture.expansion"], int(self.config["capture.source_mb_per_day"] * (1 << 20)))
+        return made
 
     def _quota(self) -> Quota:
         with self._making:
@@ -240,7 +252,7 @@ class Capturing(Part):
                 from dreamkeep.capture.quota import Quota
 
                 press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
-                self._quota_made = Quota(self._host, self.root, self._limit(), press)
+                self._quota_made = Quota(self._host, self.root, self._limit(), press, reserve=self._reserve())
             return self._quota_made
 
     def _use(self) -> dict[str, Any] | None:
@@ -250,6 +262,25 @@ class Capturing(Part):
         limit = self._limit()
         use = Use(measure(self._host, self.root), limit) if limit else None
         return {**use._asdict(), "over": use.over} if use else None
+
+    def _room(self) -> dict[str, Any]:
+        """What is free on the keep's disk, and what is to stay so."""
+        from dreamkeep.capture.quota import room
+
+        left = room(self._host, self.root, self._reserve())
+        return {**left._asdict(), "short": left.short}
+
+    def _paused_sources(self) -> list[dict[str, str]]:
+        """Sources that are over their own limit."""
+        from dreamkeep.capture.seen import Cache
+
+        found = Cache(self._host, self.root).all_paused()
+        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found.items()]
+
+    def _reserve(self) -> int | None:
+        """In bytes; None: by the size of the disk."""
+        asked = self.config["capture.reserve_mb"]
+        return None if asked is None else int(asked * (1 << 20))
 
     def _limit(self) -> int:
         """In bytes; 0: none."""

@@ -44,11 +44,12 @@ class Remembering(Part):
         from dreamkeep.index import build
         from dreamkeep.memory.memory import Memory
 
-        def rows(store: Store) -> list[tuple[str, str, dict[str, Any]]]:
+        def load(store: Store) -> Memory:
             build.follow_keep(self._host, self.root, store)
-            return [(table, *row) for table in tables for row in store.memory_table(table)] if tables else store.memory()
+            named = ((table, *row) for table in tables for row in store.memory_table(table))
+            return Memory.load(named if tables else store.memory())
 
-        return Memory.load(self._glance(rows))
+        return self._glance(load)
 
     def _remembering(self, act: Callable[[Memory], T]) -> T:
         """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""

@@ -152,11 +152,7 @@ class Packing(Part):
             return lines
         shown = {one.id: one for one in memory.shown(project)}
         covered = {id for one in shown.values() for id in one.insights}
-        found = [
-            one
-            for one in self._found(store, words, project, asked_last)
-            if one.kind != "insight" or not (one.id in covered or memory.insights[one.id].waits)
-        ]
+        found = [one for one in self._found(store, words, project, asked_last) if one.kind != "insight" or one.id not in covered]
         return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
 
     def _found(self, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]) -> list[Match]:
@@ -177,7 +173,7 @@ class Packing(Part):
         found: list[Found] = []
         for kind, limit in _MATCHES.items():
             looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
-            held = [one for one in looked if not one.superseded_by and (kind != "message" or quotable(one))]
+            held = [one for one in looked if not one.superseded_by and (quotable(one) if kind == "message" else not one.mark)]
             found += held[:limit]
         texts = store.texts([one.no for one in found if one.kind == "message"])
         return [_match(one, texts.get(one.no, one.text)) for one in found]

@@ -1,16 +1,18 @@
-"""Part of app: what projects are called, by hand. Wiring, no rules."""
+"""Part of app: projects, their names, and which of them are one. Wiring, no rules."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import BadUsage, NotFound, from_os
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.same_project import Offer
     from dreamkeep.memory.memory import Memory
+    from dreamkeep.session.folders import Place
 
 T = TypeVar("T")
 
@@ -33,11 +35,15 @@ class Naming(Part):
         return self._project_of(text)
 
     def _project_of(self, text: str) -> str:
-        if text.startswith(("/", "~", ".")):
-            from dreamkeep.capture.project import project_of
+        return self._called(self._name_of_folder(text))
 
-            text = project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
-        return self._called(text)
+    def _name_of_folder(self, text: str) -> str:
+        """A folder's project, as it is found there; other names as they are."""
+        if not text.startswith(("/", "~", ".")):
+            return text
+        from dreamkeep.capture.project import project_of
+
+        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
 
     def _called(self, name: str) -> str:
         return self._remembering(lambda memory: memory.called(name)) if name and self.exists() else name
@@ -54,18 +60,130 @@ class Naming(Part):
         return self._rename(self._known(project), _shown(self._known(into)))
 
     def _rename(self, was: str, now: str) -> dict[str, Any]:
-        from dreamkeep.event import Kind
-
         if not now or now.startswith(("~", ".")) or was == now:
             what = "that is what it is called" if was == now else f"{now!r} is no name for a project"
             raise BadUsage(what, where="project", next="Give another name, for instance example.org/you/tool.")
+        self._journal_renamings([{"was": was, "now": now}])
+        return self._changed(was, now)
+
+    def _journal_renamings(self, renamings: Sequence[dict[str, str]]) -> None:
+        from dreamkeep.event import Event, Kind, rfc3339
+
+        at = rfc3339(self._host.now())
+        events = [Event(self._ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
+        self._change_pages(lambda: self._journals().append("", events), {one["was"] for one in renamings})
+
+    def _change_pages(self, act: Callable[[], object], old: Collection[str]) -> None:
+        """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
         if self._pages_differ():
             self._publish("")  # what was edited by hand is still of the page that it was edited in
-        self._journals().say("", Kind.PROJECT_RENAMED, {"was": was, "now": now})
-        self._withdraw_page(was)
+        act()
+        for project in old:
+            self._withdraw_page(project)
         self._publish("")
+
+    def _changed(self, was: str, now: str) -> dict[str, Any]:
         notes = self._remembering(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
         return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
+
+    def project_undo(self, project: str) -> dict[str, Any]:
+        """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
+        from dreamkeep.event import Kind
+
+        was = self._name_of_folder(project)
+        known = self._memory("projects").projects.get(was)
+        if known is None:
+            raise NotFound(
+                f"no project {project!r} was renamed or merged",
+                where="project undo",
+                next="Give the name that it had before; `dreamkeep projects` lists them.",
+            )
+        body = {"renaming": known["by"], "was": was, "now": known["now"]}
+        self._change_pages(lambda: self._journals().say("", Kind.PROJECT_UNDONE, body), ())
+        if not self._is_known(known["now"]):
+            self._withdraw_page(known["now"])
+        return self._changed(known["now"], was)
+
+    # -- which are one
+
+    def projects(self) -> list[dict[str, Any]]:
+        """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
+        from dreamkeep.memory.note import ACTIVE
+
+        memory = self._memory("notes", "projects")
+        found: dict[str, dict[str, Any]] = {}
+
+        def row(name: str) -> dict[str, Any]:
+            return found.setdefault(name, {"name": name, "sessions": 0, "notes": 0, "last_at": None, "merged": []})
+
+        for one in self._ask(lambda store: store.sessions()):
+            row(one.project)["sessions"] += 1
+            row(one.project)["last_at"] = max(row(one.project)["last_at"] or "", one.last_at or "") or None
+        for note in memory.notes.values():
+            row(note.project)["notes"] += note.state == ACTIVE
+        for was, known in sorted(memory.projects.items()):
+            if known["now"] in found:
+                row(known["now"])["merged"].append({"name": was, "why": known["why"]})
+        found.pop("", None)
+        return sorted(sorted(found.values(), key=lambda one: one["name"]), key=lambda one: one["last_at"] or "", reverse=True)
+
+    def project_offers(self) -> list[dict[str, str]]:
+        """Projects that may be the same as another: to be accepted (`project_merge`) or rejected (`project_apart`)."""
+        from dreamkeep.capture.same_project import offers
+        from dreamkeep.memory.insight import digest
+
+        memory = self._memory("projects", "apart")
+        apart = {(str(one["was"]), str(one["now"])) for one in memory.apart.values()}
+
+        def shown(one: Offer) -> dict[str, str]:
+            id = f"p-{digest(one.source, one.into)[:12]}"
+            return {"id": id, "from": one.source, "into": one.into, "why": one.why, "session": one.session, "seq": one.seq}
+
+        return [shown(one) for one in offers(self._places(), home=_home(), called=memory.called, apart=apart)]
+
+    def project_apart(self, project: str, other: str) -> dict[str, Any]:
+        """These are two projects: that they are one is neither offered nor found by `ingest` any more."""
+        from dreamkeep.event import Kind
+
+        one, two = self._known(project), self._known(other)
+        if one == two:
+            next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
+            raise BadUsage("these are one project", where="project apart", next=next_)
+        self._journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
+        return {"project": one, "apart": two}
+
+    def correct_projects(self) -> list[dict[str, str]]:
+        """Sessions that were read when their worktree was gone go to their repository's project; what was changed. Of nobody who
+        captures it is the failure when that can't be done now: only a warning."""
+        from dreamkeep.capture.same_project import corrections
+        from dreamkeep.capture.worktrees import Disk
+        from dreamkeep.memory.project import BY_INGEST
+
+        if not self.exists():
+            return []
+        machine = os.uname().nodename
+        try:
+            memory = self._memory("projects", "apart")
+            by_hand = {str(one["now"]) for one in memory.projects.values() if not one["auto"]}
+            undone = {str(one["was"]) for one in memory.apart.values() if one["undone"]}
+            found = corrections(
+                self._places(),
+                Disk(self._host, machine),
+                machine=machine,
+                home=_home(),
+                called=memory.called,
+                settled=by_hand | undone,
+            )
+            found = [one for one in found if not memory.is_apart(one.was, one.now)]
+            if found:
+                self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
+        except (DreamkeepError, OSError) as problem:
+            self.warn(f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}")
+            return []
+        return [one._asdict() for one in found]
+
+    def _places(self) -> list[Place]:
+        return self._ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
         from dreamkeep.dream.publish import alone
@@ -81,9 +199,9 @@ class Naming(Part):
     def _known(self, text: str) -> str:
         found = self._project_of(text)
         if not found:
-            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep sessions --json` tells of each.")
+            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
         if not self._is_known(found):
-            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep sessions --json` tells of each.")
+            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep projects` lists them.")
         return found
 
     def _is_known(self, name: str) -> bool:
@@ -94,6 +212,10 @@ class Naming(Part):
 
     def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
         return self._ask(lambda store: store.sessions(project=project, limit=limit))
+
+
+def _home() -> str:
+    return os.path.expanduser("~")
 
 
 def _shown(name: str) -> str:

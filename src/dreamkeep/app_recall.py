@@ -163,12 +163,12 @@ def _moment(text: str | None, name: str, *, end: bool = False) -> str | None:
 
     try:
         moment = datetime.fromisoformat(text.strip())
-    except (ValueError, AttributeError):
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, AttributeError, OverflowError):
         raise BadUsage(
             f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
         ) from None
     if end and len(text.strip()) == 10:
         moment += timedelta(days=1, seconds=-1)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     # Records have fractions of a second or not, and a point sorts before a Z.
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + ("Z" if end else "")
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + ("Z" if end else "")

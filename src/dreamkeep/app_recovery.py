@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
-from dreamkeep.errors import DreamkeepError, Failed, NotDurable, NotFound, cannot_read, from_os
+from dreamkeep.errors import DreamkeepError, Failed, NoSpace, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
 _LARGEST_PAGE = 32 << 20
+_INDEX_WAIT_S = 10.0
 _NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` tells what to do"
 
 
@@ -40,6 +41,10 @@ class Recovering(Part):
         def markdown(data: dict[str, Any]) -> str: ...
 
         def _use(self) -> dict[str, Any] | None: ...
+
+        def _room(self) -> dict[str, Any]: ...
+
+        def _paused_sources(self) -> list[dict[str, str]]: ...
 
         def _publish_before(self, sessions: Collection[str]) -> None: ...
 
@@ -62,19 +67,25 @@ class Recovering(Part):
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
 
-        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, [doctor.dreams(self._given_up)])
-        lost = [(path, line) for path, line in spool.problems(self._host, self.root, self._environment) if self._ours(path, line)]
-        stuck = sum(map(spool.is_batch, spool.names(self._host, self.root)))
+        checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
+        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, checks)
         found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
-        found += doctor.hooks(self._host, self.root, lost, spool.waiting(self._host, self.root), stuck)
+        host, root = self._host, self.root
+        found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)
 
-    def _ours(self, path: str, line: str) -> bool:
-        """Of what hooks could not keep: theirs of another keep is told in a file that all share."""
-        return path.startswith(f"{self.root}/") or self.root in line
+    def _lost_calls(self) -> list[tuple[str, str]]:
+        """(file, line): what hooks could not keep, unless the user has accepted it."""
+        from dreamkeep.capture import spool
+        from dreamkeep.recovery.audit_keep import hook_lost
+
+        found = spool.problems(self._host, self.root, self._environment)
+        accepted = self._ask(lambda store: store.accepted()) if found else set()
+        left = {path: lines for path, lines in found.items() if hook_lost(self.root, path, lines).id not in accepted}
+        return [(path, line) for path, lines in left.items() for line in lines]
 
     def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.
@@ -201,17 +212,36 @@ class Recovering(Part):
             return (self._ask(lambda store: store.session(id)) or half[id]) if id in half else self.summary(id)
 
         found = {one.id: one for one in map(summary, sessions)}  # who names one twice means it once
-        if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
-            self._publish_before(list(found))
+        cache = Cache(self._host, self.root)
+        for id in found:
+            cache.forget_session(id)
+        cache.save()
         try:
-            cache = Cache(self._host, self.root)
-            for id in found:
-                cache.forget_session(id)
-            cache.save()
-            self._deleting().delete(*found)
-        except OSError as problem:
-            raise from_os(problem, "deleting", str(problem.filename or ", ".join(found))) from problem
+            self._delete(list(found))
+        except NoSpace:
+            if not self._discard_index():
+                raise
+            self._delete(list(found))
         return list(found.values())
+
+    def _delete(self, sessions: Sequence[str]) -> None:
+        try:
+            if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
+                self._publish_before(sessions)
+            self._deleting().delete(*sessions)
+        except OSError as problem:
+            raise from_os(problem, "deleting", str(problem.filename or ", ".join(sessions))) from problem
+
+    def _discard_index(self) -> bool:
+        """On a full disk, to have room for what a deletion writes before it frees any. The index is a view; but if it alone knows
+        what a journal lost, it stays. Whether it is gone."""
+        from dreamkeep.index import open as index
+
+        known = index.peek(self._host, self.root, lambda store: bool(store.missed()))
+        if known is not False:
+            return False
+        index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
+        return True
 
     def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
@@ -308,6 +338,7 @@ class Recovering(Part):
 
     def _forget_all(self, names: Collection[str], pages: Collection[str] | None = None) -> None:
         """`pages`: relative to the keep, those that may have lines of them; None: nobody knows, so any may."""
+        from dreamkeep.index.open import FILE
         from dreamkeep.journal.places import KEEP
 
         def forget(store: Store) -> None:
@@ -317,8 +348,9 @@ class Recovering(Part):
                 # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
                 store.forget(KEEP, missing=True)
 
-        self._with_index(forget)
-        self._with_index(lambda store: store.shred(self._host.sleep))
+        if self._host.stat(f"{self.root}/{FILE}") is not None:
+            self._with_index(forget)
+            self._with_index(lambda store: store.shred(self._host.sleep))
         held = self._publish_without() if self._host.stat(f"{self.root}/pages") is not None else []
         self._forget_packs()
         for path, why in held:

@@ -150,6 +150,9 @@ SETTINGS: Mapping[str, Setting] = {
     "capture.exclude": Setting((), _texts),
     "capture.scrape": Setting(True, _flag),
     "capture.redact_raw": Setting(False, _flag),
+    "capture.expansion": Setting(200.0, _number(float, 0.0, _MANY)),
+    "capture.source_mb_per_day": Setting(2048.0, _number(float, 0.0, _MANY)),
+    "capture.reserve_mb": Setting(None, _number(float, 0.0, _MANY)),
     "recall.redact": Setting(True, _flag),
     "recall.budget": Setting(2_000, _number(int, 100, 200_000)),
     "retention.compress_days": Setting(7.0, _number(float, 0.0, 36_500)),
@@ -263,8 +266,3 @@ def _data_folder(environment: Mapping[str, str], platform: str) -> str:
 
 def switched_off(environment: Mapping[str, str]) -> bool:
     return environment.get("DREAMKEEP_OFF", "") not in ("", "0")
-
-
-def token(given: str | None, environment: Mapping[str, str]) -> str:
-    """What clients over HTTP must show: the flag, else DREAMKEEP_TOKEN; "" if there is none."""
-    return environment.get("DREAMKEEP_TOKEN", "") if given is None else given

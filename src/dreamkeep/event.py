@@ -95,6 +95,8 @@ class Kind:
     TASK_RENAMED = "task.renamed"
     TASK_JOINED = "task.joined"
     PROJECT_RENAMED = "project.renamed"
+    PROJECT_UNDONE = "project.undone"
+    PROJECT_APART = "project.apart"
     PAGE_PUBLISHED = "page.published"
     PAGE_WRITTEN = "page.written"
 
@@ -156,11 +158,15 @@ class Ids:
 
 
 _second: tuple[int, str] = (-1, "")
+#: The years 1 to 9999: what four digits can say, and what calendars can read.
+_FIRST_NS, _LAST_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9 - 1
 
 
 def rfc3339(ns: int) -> str:
-    """UTC with microseconds: fixed width, so that text order is time order."""
+    """UTC with microseconds: fixed width, so that text order is time order. A clock that says an impossible year gets the first
+    or the last possible moment."""
     global _second
+    ns = min(max(ns, _FIRST_NS), _LAST_NS)
     second, rest = divmod(ns, 1_000_000_000)
     known, text = _second
     if known != second:

@@ -39,13 +39,25 @@ class Stat(NamedTuple):
     mode: int
     #: Neither a folder nor a pipe, a socket or a device.
     is_file: bool = True
+    #: The user id of its owner.
+    owner: int = 0
+    #: Only `link_stat` says so: every other way follows links.
+    is_link: bool = False
+
+
+class DiskSpace(NamedTuple):
+    """Of the disk that holds a folder, in bytes. `free`: what this user may still take of it."""
+
+    free: int
+    total: int
 
 
 class Entry(NamedTuple):
-    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere."""
+    """A name in a folder. `at` follows symbolic links; None when the link leads nowhere, or when nobody can look (`error`)."""
 
     name: str
     at: Stat | None
+    error: str = ""
 
 
 #: How something looked: its path, size, time (ns) and inode; an inode of 0: only the time counts (a folder's). Bare, because
@@ -66,6 +78,12 @@ class Host(Protocol):
     # names
     def stat(self, path: str) -> Stat | None:
         """None when there is no such name; every other problem raises."""
+
+    def link_stat(self, path: str) -> Stat | None:
+        """As `stat`, but of a symbolic link itself."""
+
+    def user(self) -> int:
+        """The id of the user we run as; 0 is root."""
 
     def names(self, folder: str) -> list[str]: ...
 
@@ -93,7 +111,7 @@ class Host(Protocol):
     def file_system(self, path: str) -> str:
         """The kind of file system a folder is on; "" where that can't be told."""
 
-    def free_space(self, path: str) -> int: ...
+    def disk_space(self, path: str) -> DiskSpace: ...
 
     def most_handles(self) -> int:
         """How many this process may have open."""
@@ -159,20 +177,36 @@ class Host(Protocol):
     def unlock(self, handle: int) -> None: ...
 
 
+#: The largest number that SQLite and JSON libraries take. In nanoseconds that is the year 2262, and a file may say any year; some
+#: file systems also number their files beyond it.
+_LARGEST = (1 << 63) - 1
+
+
+def bounded_ns(ns: int) -> int:
+    """A file's time as we keep it. Two times beyond the bounds look the same; sizes and inodes still differ."""
+    return ns if -_LARGEST < ns < _LARGEST else _LARGEST if ns > 0 else -_LARGEST
+
+
 def _stat(s: os.stat_result) -> Stat:
-    kind = s.st_mode & 0o170000
-    return Stat(s.st_size, s.st_mtime_ns, s.st_ino, s.st_nlink, kind == 0o040000, s.st_mode & 0o7777, kind == 0o100000)
+    kind, inode = s.st_mode & 0o170000, s.st_ino & _LARGEST
+    is_folder, is_file, is_link = kind == 0o040000, kind == 0o100000, kind == 0o120000
+    mode = s.st_mode & 0o7777
+    return Stat(s.st_size, bounded_ns(s.st_mtime_ns), inode, s.st_nlink, is_folder, mode, is_file, s.st_uid, is_link)
 
 
 def _name(entry: Entry) -> str:
     return entry.name
 
 
-def _entry_stat(entry: os.DirEntry[str]) -> Stat | None:
+#: Of an entry that is gone meanwhile, or a link to nothing or to itself.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry:
     try:
-        return _stat(entry.stat())
-    except OSError:
-        return None  # gone meanwhile, or a link to nothing or to itself
+        return Entry(found.name, _stat(found.stat()))
+    except OSError as problem:
+        return Entry(found.name, None, "" if problem.errno in _LEADS_NOWHERE else problem.strerror or str(problem))
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -207,7 +241,7 @@ class RealHost:
 
     def entries(self, folder: str) -> list[Entry]:
         with os.scandir(folder) as found:
-            return sorted((Entry(e.name, _entry_stat(e)) for e in found), key=_name)
+            return sorted(map(_entry, found), key=_name)
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
         # Nothing but system calls and comparing: of thousands of files a Stat each would take longer than asking for it.
@@ -220,7 +254,8 @@ class RealHost:
                 except OSError:
                     found.append(path)
                     continue
-                same = now.st_mtime_ns == mtime_ns and (not inode or (now.st_ino == inode and now.st_size == size))
+                same = now.st_mtime_ns == mtime_ns or bounded_ns(now.st_mtime_ns) == mtime_ns
+                same = same and (not inode or (now.st_ino & _LARGEST == inode and now.st_size == size))
                 if not same or not now.st_mode & 0o400:
                     found.append(path)
         finally:
@@ -260,6 +295,15 @@ class RealHost:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def link_stat(self, path: str) -> Stat | None:
+        try:
+            return _stat(os.lstat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def user(self) -> int:
+        return os.geteuid()
+
     def handle_stat(self, handle: int) -> Stat:
         return _stat(os.fstat(handle))
 
@@ -285,9 +329,9 @@ class RealHost:
         except FileNotFoundError:
             return ""
 
-    def free_space(self, path: str) -> int:
+    def disk_space(self, path: str) -> DiskSpace:
         found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)
@@ -468,9 +512,20 @@ def make_folders(host: Host, path: str) -> None:
         return
     above = os.path.dirname(path)
     if above and above != path:
-        make_folders(host, above)
-    if host.make_folder(path):
-        host.sync_folder(above or ".")
+        if host.stat(above) is None:
+            make_folders(host, above)
+        else:
+            _sync_name(host, above)
+    host.make_folder(path)
+    host.sync_folder(above or ".")
+
+
+def _sync_name(host: Host, folder: str) -> None:
+    """Whoever made this folder may have died, or met a failing disk, before its name was durable."""
+    try:
+        host.sync_folder(os.path.dirname(folder) or ".")
+    except PermissionError:
+        pass  # we may not read what it lies in, so it was not made by us
 
 
 def write_all(host: Host, handle: int, data: bytes) -> None:

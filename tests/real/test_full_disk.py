@@ -120,6 +120,34 @@ def test_a_full_disk_refuses_appends_answers_questions_and_works_again_when_ther
     assert Reading(RealHost(), folder(root, "chat")).tail is None
 
 
+@pytest.fixture
+def larger(tmp_path: Path) -> Iterator[str]:
+    yield from _tmpfs(tmp_path, "size=6m")
+
+
+@pytest.mark.parametrize("spare", [0, 4096, 8192, 12288, 16384, 32768, 65536, 131072])
+def test_a_session_can_be_deleted_on_a_full_disk(larger: str, spare: int) -> None:
+    """Whichever write it is that finds no space, no word of it is left, and the others are as they were."""
+    root = f"{larger}/keep"
+    with Keep.open(root) as keep:
+        for name in ("stays", "goes"):
+            chat = keep.session(name)
+            for n in range(20):
+                chat.record(f"{name}-{n} " + "".join(chr(97 + (n * k) % 26) for k in range(3000)))
+        keep.note_add("greet everybody in the morning")
+        keep.status()
+        fill(f"{larger}/ballast", keep_free=spare)
+        keep.delete("goes")
+        assert [one.native_id for one in keep.sessions()] == ["stays"]
+    with Keep.open(root) as keep:
+        assert [one.native_id for one in keep.sessions()] == ["stays"]
+        assert len(keep.show("stays")["messages"]) == 20
+        os.unlink(f"{larger}/ballast")
+        assert keep.audit()["faults"] == []
+    held = subprocess.run(["grep", "-rl", "goes-1 ", root], capture_output=True, text=True)
+    assert held.stdout == ""
+
+
 def test_a_disk_that_can_hold_no_other_name_says_no_space_and_works_again_when_it_can(few_names: str) -> None:
     """W8 T10: whichever file or folder it is that can't be made: that of the keep, of a session, or of the turn's owner."""
     root = f"{few_names}/keep"

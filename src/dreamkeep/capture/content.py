@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -40,10 +40,13 @@ class File:
     def __init__(self, host: Host, path: str) -> None:
         self._host = host
         self._handle = host.open_read(path)
-        at = host.handle_stat(self._handle)
-        if not at.is_file:
+        try:
+            at = host.handle_stat(self._handle)
+            if not at.is_file:
+                raise OSError(22, "it is no file, but a pipe, a device or a folder", path)
+        except OSError:
             host.close(self._handle)
-            raise OSError(22, "it is no file, but a pipe, a device or a folder", path)
+            raise
         self.size, self.inode, self.mtime_ns = at.size, at.inode, at.mtime_ns
 
     def read(self, size: int, offset: int) -> bytes:
@@ -69,22 +72,28 @@ class Bytes:
 
 
 class Unpacked:
-    """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again."""
+    """A zstd file, as what is in it. Read forward; its head and what was read last are kept, further back it begins again.
+
+    `most`: by the size of the packed file, how much of it is read at most, as if it ended there (`is_cut`)."""
 
     masked = False
+    is_cut = False
 
-    def __init__(self, host: Host, path: str) -> None:
+    def __init__(self, host: Host, path: str, most: Callable[[int], int | None] = lambda packed: None) -> None:
         self._host = host
         self._path = path
         at = host.stat(path)
         if at is None:
             raise FileNotFoundError(2, "no such file", path)
-        self.inode, self.mtime_ns = at.inode, at.mtime_ns
+        self.inode, self.mtime_ns, self.packed = at.inode, at.mtime_ns, at.size
         self.size = 0
+        ceiling = most(at.size)
         self._begin()
         try:
-            while block := self._more():
+            while (ceiling is None or self.size <= ceiling) and (block := self._more()):
                 self.size += len(block)
+            if ceiling is not None and self.size > ceiling:
+                self.size, self.is_cut = ceiling, True
             self._head = b""
             self.close()
             self._begin()

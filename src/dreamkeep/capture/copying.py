@@ -39,9 +39,11 @@ class Ingesting(Protocol):
 
     def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event: ...
 
-    def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None: ...
+    def append_if(
+        self, session: str, events: Sequence[Event], expect: dict[str, int | str | None], source: Source | None = None
+    ) -> None: ...
 
-    def pause_if_full(self, session: str) -> None: ...
+    def pause_if_full(self, session: str, source: Source, more: int = 0) -> None: ...
 
     def old_lines(self, session: str, name: str) -> list[bytes]: ...
 
@@ -124,7 +126,9 @@ class Copying:
         return whole(self.content, found, offset)
 
     def rewritten(self, what: str, step: Callable[[int], None]) -> None:
-        """A new generation: lines that we have are named, the others are journaled."""
+        """A new generation: lines that we have are named, the others are journaled. It can't pause on the way, so it is looked
+        at before how much it is."""
+        self._ingest.pause_if_full(self.session, self.source, max(0, self.content.size - self.word.offset))
         old: list[bytes] = []
         known: list[bytes] = []
         if self.word.offset <= _LARGEST_DELTA:
@@ -302,13 +306,13 @@ class Copying:
 
     def pause_if_full(self) -> None:
         if not self._begun or (self._pauses_at is not None and self._kept_at >= self._pauses_at):
-            self._ingest.pause_if_full(self.session)
+            self._ingest.pause_if_full(self.session, self.source)
 
     def flush(self) -> None:
         if not self._waiting:
             return
         self.pause_if_full()
-        self._ingest.append_if(self.session, self._waiting, {self._key: self._expect})
+        self._ingest.append_if(self.session, self._waiting, {self._key: self._expect}, self.source)
         self._begun, self._kept_at, self.kept_bytes = True, self.word.offset, self.new_bytes
         self.new_events += len(self._waiting)
         self._expect = str(self.word)

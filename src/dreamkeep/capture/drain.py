@@ -205,7 +205,7 @@ class _Run:
         for entry in found:
             try:
                 call = self._look(entry, self._spool)
-            except OSError as problem:
+            except Exception as problem:  # a payload is anybody's bytes: it waits by itself
                 self._skipped.add(entry.name)
                 if not isinstance(problem, FileNotFoundError):
                     self.problem(f"{self._spool}/{entry.name}", problem)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dreamkeep.capture.links import refusal
 from dreamkeep.capture.sources import AGENTS, ROWS, Source, beside, discovery
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Entry, Host, Stat
@@ -47,6 +48,62 @@ class Glance:
         return found
 
 
+class AgentTree:
+    """A host that looks through an agent's place, and notes what can't be looked at instead of raising it. What is simply not
+    there raises as ever, and links are followed as `links.py` says; the place itself may be any link."""
+
+    def __init__(self, host: Host, agent: str, place: str) -> None:
+        self._host = host
+        self._agent = agent
+        self._follows = {place: True}
+        self.troubles: list[Trouble] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    def names(self, folder: str) -> list[str]:
+        return [entry.name for entry in self.entries(folder) if entry.at]
+
+    def entries(self, folder: str) -> list[Entry]:
+        try:
+            if not self._is_followed(folder):
+                return []
+            found = self._host.entries(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as problem:
+            self._note(folder, problem.strerror or str(problem))
+            return []
+        bad = [entry for entry in found if entry.error]
+        if bad and len(bad) == len(found):
+            self._note(folder, bad[0].error)
+        else:
+            for entry in bad:
+                self._note(f"{folder}/{entry.name}", entry.error)
+        return found
+
+    def stat(self, path: str) -> Stat | None:
+        try:
+            return self._host.stat(path)
+        except OSError as problem:
+            self._note(path, problem.strerror or str(problem))
+            return None
+
+    def _is_followed(self, folder: str) -> bool:
+        known = self._follows.get(folder)
+        if known is None:
+            above = os.path.dirname(folder)
+            known = above == folder or self._is_followed(above)
+            if known and (why := refusal(self._host, folder)):
+                self._note(folder, why)
+                known = False
+            self._follows[folder] = known
+        return known
+
+    def _note(self, path: str, problem: str) -> None:
+        self.troubles.append(Trouble(self._agent, path, problem))
+
+
 def checked(agents: Iterable[str]) -> list[str]:
     chosen = list(agents)
     for agent in chosen:
@@ -68,11 +125,13 @@ def places(agent: str, home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _below(host: Host, agent: str, place: str) -> Iterator[Found]:
+    tree = AgentTree(host, agent, place)
     try:
-        if host.stat(place) is not None:
-            yield from discovery(agent).discover(host, place)
+        if tree.stat(place) is not None:
+            yield from discovery(agent).discover(tree, place)
     except OSError as problem:
         yield Trouble(agent, str(problem.filename or place), problem.strerror or str(problem))
+    yield from tree.troubles
 
 
 def _fresh(found: Iterable[Found], seen: set[str]) -> Iterator[Found]:
@@ -96,7 +155,13 @@ def newest(found: Iterable[Found], looks: Mapping[str, Stat], *, most: int, size
 def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:
     """What the user named: a transcript, a database, or a folder to look through."""
     path = os.path.abspath(os.path.expanduser(path))
-    agents = list(agents)
+    try:
+        return _at(host, path, list(agents))
+    except OSError as problem:
+        return [Trouble("", path, problem.strerror or str(problem))]
+
+
+def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
     at = host.stat(path)
     if at is None:
         return [Trouble("", path, "there is nothing of that name")]
@@ -118,7 +183,7 @@ def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
         for agent in agents:
             found += _fresh(_below(host, agent, path), seen)
     if not found:
-        for name, at in host.entries(path):
+        for name, at, _ in host.entries(path):
             if at and not at.is_folder and name.endswith((".jsonl", ".json", ".db")):
                 found += [one for one in named(host, f"{path}/{name}", agents) if isinstance(one, Source)]
     return found or [Trouble("", path, "no sessions were found here")]

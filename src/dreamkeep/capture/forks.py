@@ -11,15 +11,16 @@ and before it in the original: so as far as its records are anywhere in the pare
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from dreamkeep.capture.content import Content, cuts
-from dreamkeep.capture.content import File as OpenFile
+from dreamkeep.capture.content import Content, File, cuts
 from dreamkeep.capture.sources import LINES, Source
 from dreamkeep.host import Host
 from dreamkeep.session.formats.claude import chain_ids
+
+Answer = TypeVar("Answer")
 
 _HEAD = 1 << 16
 #: Compared at most with so many.
@@ -68,61 +69,74 @@ class Forks:
         firsts = self._folder(os.path.dirname(path))
         others = [other for first, paths in firsts.items() if first != boundary for other in paths if other != path]
         for other in others:
-            there = self._uuids(other)
+            there = self._ask(other, _uuids, frozenset[str]())
             if boundary in there:
                 return Fork(
                     f"claude:{_native(other)}", _copied(content, there), "its records begin with a compaction of that session"
                 )
         return None
 
-    def _uuids(self, path: str) -> frozenset[str]:
+    def _ask(self, path: str, question: Callable[[Content], Answer], otherwise: Answer) -> Answer:
+        """Of another session's file. One that can't be read is reported when its own turn comes, and is no fork's origin here."""
         try:
-            file = OpenFile(self._host, path)
+            file = _OtherFile(self._host, path)
         except OSError:
-            return frozenset()
+            return otherwise
         try:
-            return frozenset(step.uuid for step in _chain(file))
+            return question(file)
+        except _Unreadable:
+            return otherwise
         finally:
             file.close()
 
     def _folder(self, folder: str) -> dict[str, list[str]]:
         if folder not in self._known:
             firsts: dict[str, list[str]] = {}
-            for name, at in self._host.entries(folder):
-                if name.endswith(".jsonl") and at and not at.is_folder:
-                    path = f"{folder}/{name}"
-                    first = next((step.uuid for step in _chain_of(self._head(path))), "")
-                    firsts.setdefault(first, []).append(path)
+            for path in self._transcripts(folder):
+                first = next((step.uuid for step in _chain_of(self._ask(path, _head, b""))), "")
+                firsts.setdefault(first, []).append(path)
             self._known[folder] = firsts
         return self._known[folder]
 
-    def _head(self, path: str) -> bytes:
+    def _transcripts(self, folder: str) -> list[str]:
         try:
-            file = OpenFile(self._host, path)
+            found = self._host.entries(folder)
         except OSError:
-            return b""  # what can't be read is reported when its own turn comes
-        try:
-            return file.read(_HEAD, 0)
-        finally:
-            file.close()
+            return []  # a folder may let its files be read and not be listed
+        return [f"{folder}/{name}" for name, at, _ in found if name.endswith(".jsonl") and at and not at.is_folder]
 
     def _compared(self, source: Source, content: Content, other: str) -> Fork | None:
-        try:
-            theirs = OpenFile(self._host, other)
-        except OSError:
-            return None
-        try:
-            size, mine_next, theirs_next = _shared(_chain(content), _chain(theirs))
-        finally:
-            theirs.close()
+        size, mine_next, theirs_next, written_ns = self._ask(
+            other, lambda theirs: (*_shared(_chain(content), _chain(theirs)), theirs.mtime_ns), (0, "", "", 0)
+        )
         native = _native(other)
         if not size:
             return None
-        younger = (content.mtime_ns, source.session) > (theirs.mtime_ns, native)
+        younger = (content.mtime_ns, source.session) > (written_ns, native)
         # Of two equal files the one that was written later is the copy.
         is_copy = mine_next > theirs_next or (younger and not mine_next and not theirs_next)
         evidence = "its records begin with the same uuids"
         return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
+
+
+class _Unreadable(Exception):
+    """Another session's file, not the one that is being captured."""
+
+
+class _OtherFile(File):
+    def read(self, size: int, offset: int) -> bytes:
+        try:
+            return super().read(size, offset)
+        except OSError as problem:
+            raise _Unreadable from problem
+
+
+def _head(content: Content) -> bytes:
+    return content.read(_HEAD, 0)
+
+
+def _uuids(content: Content) -> frozenset[str]:
+    return frozenset(step.uuid for step in _chain(content))
 
 
 def _native(path: str) -> str:

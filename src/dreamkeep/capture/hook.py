@@ -162,7 +162,7 @@ def _give_up_reading(*_: object) -> None:
 
 def _spool(folder: str, agent: str, event: str, head: list[bytes] | None) -> None:
     """Piece by piece: a payload of any size needs little memory. `head` gets the beginning."""
-    name = f"{time_ns():020d}-{posix.getpid()}-{posix.urandom(8).hex()}~{agent}~{event}"
+    name = f"{max(0, time_ns()):020d}-{posix.getpid()}-{posix.urandom(8).hex()}~{agent}~{event}"
     temp = f"{folder}/.{name}.tmp"
     # Read first: with stdin closed, the file that is opened next would get its number.
     piece = _read()

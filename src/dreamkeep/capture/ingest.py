@@ -18,9 +18,10 @@ from dreamkeep.capture.content import Content, File, Unpacked, Word, goes_on, it
 from dreamkeep.capture.copying import Copying, Well
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
+from dreamkeep.capture.links import refusal
 from dreamkeep.capture.opening import Openings, facts_in
-from dreamkeep.capture.quota import Paused, Quota
-from dreamkeep.capture.seen import Cache, Look, Seen
+from dreamkeep.capture.quota import OverLimit, Paused, Quota, SourceLimits, size_of
+from dreamkeep.capture.seen import Cache, Look, Seen, SourcePause
 from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source, discovery
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
@@ -73,6 +74,9 @@ class Ingest:
         self._well = Well()
         #: How large the keep may grow by this; None: as it likes. And what waits for that, as it looked.
         self.quota: Quota | None = None
+        self.limits = SourceLimits()
+        #: Why the source at hand is over its own limit.
+        self._over: OverLimit | None = None
         self._paused: dict[str, tuple[Look, str]] = {}
         self._tombstones = Tombstones(host, root)
 
@@ -91,23 +95,30 @@ class Ingest:
         self._cache.look_at_journals()
         todo = []
         for source in sources:
-            at = glanced.get(source.path) or self._host.stat(source.path)
-            same = self._cache.same(source.path, at) if at and not self.again and source.form not in MANY else None
-            if same:
-                agent, native, state = same
-                yield Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+            try:
+                at = glanced.get(source.path) or self._host.stat(source.path)
+                known = self._unchanged(source, at) if at else None
+            except OSError as problem:
+                yield self._failed(source, str(problem))
                 continue
-            known = self._cache.get(source.path)
-            if at and known and source.form in MANY and not self.again and self._same_rows(source, at, known):
-                session = f"{known.agent}:{known.session}" if known.session else ""
-                yield Outcome(source.agent, source.path, session, state=known.state or "unchanged")
-            elif at and (waits := self._still_paused(source, at)):
-                yield waits
+            if known:
+                yield known
             else:
                 todo.append((source, at))
         yield from self._take_all(todo, progress)
         if save:
             self._cache.save()
+
+    def _unchanged(self, source: Source, at: Stat) -> Outcome | None:
+        """Of a source that looks as it did; None when it must be opened."""
+        if not self.again and source.form not in MANY and (same := self._cache.same(source.path, at)):
+            agent, native, state = same
+            return Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+        known = self._cache.get(source.path)
+        if known and source.form in MANY and not self.again and self._same_rows(source, at, known):
+            session = f"{known.agent}:{known.session}" if known.session else ""
+            return Outcome(source.agent, source.path, session, state=known.state or "unchanged")
+        return self._still_paused(source, at)
 
     def _same_rows(self, source: Source, at: Stat, known: Seen) -> bool:
         """A file of many sessions that looks as it did, and all of whose sessions are here."""
@@ -128,16 +139,35 @@ class Ingest:
             step(0)
 
     def _still_paused(self, source: Source, at: Stat) -> Outcome | None:
-        """Known to wait for space, and nothing has changed: then it is not even opened."""
+        """Known to wait, for space or for another day, and nothing has changed: then it is not even opened."""
+        pause = self._cache.paused(source.path)
+        if pause and not self.again and self._still_holds(pause, at):
+            return Outcome(source.agent, source.path, pause.session, state="paused", problem=pause.problem)
         look, session = self._paused.get(source.path, (None, ""))
         why = self.quota.problem() if self.quota and look == Look.of(at) and not self.again else ""
         return Outcome(source.agent, source.path, session, state="paused", problem=why) if why else None
 
+    def _still_holds(self, pause: SourcePause, at: Stat) -> bool:
+        return pause.look == Look.of(at) and pause.limits == str(self.limits) and pause.day in ("", self._today())
+
     def _note_pause(self, source: Source, at: Stat | None, outcome: Outcome) -> None:
+        over, self._over = self._over, None
+        key = self._limited(source, outcome.session)
         if at and outcome.state == "paused" and source.form not in MANY:
             self._paused[source.path] = Look.of(at), outcome.session
         else:
             self._paused.pop(source.path, None)
+        if at and outcome.state == "paused" and over:
+            self._cache.pause(key, SourcePause(outcome.session, str(over), Look.of(at), over.day, str(self.limits)))
+        else:
+            self._cache.resume(key)
+
+    def _limited(self, source: Source, session: str) -> str:
+        """What the limits of a source count by: a file, or one session of a file that holds many."""
+        return f"{source.path}#{session}" if source.form in MANY else source.path
+
+    def _today(self) -> str:
+        return rfc3339(self._host.now())[:10]
 
     @staticmethod
     def _stepping(progress: Progress | None, done: int, total: int) -> Callable[[int], None]:
@@ -150,10 +180,11 @@ class Ingest:
     def _isolated(self, source: Source, at: Stat | None, step: Callable[[int], None]) -> Iterator[Outcome]:
         """One bad source is reported, and the rest go on."""
         try:
-            yield from self.take(source, at, step)
-        except Deleted:
-            self._remember(source, at, "", "deleted")
-            yield Outcome(source.agent, source.path, self._named(source), state="deleted")
+            try:
+                yield from self.take(source, at, step)
+            except Deleted:
+                self._remember(source, at, "", "deleted")
+                yield Outcome(source.agent, source.path, self._named(source), state="deleted")
         except (DreamkeepError, OSError) as problem:
             yield self._failed(source, str(problem))
         except Exception as problem:  # a source is anybody's bytes: whatever they do to our code is this one's failure
@@ -171,8 +202,13 @@ class Ingest:
                 continue
             source = Source(seen.agent, path, session=seen.session, role=seen.role)
             if seen.session and seen.state not in ("deleted", "excluded", "empty"):
-                self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
+                try:
+                    self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
+                except (DreamkeepError, OSError) as problem:  # its journal can't be written: said at the next look
+                    yield Outcome(seen.agent, path, self._named(source), state="failed", problem=str(problem))
+                    continue
             self._cache.put(path, seen._replace(look=None, state="vanished"))
+            self._cache.resume(path)
             yield Outcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
         self._cache.save()
 
@@ -189,6 +225,8 @@ class Ingest:
             yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="there is no such file")
         elif at.is_folder:
             yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
+        elif why := refusal(self._host, source.path):
+            yield self._failed(source, why)
         elif self._excluded.path(source.path):
             self._remember(source, at, "", "excluded")
             yield Outcome(source.agent, source.path, self._named(source), state="excluded")
@@ -204,7 +242,7 @@ class Ingest:
             yield self._take_file(source, at, step)
 
     def _take_file(self, source: Source, at: Stat, step: Callable[[int], None]) -> Outcome:
-        content: Content = (Unpacked if source.form == LINES_ZST else File)(self._host, source.path)
+        content = self._opened_content(source)
         try:
             native = source.session or discovery(source.agent).identify(source.path, content.read(1 << 16, 0))
             if not native and not content.size:
@@ -218,6 +256,9 @@ class Ingest:
                 return Outcome(source.agent, source.path, "", state="empty")
             self._well = Well()
             outcome = self.take_whole(source._replace(session=native), content, step)
+            if isinstance(content, Unpacked) and content.is_cut and outcome.state not in ("failed", "paused", "excluded"):
+                self._over = self.limits.too_packed(content.packed)
+                outcome = outcome._replace(state="paused", problem=str(self._over))
         finally:
             content.close()
         if outcome.state == "paused" and outcome.new_events:
@@ -225,6 +266,20 @@ class Ingest:
         elif outcome.state not in ("failed", "paused"):
             self._remember(source, at, native, outcome.state, self._well)
         return outcome
+
+    def _opened_content(self, source: Source) -> Content:
+        if source.form != LINES_ZST:
+            return File(self._host, source.path)
+        # Never less than was captured of its session: it would look as if the file had shrunk.
+        known = self._journals.writer(session_id(source.agent, source.session)).all_carried() if source.session else {}
+        words = (Word.parse(value) for key, value in known.items() if key.startswith("src:"))
+        least = max((word.offset for word in words if word), default=0)
+
+        def most(packed: int) -> int | None:
+            ceiling = self.limits.most_unpacked(packed)
+            return None if ceiling is None else max(ceiling, least)
+
+        return Unpacked(self._host, source.path, most)
 
     def take_whole(self, source: Source, content: Content, step: Callable[[int], None] = lambda offset: None) -> Outcome:
         """What is new of one source of one session."""
@@ -302,6 +357,7 @@ class Ingest:
                 return done._replace(state="waiting")  # nothing but a line that is still being written
             run.flush()
         except Paused as why:
+            self.note_limit(why)
             return done._replace(new_bytes=run.kept_bytes, new_events=run.new_events, state="paused", problem=str(why))
         self._well = run.well._replace(word=str(run.word))
         return done._replace(new_bytes=run.new_bytes, new_events=run.new_events, state=state)
@@ -367,18 +423,36 @@ class Ingest:
     def event(self, kind: str, body: Any, carry: dict[str, int | str] | None = None) -> Event:
         return Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
 
-    def append_if(self, session: str, events: Sequence[Event], expect: dict[str, int | str | None]) -> None:
+    def append_if(
+        self, session: str, events: Sequence[Event], expect: dict[str, int | str | None], source: Source | None = None
+    ) -> None:
         if self._journals.append_if(session, events, expect) is None:
             raise Overtaken
         if self.quota:
             self.quota.wrote(events)
+        if source and self.limits.per_day:
+            self._cache.grow(self._limited(source, session), self._today(), size_of(events))
 
-    def pause_if_full(self, session: str) -> None:
-        """Raises Paused when the keep is larger than it may be; Deleted, when that is why nothing more is read."""
-        if self.quota and (why := self.quota.problem()):
-            if self._tombstones.has(session):
-                raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
-            raise Paused(why)
+    def pause_if_full(self, session: str, source: Source, more: int = 0) -> None:
+        """Raises Paused when the keep is larger than it may be, or the source brings too much; Deleted, when that is why nothing
+        more is read. `more`: bytes that would come at once."""
+        why = self._why_paused(session, source, more)
+        if why and self._tombstones.has(session):
+            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+        if why:
+            raise why
+
+    def _why_paused(self, session: str, source: Source, more: int) -> Paused | None:
+        if self.quota and (why := self.quota.problem(more)):
+            return Paused(why)
+        if not self.limits.per_day:
+            return None
+        day = self._today()
+        return self.limits.too_much_today(self._cache.grown(self._limited(source, session), day), more, day)
+
+    def note_limit(self, why: Paused) -> None:
+        """Remembered with the outcome, so that `status` tells it and the source is not opened for nothing."""
+        self._over = why if isinstance(why, OverLimit) else None
 
     def old_lines(self, session: str, name: str) -> list[bytes]:
         return rejoin.lines(self._host, f"{self._root}/{folder_of(session)}", name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dreamkeep.capture import rejoin, row_loss, rows
 from dreamkeep.capture.content import FRAME
@@ -37,6 +37,8 @@ _TRIES = 8
 _LOST = " lost"
 #: How the line of a row begins that is only ever added, and of which those that are known need not be read again.
 _EVENT = b'{"table":"event"'
+#: The same for all tables of that kind.
+_ADDED_ONLY = (_EVENT, b'{"table":"project"')
 #: So far a frame tells what it is, before its lines.
 _ABOUT = 200
 #: So many rows tell where a session runs.
@@ -110,6 +112,34 @@ def loss(host: Host, agent: str, path: str, session: str, folder: str, names: Co
     return row_loss.lost(agent, captured(), now())
 
 
+class Captured(NamedTuple):
+    """Each row of a session as it was captured last, by its table and primary key. `size`: in bytes."""
+
+    rows: dict[tuple[str, object], Mapping[str, Any]]
+    size: int
+
+
+def captured_last(host: Host, agent: str, folder: str, names: Collection[str]) -> Captured | None:
+    """None where the journal tells of rows that went, or that came to say less: then `loss` must judge. If all of these rows are
+    in the database as they are here, nothing was lost."""
+    import orjson
+
+    found, size = Captured({}, 0), 0
+    for about, line in rejoin.captured(host, folder):
+        if about["kind"] != Kind.SOURCE_ROWS or about["source"] not in names or line.startswith(_ADDED_ONLY):
+            continue
+        size += len(line)
+        held = orjson.loads(line)
+        if (held.get("beside") or {}).get("gone"):
+            return None
+        table, row = held["table"], held["row"]
+        key = table, row[rows.pk(table)]
+        if key in found.rows and not row_loss.says_no_less(agent, table, found.rows[key], row):
+            return None
+        found.rows[key] = row
+    return found._replace(size=size)
+
+
 def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint, doubted: bool) -> tuple[Outcome, bool]:
     """And whether rows of it are lost. `doubted`: they were, or nobody knows."""
     from dreamkeep.capture.ingest import Outcome, Overtaken
@@ -126,6 +156,7 @@ def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint, doubted:
     except Deleted:
         return plain._replace(state="deleted"), False
     except Paused as why:
+        ingest.note_limit(why)
         return plain._replace(state="paused", problem=str(why)), False
     except (DreamkeepError, OSError) as problem:
         return plain._replace(state="failed", problem=str(problem)), False
@@ -171,7 +202,7 @@ class _Session:
             return done._replace(state="excluded")
         if word is None:
             opening.append(ingest.event(Kind.SOURCE_OPENED, {**ingest.about(source), "gen": 1}, {self._key: "rows"}))
-        ingest.pause_if_full(self._session)
+        ingest.pause_if_full(self._session, source)
         ingest.openings.resume_if(self._session, lambda: self._facts(first))
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
@@ -192,10 +223,11 @@ class _Session:
             body = self._body(lines)
             event = self._ingest.event(Kind.SOURCE_ROWS, body, {self._key: after})
             try:
-                self._ingest.pause_if_full(self._session)
+                self._ingest.pause_if_full(self._session, self._source)
             except Paused as why:
+                self._ingest.note_limit(why)
                 return done._replace(state="paused", problem=str(why))
-            self._ingest.append_if(self._session, [*opening, event], {self._key: word})
+            self._ingest.append_if(self._session, [*opening, event], {self._key: word}, self._source)
             opening = []
             done = done._replace(new_bytes=done.new_bytes + sum(map(len, lines)), new_events=done.new_events + 1)
             word, lines = after, following

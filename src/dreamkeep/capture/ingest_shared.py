@@ -66,6 +66,8 @@ def _isolated(ingest: Ingest, source: Source, content: Content) -> Outcome:
         return Outcome(source.agent, source.path, named, state="deleted")
     except (DreamkeepError, OSError) as problem:
         return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+    except Exception as problem:  # lines hold anything: whatever they do to our code is this session's failure, and no other's
+        return Outcome(source.agent, source.path, named, state="failed", problem=f"{type(problem).__name__}: {problem}")
 
 
 def _by_session(source: Source, file: Content) -> dict[str, list[bytes]]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 
 from dreamkeep.host import Host, read_file
+from dreamkeep.session.folders import normalise_remote
 
 _LARGEST_CONFIG = 1 << 20
+_HOMES = ("/home", "/Users", "/root", "/var/root")
 
 
 def project_of(host: Host, cwd: str, machine: str) -> str:
     root, config = _repository(host, os.path.abspath(cwd))
     remote = remote_in(config)
-    return normalised(remote) if remote else f"{machine}:{root}"
+    return normalise_remote(remote) if remote else f"{machine}:{root}"
 
 
 def repository_of(host: Host, cwd: str) -> str | None:
@@ -24,19 +26,35 @@ def repository_of(host: Host, cwd: str) -> str | None:
     return root if host.stat(f"{root.rstrip('/')}/.git") is not None else None
 
 
+def is_home(path: str, home: str) -> bool:
+    """Whether it is a user's home, or above one: such a folder holds many projects."""
+    if path in ("", "/") or path == home or home.startswith(f"{path}/"):
+        return True
+    return path in _HOMES or os.path.dirname(path) in ("/home", "/Users")
+
+
+def is_gone(host: Host, folder: str) -> bool:
+    try:
+        found = host.stat(folder)
+    except OSError:
+        return False  # not to be looked at, which is not gone
+    return found is None or not found.is_folder
+
+
 def _repository(host: Host, cwd: str) -> tuple[str, str]:
-    """The root folder and git's config text ("" when there is no repository)."""
-    at = cwd
+    """The root folder and git's config text ("" when there is no repository). A folder that is gone may have been a repository
+    itself: then one that fills a whole home does not count."""
+    at, home = cwd, os.path.expanduser("~")
     while True:
         git = f"{at.rstrip('/')}/.git"
         try:
             found = host.stat(git)
         except OSError:
             found = None  # a folder that we may not look into, or no name that could be one: what is above it may tell
-        if found is not None:
+        if found is not None and not (at != cwd and is_home(at, home) and is_gone(host, cwd)):
             try:
                 root, folder = (at, git) if found.is_folder else _worktree(host, at, git)
-                return root, _text(host, f"{folder}/config")
+                return root, read_text(host, f"{folder}/config")
             except OSError:
                 return at, ""  # somebody else's repository that we may not read: still a root
         above = os.path.dirname(at)
@@ -47,14 +65,14 @@ def _repository(host: Host, cwd: str) -> tuple[str, str]:
 
 def _worktree(host: Host, at: str, git: str) -> tuple[str, str]:
     """A worktree's `.git` is a file that names its folder, which names the common one: all worktrees are one project."""
-    named = _text(host, git).partition("gitdir:")[2].strip()
+    named = read_text(host, git).partition("gitdir:")[2].strip()
     folder = os.path.normpath(os.path.join(at, named))
-    common = _text(host, f"{folder}/commondir").strip()
+    common = read_text(host, f"{folder}/commondir").strip()
     shared = os.path.normpath(os.path.join(folder, common)) if common else folder
     return (os.path.dirname(shared) if os.path.basename(shared) == ".git" else at), shared
 
 
-def _text(host: Host, path: str) -> str:
+def read_text(host: Host, path: str) -> str:
     found = host.stat(path)
     if found is None or found.is_folder or found.size > _LARGEST_CONFIG:
         return ""
@@ -72,18 +90,3 @@ def remote_in(config: str) -> str:
         elif section.startswith("remote ") and line.partition("=")[0].strip() == "url":
             urls.setdefault(section[len("remote ") :].strip('" '), line.partition("=")[2].strip())
     return urls.get("origin") or next(iter(urls.values()), "")
-
-
-def normalised(url: str) -> str:
-    """`git@host:a/b.git`, `https://user:secret@host/a/b` and `ssh://git@host:22/a/b/` are the same place: `host/a/b`."""
-    scheme, found, rest = url.partition("://")
-    if found and scheme == "file":
-        return rest.rstrip("/").removesuffix(".git")
-    if not found:
-        host, colon, path = url.partition(":")
-        if not colon or "/" in host:
-            return url.rstrip("/").removesuffix(".git")
-        rest = f"{host}/{path.lstrip('/')}"
-    place, _, path = rest.partition("/")
-    place = place.rpartition("@")[2].partition(":")[0].lower()
-    return f"{place}/{path.strip('/').removesuffix('.git')}"

@@ -1,4 +1,5 @@
-"""How large the keep may grow (`[retention] quota_mb`), and what waits when it is larger.
+"""How large the keep may grow, and what waits when it is larger. There are limits for all of it (`[retention] quota_mb`), for the
+disk it is on (`[capture] reserve_mb`), and for one source (`[capture] expansion`, `source_mb_per_day`).
 
 Nothing that was captured is ever dropped for it. Above the quota everything that can be compressed is; if that is not enough,
 reading transcripts pauses, because agents' own files still hold them: what is not read now is read later, from the same byte
@@ -13,6 +14,7 @@ folder: measured, a third of the walk, for another thing that can be wrong.)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -36,6 +38,84 @@ NEXT = (
 
 class Paused(Exception):
     """Not now; its words are for people."""
+
+
+class OverLimit(Paused):
+    """One source is over its own limit. `day`: on which it is; "" when another day does not help."""
+
+    def __init__(self, why: str, day: str) -> None:
+        super().__init__(why)
+        self.day = day
+
+
+#: Of a packed file so many bytes are unpacked, however small it is.
+_UNPACKED_ANYWAY = 64 << 20
+
+
+class SourceLimits(NamedTuple):
+    """What one source may bring in. `expansion`: bytes out of one packed byte; `per_day`: bytes in a day; 0: no limit."""
+
+    expansion: float = 0
+    per_day: int = 0
+
+    def most_unpacked(self, packed: int) -> int | None:
+        """How much of a packed file of this size is read; None: all of it."""
+        return max(_UNPACKED_ANYWAY, int(packed * self.expansion)) if self.expansion else None
+
+    def too_packed(self, packed: int) -> OverLimit:
+        return OverLimit(
+            f"paused: its {_mib(packed)} unpack to more than {_mib(self.most_unpacked(packed) or 0)}, and no more is read of it."
+            " If that is right, raise `expansion` under [capture] in keep.toml: then the rest is read.",
+            "",
+        )
+
+    def too_much_today(self, grown: int, more: int, day: str) -> OverLimit | None:
+        """`grown`: bytes of it that were captured on this day; `more`: those that would come at once."""
+        if not self.per_day or (grown < self.per_day and grown + more <= self.per_day):
+            return None
+        coming = f", and {_mib(more)} more would come" if more else ""
+        return OverLimit(
+            f"paused: {_mib(grown)} of it were captured today{coming}; a source may"
+            f" bring {_mib(self.per_day)} a day. The agent's own file still has the rest, which is read tomorrow; or raise"
+            " `source_mb_per_day` under [capture] in keep.toml.",
+            day,
+        )
+
+
+#: What is kept free where nobody says otherwise: 2 % of the disk, but at least 1 GiB and at most 10 GiB; of a small disk 10 %.
+_RESERVE, _LEAST_RESERVE, _MOST_RESERVE, _SMALL_DISK = 50, 1 << 30, 10 << 30, 10
+
+
+def reserve_of(total: int, asked: int | None) -> int:
+    """How much of a disk must stay free for transcripts to be read. `asked`: the setting, None when there is none. Pure."""
+    if asked is not None:
+        return asked
+    return min(max(total // _RESERVE, _LEAST_RESERVE), _MOST_RESERVE, total // _SMALL_DISK)
+
+
+class Room(NamedTuple):
+    """The disk of the keep: what is free, and what must stay so. In bytes."""
+
+    free: int
+    reserve: int
+
+    @property
+    def short(self) -> bool:
+        return self.free < self.reserve
+
+    def __str__(self) -> str:
+        return f"{_mib(self.free)} are free on the keep's disk, and {_mib(self.reserve)} are to stay free"
+
+
+RESERVE_NEXT = "Free some space, move the keep to a larger disk, or lower `reserve_mb` under [capture] in keep.toml."
+
+
+def room(host: Host, root: str, asked: int | None) -> Room:
+    """Of the disk where the keep is, or will be."""
+    while host.stat(root) is None and root != os.path.dirname(root):
+        root = os.path.dirname(root)
+    free, total = host.disk_space(root)
+    return Room(free, reserve_of(total, asked))
 
 
 class Use(NamedTuple):
@@ -71,14 +151,20 @@ def measure(host: Host, folder: str, depth: int = 0) -> int:
     return size
 
 
-class Quota:
-    """`compress`: makes the keep as small as it can be."""
+def size_of(events: Sequence[Event]) -> int:
+    """About what they take in a journal."""
+    return sum(len(event.body.raw) if isinstance(event.body, Verbatim) else _SMALL for event in events)
 
-    def __init__(self, host: Host, root: str, limit: int, compress: Callable[[], object]) -> None:
+
+class Quota:
+    """`compress`: makes the keep as small as it can be. `reserve`: what must stay free on its disk; None: by the disk's size."""
+
+    def __init__(self, host: Host, root: str, limit: int, compress: Callable[[], object], *, reserve: int | None = 0) -> None:
         self._host = host
         self._root = root
         self._limit = limit
         self._compress = compress
+        self._reserve = reserve
         self._used = 0
         self._measured_at = self._good_until = 0
         #: How large it was when it was compressed last.
@@ -90,8 +176,12 @@ class Quota:
         if self._use().over:
             self._good_until = 0
 
-    def problem(self) -> str:
-        """Why nothing more may be read now; empty when it may."""
+    def problem(self, more: int = 0) -> str:
+        """Why nothing more may be read now; empty when it may. `more`: bytes that would come at once."""
+        if self._reserve != 0:
+            left = room(self._host, self._root, self._reserve)
+            if left._replace(free=left.free - more).short:
+                return f"paused: {left}. The agent's own file still has it. {RESERVE_NEXT}"
         if not self._limit:
             return ""
         now = self._host.now()
@@ -104,7 +194,7 @@ class Quota:
         return f"paused: {self._use()}, also compressed{self._trouble}. The agent's own file still has it. {NEXT}"
 
     def wrote(self, events: Sequence[Event]) -> None:
-        self._used += sum(len(e.body.raw) if isinstance(e.body, Verbatim) else _SMALL for e in events)
+        self._used += size_of(events)
 
     def _use(self) -> Use:
         return Use(self._used, self._limit)

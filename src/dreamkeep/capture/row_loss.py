@@ -147,6 +147,15 @@ def may_be_less(agent: str, line: bytes) -> bool:
     return said is not None and (not habits.edits or not all(said.words[:2]))
 
 
+def says_no_less(agent: str, table: str, before: Row, row: Row) -> bool:
+    """Whether a row that was captured again says all that it said before."""
+    habits = _HABITS[agent]
+    had, said = habits.said(table, before), habits.said(table, row)
+    if had is None or said is None:
+        return had is said
+    return not _is_less(had, said) and (habits.edits or not _is_other(had, said))
+
+
 def with_its_words(before: Row, row: Row) -> Row:
     """A message of Hermes, captured again since: with what it said, where that was blanked or is something else now. Hermes edits
     no row; but in an older copy of its database that went on, another message can have the number."""

@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -141,6 +141,23 @@ def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, st
             return
         except _Again as problem:
             _wait(host, pause_s, problem)
+
+
+def unchanged(host: Host, path: str, captured: Mapping[str, Mapping[tuple[str, object], Mapping[str, Any]]]) -> set[str]:
+    """Of these sessions (each with its rows by table and primary key) those whose rows are all there exactly so. Others may be,
+    too: what can't be compared in a simple way is left to a closer look."""
+    return _steady(host, path, lambda base: {session for session, held in captured.items() if _all_there(base, held)})
+
+
+def _all_there(base: Base, held: Mapping[tuple[str, object], Mapping[str, Any]]) -> bool:
+    forms: dict[tuple[str, tuple[str, ...]], list[Mapping[str, Any]]] = {}
+    for (table, _), row in held.items():
+        forms.setdefault((table, tuple(row)), []).append(row)
+    return all(
+        base.has_exactly(table, columns, found[n : n + _CHUNK_ROWS])
+        for (table, columns), found in forms.items()
+        for n in range(0, len(found), _CHUNK_ROWS)
+    )
 
 
 def ask(host: Host, path: str, question: Callable[[Base], Answer]) -> Answer:
@@ -389,6 +406,19 @@ class Base:
             return _as_json({"table": table, "row": held} | ({"beside": beside} if beside else {})).encode()
         raise AssertionError("it was there a moment ago, in the same transaction")
 
+    def has_exactly(self, table: str, columns: Sequence[str], wanted: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether all these rows are there, with the same values and types in these columns (the agent may have added others
+        since). False also for what is not compared here: blobs, and text that is no UTF-8."""
+        if not {pk(table), *columns} <= set(self.columns(table)):
+            return False
+        at, marks = columns.index(pk(table)), ", ".join("?" * len(wanted))
+        asked = f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)} WHERE {quoted(pk(table))} IN ({marks})"
+        try:
+            there = {values[at]: values for values in self.ask(asked, *(row[pk(table)] for row in wanted))}
+        except UnicodeDecodeError:
+            return False
+        return all(_is_row(row, there.get(row[pk(table)])) for row in wanted)
+
     def _select(self, table: str, *, full: bool) -> str:
         if (table, full) not in self._sql:
             parts = []
@@ -398,6 +428,11 @@ class Base:
                 parts.append(f"typeof({name}), {value if full else short}")
             self._sql[table, full] = f"SELECT {', '.join(parts)} FROM {quoted(table)}"
         return self._sql[table, full]
+
+
+def _is_row(row: Mapping[str, Any], values: tuple[Any, ...] | None) -> bool:
+    held = tuple(row.values())
+    return held == values and list(map(type, held)) == list(map(type, values))
 
 
 def quoted(name: str) -> str:

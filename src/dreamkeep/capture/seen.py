@@ -50,6 +50,17 @@ class Seen(NamedTuple):
     word: str = ""
 
 
+class SourcePause(NamedTuple):
+    """A source that is over its own limit. `look`: how it looked then; `day`: on which it is, "" when another day does not help;
+    `limits`: as they were set."""
+
+    session: str
+    problem: str
+    look: Look
+    day: str
+    limits: str
+
+
 #: Path, agent, session, role, journal and word of a source of which something was captured. As bare, for the same reason.
 Captured = tuple[str, str, str, str, str, str]
 
@@ -66,6 +77,9 @@ class Cache:
         self._changed = False
         # As they were read: most of them are only compared, so they are made into `Seen` when somebody asks for one.
         self._raw: dict[str, list[Any]] = {}
+        #: By source: the day, and what was captured of it then.
+        self._grown: dict[str, list[Any]] = {}
+        self._pauses: dict[str, list[Any]] = {}
         self._load()
 
     def _load(self) -> None:
@@ -75,6 +89,7 @@ class Cache:
             found = orjson.loads(read_file(self._host, self._path))
             if found["version"] == _VERSION and isinstance(found["sources"], dict):
                 self._raw = found["sources"]
+                self._grown, self._pauses = dict(found.get("grown", {})), dict(found.get("paused", {}))
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             self._raw = {}  # not there, or not ours: then everything is looked at
 
@@ -153,12 +168,42 @@ class Cache:
             seen = self.get(path)
             if seen and seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
                 self.forget(path)
+        for source, pause in self.all_paused().items():
+            if pause.session == session:
+                self.resume(source)
 
     def look_again(self, path: str) -> None:
         """However it looks; what is known of it stays."""
         seen = self.get(path)
         if seen and seen.look:
             self.put(path, seen._replace(look=None))
+
+    def grown(self, source: str, day: str) -> int:
+        """How many bytes of a source were captured on that day. If this was lost, it counts from anew."""
+        seen = self._grown.get(source)
+        return int(seen[1]) if isinstance(seen, list) and len(seen) == 2 and seen[0] == day else 0
+
+    def grow(self, source: str, day: str, size: int) -> None:
+        self._grown[source] = [day, self.grown(source, day) + size]
+        self._changed = True
+
+    def pause(self, source: str, pause: SourcePause) -> None:
+        self._pauses[source] = [*pause[:2], list(pause.look), *pause[3:]]
+        self._changed = True
+
+    def resume(self, source: str) -> None:
+        self._changed |= self._pauses.pop(source, None) is not None
+
+    def paused(self, source: str) -> SourcePause | None:
+        try:
+            session, problem, look, day, limits = self._pauses[source]
+            return SourcePause(str(session), str(problem), Look(*look), str(day), str(limits))
+        except (KeyError, ValueError, TypeError):
+            return None
+
+    def all_paused(self) -> dict[str, SourcePause]:
+        found = ((source, self.paused(source)) for source in sorted(self._pauses))
+        return {source: pause for source, pause in found if pause}
 
     def save(self) -> None:
         import orjson
@@ -169,10 +214,16 @@ class Cache:
         entries = {path: entry for path, entry in self._raw.items() if _is_text(path)}
         try:
             make_folders(self._host, self._path.rpartition("/")[0])
-            replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries}))
+            replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries, **self._limited()}))
         except OSError:
             return  # what was read is safe; the next round looks more closely, that is all
         self._changed = False
+
+    def _limited(self) -> dict[str, Any]:
+        """Of what grew only the last day counts."""
+        last = max((str(seen[0]) for seen in self._grown.values()), default="")
+        grown = {path: seen for path, seen in self._grown.items() if _is_text(path) and seen[0] == last}
+        return {"grown": grown, "paused": {path: pause for path, pause in self._pauses.items() if _is_text(path)}}
 
 
 def _is_text(path: str) -> bool:

@@ -102,8 +102,14 @@ def waiting(host: Host, root: str) -> int:
     return sum(1 for name in found if is_batch(name) or entry(name)) + (len(left_over(found, host.now())) if found else 0)
 
 
-def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(file, line): what hooks could not keep, the newest of each file. Files of others can't be read, and are passed over."""
+def counts(host: Host, root: str) -> tuple[int, int]:
+    """How many calls or batches wait; and how many of them are batches, with which an earlier drainer did not get through."""
+    return waiting(host, root), sum(map(is_batch, names(host, root)))
+
+
+def problems(host: Host, root: str, environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """By file: what hooks of this keep could not keep, a line each, the newest of each file. Hooks that can't write into their
+    keep share a file in the temp folder, so lines of other keeps are left out. Files that can't be read are passed over."""
     temp = environment.get("XDG_RUNTIME_DIR") or environment.get("TMPDIR") or "/tmp"
     paths = [f"{root}/{SPOOL}/{PROBLEMS}"]
     try:
@@ -111,7 +117,13 @@ def problems(host: Host, root: str, environment: Mapping[str, str]) -> list[tupl
         paths += [f"{temp}/{name}" for name in sorted(mine) if re.fullmatch(r"dreamkeep-hook-\d+\.problems", name)]
     except OSError:
         pass  # no temp folder, no problems in it
-    return [(path, line) for path in paths for line in _lines(host, path)[-_PROBLEMS_SHOWN:]]
+    this_keep = re.compile(rf"{re.escape(root)}(?![\w.-])")
+    found = {path: [line for line in _lines(host, path) if is_in(root, path) or this_keep.search(line)] for path in paths}
+    return {path: lines[-_PROBLEMS_SHOWN:] for path, lines in found.items() if lines}
+
+
+def is_in(root: str, path: str) -> bool:
+    return path.startswith(f"{root}/")
 
 
 def _lines(host: Host, path: str) -> list[str]:

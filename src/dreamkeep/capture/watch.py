@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dreamkeep.capture.find import Found, Glance, everywhere, places
+from dreamkeep.capture.find import Found, Glance, Trouble, everywhere, places
 from dreamkeep.capture.ingest import Ingest, Outcome
 from dreamkeep.capture.sources import Source, discovery
 from dreamkeep.host import Host, Stat
@@ -70,8 +70,10 @@ class Watching:
         self._polling = polling
         self._next_round = 0.0
         self._next_save = now_s() + _SAVE_S
-        #: Sources of which it was told that they wait for space.
-        self._told_paused: set[tuple[str, str]] = set()
+        #: What was told of sources that can't be captured now.
+        self._told: dict[tuple[str, str], str] = {}
+        #: Places that could not be looked through in the last round.
+        self._troubles: list[str] = []
 
     def run(self) -> Iterator[Outcome | None]:
         """Outcomes as they come; None at the end of each step, so that the caller can do his own work in between."""
@@ -88,6 +90,10 @@ class Watching:
             return
         glance = Glance(self._host)
         found = list(everywhere(glance, self._home, self._environment, self._agents))
+        troubles = [one for one in found if isinstance(one, Trouble)]
+        self._troubles = [f"{one.path}/" for one in troubles]
+        failed = (Outcome(one.agent, one.path, "", state="failed", problem=one.problem) for one in troubles)
+        yield from filter(self._is_news, failed)
         yield from self._take(found, glance.seen)
         yield from self._ingest.vanished(self._agents, {one.path for one in found})
 
@@ -101,18 +107,23 @@ class Watching:
             self._ingest.cache.save()
 
     def _is_news(self, outcome: Outcome) -> bool:
-        """Not what has been said: a source that waits for space is found at each round."""
+        """Not what has been said: a source that can't be captured now is met again at each round."""
         key = (outcome.path, outcome.session)
-        if outcome.state != "paused":
-            self._told_paused.discard(key)
+        before = self._told.pop(key, None)
+        if outcome.problem is None:
             return True
-        told = key in self._told_paused and not outcome.new_events
-        self._told_paused.add(key)
-        return not told
+        self._told[key] = outcome.state if outcome.state == "paused" else outcome.problem
+        return before != self._told[key] or bool(outcome.new_events)
 
     def _places(self) -> list[str]:
         found = (place for agent in self._agents for place in places(agent, self._home, self._environment))
-        return [place for place in dict.fromkeys(map(_folder, found)) if self._host.stat(place) is not None]
+        return [place for place in dict.fromkeys(map(_folder, found)) if self._is_there(place)]
+
+    def _is_there(self, place: str) -> bool:
+        try:
+            return self._host.stat(place) is not None
+        except OSError:
+            return False  # the next round tells why
 
     def _listen(self, watched: list[str]) -> Iterator[Outcome | None]:
         """Until the places change, or it is time for a round."""
@@ -142,8 +153,11 @@ class Watching:
         self._host.sleep(_POLL_S)
 
     def _claimed(self, paths: Iterable[str]) -> list[Source]:
+        """Nothing below a folder that discovery does not look into: the file system also tells of what a link leads to."""
         found: dict[str, Source] = {}
         for path in paths:
+            if path.startswith(tuple(self._troubles)):
+                continue
             for end in _BESIDE:
                 path = path.removesuffix(end)
             for agent in self._agents:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 from dreamkeep.dream import work
-from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven
+from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven, said_by
 from dreamkeep.dream.tool_words import ToolWords, strings
 from dreamkeep.errors import NoAnswer
-from dreamkeep.memory import insight as i
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
 from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
@@ -176,18 +175,6 @@ def _quote(
     if not exact:
         return "a quote that is not there"
     return Quote(given.session, seq, turn.id or None, exact[: 10 * LONGEST_QUOTE], *said_by(said, exact, answered=answered))
-
-
-def said_by(said: Said, words: str, *, answered: bool = False) -> tuple[str, str]:
-    """Who said these words of a message, and how they came there. `answered`: it is known that the user did, as an answer that
-    the agent's client wrote down. This is the one place that decides it."""
-    if said.role == USER:
-        return USER, i.INJECTED if said.mark == INJECTED else i.TYPED
-    if answered:
-        return USER, i.ANSWER
-    if said.role == TOOL and words in said.text:
-        return TOOL, i.PRINTED
-    return AGENT, i.TYPED
 
 
 def _found(words: str, said: Said) -> str:

@@ -38,10 +38,15 @@ _CODE = re.compile(r"`[^`]*`")
 
 
 def resolved(text: str, at: str | None) -> str:
-    """`text` with such days as dates. Without a time of its own it stays as it is."""
+    """`text` with such days as dates. Without a time of its own, or near the ends of the calendar, it stays as it is."""
     said = _day(at)
-    if said is None:
+    try:
+        return _resolved(text, said) if said else text
+    except OverflowError:
         return text
+
+
+def _resolved(text: str, said: date) -> str:
     pieces, last = [], 0
     for code in _CODE.finditer(text):
         pieces += [_in(text[last : code.start()], said), code[0]]

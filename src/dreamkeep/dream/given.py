@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from dreamkeep.memory import insight as i
+from dreamkeep.session import facts as f
+
 
 class Said(NamedTuple):
     """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
@@ -21,6 +24,18 @@ class Said(NamedTuple):
     at: str | None = None
     tool: Mapping[str, Any] | None = None
     mark: str = ""
+
+
+def said_by(said: Said, words: str, *, answered: bool = False) -> tuple[str, str]:
+    """Who said these words of a message, and how they came there: (author, origin). `answered`: it is known that they are the
+    user's answer, which the agent's client wrote into a tool's result. Nothing else decides this."""
+    if said.role == i.USER:
+        return i.USER, i.INJECTED if said.mark in (f.INJECTED, f.HOOK, f.META) else i.TYPED
+    if answered:
+        return i.USER, i.ANSWER
+    if said.role == i.TOOL and words in said.text:
+        return i.TOOL, i.PRINTED
+    return i.AGENT, i.TYPED
 
 
 class TurnGiven(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 
-from dreamkeep.host import Host, read_file, replace_file
+from dreamkeep.host import Host, Stat, read_file, replace_file
 from dreamkeep.memory import page
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.page import FOLDER
@@ -40,19 +40,23 @@ def withdraw(host: Host, path: str) -> str:
 def left_over(host: Host, root: str, memory: Memory) -> list[str]:
     """Files among the keep's pages that are nobody's page any more: their project was given another name, and somebody wrote
     around their notes, or a crash came before they were withdrawn."""
-    if not _is_folder(host, f"{root}/{FOLDER}"):
-        return []
     known = {str(one["path"]) for one in memory.pages.values()}
-    folders = [
-        f"{FOLDER}/{name}" for name in sorted(host.names(f"{root}/{FOLDER}")) if _is_folder(host, f"{root}/{FOLDER}/{name}")
+    names = [
+        f"{FOLDER}/{name}/{inner}"
+        for name, at in _inside(host, f"{root}/{FOLDER}")
+        if at.is_folder
+        for inner, under in _inside(host, f"{root}/{FOLDER}/{name}")
+        if not under.is_folder
     ]
-    names = [f"{folder}/{name}" for folder in folders for name in sorted(host.names(f"{root}/{folder}"))]
-    return [f"{root}/{name}" for name in names if name not in known and not _is_folder(host, f"{root}/{name}")]
+    return [f"{root}/{name}" for name in names if name not in known]
 
 
-def _is_folder(host: Host, path: str) -> bool:
-    at = host.stat(path)
-    return at is not None and at.is_folder
+def _inside(host: Host, folder: str) -> list[tuple[str, Stat]]:
+    """A folder that can't be read has no page that could be withdrawn; it hides those of no other."""
+    try:
+        return [(entry.name, entry.at) for entry in host.entries(folder) if entry.at]
+    except OSError:
+        return []
 
 
 def given_up(host: Host, root: str, memory: Memory) -> list[str]:

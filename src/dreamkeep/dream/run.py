@@ -216,18 +216,24 @@ class Dreaming:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
                 return report(busy, lock="busy", status="skipped", why="another dream runs")
             # Decided here and not before: whoever had the lock until now may have done it all.
-            scope = self.scope(
-                if_due=if_due, sessions=sessions, limit=limit, recorded=self.complete().life, name=name, holder=holder
-            )
+            life = self.complete().life
+            if self._end_dead_runs():
+                life = self.complete().life
+            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder)
             if not scope.sessions and not (holder and self._ask(_is_unmerged)):
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
 
-            for dead in self._ask(_unended):  # we have the lock, so nobody is at them any more
-                self._bury(dead)
             made = parts if isinstance(parts, Parts) else parts()
             run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
             return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish, take_in)
+
+    def _end_dead_runs(self) -> bool:
+        """Under the lock, so nobody is at them any more. Also when nothing waits: else they stay faults of the audit."""
+        dead = self._glance(_unended)
+        for run in dead:
+            self._bury(run)
+        return bool(dead)
 
     def preview(
         self,
@@ -243,7 +249,7 @@ class Dreaming:
         from dreamkeep.dream.each import Run
 
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder)
-        before = Memory.load(self._ask(lambda store: store.memory()))
+        before = self._ask(lambda store: Memory.load(store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
 

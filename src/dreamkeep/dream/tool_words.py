@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Any
 
 from dreamkeep.dream import lexicon, work
-from dreamkeep.dream.given import Given, Said
-from dreamkeep.memory.insight import AGENT, TOOL, USER
+from dreamkeep.dream.given import Given, Said, said_by
+from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
 from dreamkeep.session import facts as f
 from dreamkeep.session import tools
 
@@ -29,14 +29,23 @@ WORDS, COMMAND = "words of tool output", "a command or an address that neither u
 
 #: So many words in the same order are no accident. A shorter statement is compared as a whole.
 _RUN = 4
+#: Signs that only say how others are to be shown.
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
 #: A path is one word.
 _WORD = re.compile(r"\w(?:[\w./-]*\w)?")
 #: Shorter ones are in every sentence, unless they are telling.
 _LONG = 4
+#: Where words are not set apart, one of that length says something by itself.
+_SENTENCE = 6
 _CODE = re.compile(r"`([^`]+)`")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s`\"'<>)\]]+", re.IGNORECASE)
 _PATH = 400
 _BETWEEN = re.compile(r"\s*(?:&&|;)\s*")
+#: Marks of what was said there, by whomever; others are copies.
+_HEARD = frozenset(("", f.PARTIAL, f.INJECTED, f.HOOK, f.META))
 #: A command that the agent ran, a path that it named.
 _DID = "did"
 
@@ -104,11 +113,11 @@ def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
 
 
 def _who(said: Said) -> str:
-    if said.mark in (f.INJECTED, f.HOOK, f.META) or (said.role == f.TOOL and not said.mark):
-        return TOOL
-    if said.mark not in ("", f.PARTIAL):
+    """Words that a client handed in, or that were pasted, are as foreign as a tool's."""
+    if said.mark not in _HEARD or said.role in (f.SUMMARY, f.SYSTEM):
         return ""
-    return {f.USER: USER, f.ASSISTANT: AGENT}.get(said.role, "")
+    author, origin = said_by(said, said.text)
+    return author if origin in (TYPED, ANSWER) and said.mark in ("", f.PARTIAL) else TOOL
 
 
 def strings(value: Any, depth: int = 0) -> Iterator[str]:
@@ -128,7 +137,7 @@ def strings(value: Any, depth: int = 0) -> Iterator[str]:
 def _runs(statement: str) -> set[Run]:
     words = _WORD.findall(_plain(statement))
     length = min(_RUN, len(words))
-    if length < 2:
+    if not words or (length == 1 and len(words[0]) < _SENTENCE):
         return set()
     stop = set(lexicon.table("said")["text"]["stop"])
     found = {tuple(words[n : n + length]) for n in range(len(words) - length + 1)}
@@ -145,5 +154,5 @@ def _literals(statement: str) -> set[str]:
 def _plain(text: str) -> str:
     """Without signs that are not seen, in one case, with single blanks."""
     if not text.isascii():
-        text = "".join(sign for sign in unicodedata.normalize("NFKC", text) if unicodedata.category(sign) != "Cf")
+        text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
     return " ".join(text.casefold().split())

@@ -64,6 +64,7 @@ _BEGUN = Mark(0, 0, 0, 0, 0)
 _BEGUN_ODD = Mark(0, 1, 0, 0, 0)
 
 _OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.", "project.")
+_UNDOING = frozenset((Kind.DREAM_UNDONE, Kind.PROJECT_UNDONE))
 _OF_DREAMS = frozenset((Kind.SESSION_COMPLETED, Kind.SESSION_DELETED))
 
 Progress = Callable[[int, int], None]
@@ -174,7 +175,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
     start = place.position if place and _only_longer(host, folder, place) else None
     missing = _Missing(store, KEEP, place)
     told, faults, reading, odd = _keep_events(host, folder, start, missing)
-    if start and (odd or any(event.kind == Kind.DREAM_UNDONE for _, event in told)):
+    if start and (odd or any(event.kind in _UNDOING for _, event in told)):
         # What was undone never was: that is to be told from the beginning.
         start = None
         told, faults, reading, odd = _keep_events(host, folder, start, missing)

@@ -7,7 +7,7 @@ the file from under somebody else's connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NotDurable, from_os
@@ -21,6 +21,10 @@ T = TypeVar("T")
 FILE = "index.sqlite"
 LOCK = "state/index.lock"
 _FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm")
+#: A new index gets its own name once it is whole: no crash leaves half of one under that name.
+_NEW = f"{FILE}.new"
+_NEW_FILES = (_NEW, f"{_NEW}-wal", f"{_NEW}-shm")
+_ASIDE = "aside"
 _PEEKS = 6
 _PEEK_WAIT_S = 2.0
 
@@ -54,32 +58,44 @@ def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
                 pass  # of another version, or not a database at all
         host.unlock(handle)
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
-        _make_if_still_unusable(host, root, path)
+        with _durably(path):
+            _make_if_still_unusable(host, root, path)
         host.unlock(handle)
+
+
+@contextmanager
+def _durably(path: str) -> Iterator[None]:
+    """A disk that refuses a new index refuses no answer: the caller then asks memory."""
+    try:
+        yield
+    except OSError as problem:
+        raise from_os(problem, "making the index anew", path) from problem
 
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
     """Others may have waited for the same lock and done it already."""
     missed: list[Missed] = []
-    if _is_file(host, root):
-        try:
+    try:
+        if _is_file(host, root):
             SqliteStore(path).close()
             return
-        except Unusable as problem:
-            missed = SqliteStore.known_to(path) if isinstance(problem, OtherVersion) else []
-            _remove(host, root)
+    except Unusable as problem:
+        missed = SqliteStore.known_to(path) if isinstance(problem, OtherVersion) else []
+    take_away(host, root)
     # Created by us, so that it and the -wal and -shm that SQLite makes after it are for this user only.
-    host.close(host.create(path))
-    SqliteStore.create(path, missed)
+    host.close(host.create(f"{root}/{_NEW}"))
+    SqliteStore.create(f"{root}/{_NEW}", missed)
+    host.replace(f"{root}/{_NEW}", path)
 
 
 def _is_file(host: Host, root: str) -> bool:
-    """False when nothing is there. Of a pipe or a device SQLite must not even try to read: it would wait for ever."""
-    found = host.stat(f"{root}/{FILE}")
-    if found is not None and not found.is_file:
-        what, step = "something that is no file is where the index belongs", "Take it away, or run `dreamkeep repair --apply`."
-        raise Unusable(what, where=f"{root}/{FILE}", next=step)
-    return found is not None
+    """False when nothing is there. SQLite must not even try to read a pipe or a device: it would wait for ever."""
+    for name in _FILES:
+        found = host.stat(f"{root}/{name}")
+        if found is not None and not found.is_file:
+            what = f"{name} is a folder" if found.is_folder else f"{name} is not a file"
+            raise Unusable(what, where=f"{root}/{FILE}", next="Run `dreamkeep repair --apply`.")
+    return host.stat(f"{root}/{FILE}") is not None
 
 
 def problem(host: Host, root: str) -> str:
@@ -97,11 +113,21 @@ def problem(host: Host, root: str) -> str:
         return found.what
 
 
+def is_of_other_version(host: Host, root: str) -> bool:
+    """Whether the next `opened` replaces it and takes over what it knows of lost frames."""
+    try:
+        if _is_file(host, root):
+            SqliteStore(f"{root}/{FILE}").close()
+    except DreamkeepError as found:
+        return isinstance(found, OtherVersion)
+    return False
+
+
 def peek(host: Host, root: str, ask: Callable[[SqliteStore], T]) -> T | None:
     """Ask the index as it lies there, and write nothing at all: no lock file, no -wal, no -shm. It may be behind the journal.
 
-    None when there is none (or one of another version). `ask` may be called several times: what it found while another process
-    moved the files is not believed. Unusable when the file is damaged, Busy when it never comes to rest.
+    None when there is none. `ask` may be called several times: what it found while another process moved the files is not
+    believed. Unusable when the file is damaged or of another version, Busy when it never comes to rest.
     """
     if not _is_file(host, root):
         return None
@@ -111,8 +137,6 @@ def peek(host: Host, root: str, ask: Callable[[SqliteStore], T]) -> T | None:
             handle = host.open_read(f"{root}/{LOCK}")
             lock(host, handle, where=f"{root}/{LOCK}", wait_s=_PEEK_WAIT_S, shared=True)
         return _peek(host, f"{root}/{FILE}", ask)
-    except OtherVersion:
-        return None
     finally:
         if handle >= 0:
             host.close(handle)
@@ -152,12 +176,21 @@ def discard(host: Host, root: str, *, wait_s: float) -> None:
     handle = host.open_lock(f"{root}/{LOCK}")
     try:
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
-        _remove(host, root)
+        with _durably(f"{root}/{FILE}"):
+            take_away(host, root)
     finally:
         host.close(handle)
 
 
-def _remove(host: Host, root: str) -> None:
-    for name in _FILES:
-        if host.stat(f"{root}/{name}") is not None:
-            host.remove(f"{root}/{name}")
+def take_away(host: Host, root: str) -> None:
+    """Whatever lies where the index belongs. A folder may hold somebody's files: it is moved into `aside/`. The caller holds the
+    lock."""
+    for name in (*_FILES, *_NEW_FILES):
+        path = f"{root}/{name}"
+        found = host.stat(path)
+        if found is not None and found.is_folder:
+            make_folders(host, f"{root}/{_ASIDE}")
+            host.replace(path, f"{root}/{_ASIDE}/{name}.{host.random(6).hex()}")
+        else:
+            with suppress(FileNotFoundError):
+                host.remove(path)

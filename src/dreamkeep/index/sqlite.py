@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.index import sqlite_rows as columns
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
-from dreamkeep.index.sqlite_errors import OtherVersion, translated, understood
+from dreamkeep.index.sqlite_errors import OtherVersion, Unusable, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
 from dreamkeep.index.store import Batch, Counts, Missed, Place, Standing
 from dreamkeep.journal.reader import Fault
@@ -21,8 +21,11 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
 
+if TYPE_CHECKING:
+    from dreamkeep.session import folders
+
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 24
+VERSION = 25
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -56,6 +59,12 @@ CREATE TABLE missed(name TEXT NOT NULL, session TEXT NOT NULL, part INT, seq INT
     others INT, PRIMARY KEY(name, seq, crc)) WITHOUT ROWID;
 CREATE TABLE memory(tab TEXT NOT NULL, id TEXT NOT NULL, body, PRIMARY KEY(tab, id)) WITHOUT ROWID;
 """
+
+#: SQLite keeps each statement as it was written, so that tables of another make are known by it.
+_STATEMENTS = {text.strip() for text in f"{_SCHEMA}{SCHEMA}".split(";") if text.strip().startswith("CREATE")}
+_MISSED, _PLACES = (next(s for s in _STATEMENTS if s.startswith(f"CREATE TABLE {name}(")) for name in ("missed", "places"))
+#: Tables that SQLite makes for its full-text search.
+_OF_SEARCH = {f"{table}_{of}" for table in ("words", "recalled_words") for of in ("data", "idx", "docsize", "config")}
 
 _SUMMARY = (
     "id, agent, native_id, project, cwd, title, started_at, last_at, ended_at, state, turns, messages, bytes,"
@@ -138,8 +147,9 @@ class SqliteStore(Searching):
         try:
             store._db = apsw.Connection(path)
             try:
-                tables = {row[0] for row in store._rows("SELECT name FROM sqlite_master")}
-                return [*(store.missed() if "missed" in tables else ()), *store._last_of_all()]
+                tables = store._tables()
+                missed = store.missed() if _MISSED in tables else []
+                return missed + (store._last_of_all() if _PLACES in tables else [])
             finally:
                 store._db.close()
         except (apsw.Error, DreamkeepError):
@@ -158,7 +168,14 @@ class SqliteStore(Searching):
         found = self._db.pragma("user_version")
         if found != VERSION:
             raise OtherVersion(f"the index has version {found}, this program writes {VERSION}", where=self.path)
+        if self._tables() != _STATEMENTS | _OF_SEARCH:
+            raise Unusable("the index does not have the tables of its version", where=self.path, next="It will be rebuilt.")
         self._db.execute("PRAGMA synchronous=NORMAL")
+
+    def _tables(self) -> set[str]:
+        """The statements that made them; for those of the search their names, for their make is up to SQLite."""
+        rows = self._rows("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+        return {name if name in _OF_SEARCH else sql for name, sql in rows}
 
     def check(self) -> str:
         """SQLite's own word on the file; "" when it is sound."""
@@ -194,8 +211,11 @@ class SqliteStore(Searching):
         return translated(self.path)
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        with translated(self.path):
-            return list(self._db.execute(sql, tuple(map(columns.stored, values))))
+        try:
+            with translated(self.path):
+                return list(self._db.execute(sql, tuple(map(columns.stored, values))))
+        except UnicodeDecodeError as problem:
+            raise Unusable("the index holds text that is not UTF-8", where=self.path, next="It will be rebuilt.") from problem
 
     # -- following the journal
 
@@ -357,7 +377,7 @@ class SqliteStore(Searching):
         with translated(self.path):
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
             for name in (str(row[0]) for row in tables):
-                if not name.startswith(("sqlite_", "words_", "recalled_words_")):
+                if name not in _OF_SEARCH and not name.startswith("sqlite_"):
                     self._db.execute(f"DROP TABLE {name}")
             self._db.execute(_SCHEMA + SCHEMA)
             self._db.executemany(_PUT_MISSED, missed)
@@ -433,10 +453,12 @@ class SqliteStore(Searching):
         rows = self._rows("SELECT tab, id, body FROM memory ORDER BY tab, id")
         return [(tab, columns.restored(id), columns.restored_data(body)) for tab, id, body in rows]
 
+    @understood
     def memory_row(self, table: str, id: str) -> dict[str, Any] | None:
         rows = self._rows("SELECT body FROM memory WHERE tab = ? AND id = ?", table, id)
         return columns.restored_data(rows[0][0]) if rows else None
 
+    @understood
     def memory_table(self, table: str) -> list[tuple[str, dict[str, Any]]]:
         rows = self._rows("SELECT id, body FROM memory WHERE tab = ? ORDER BY id", table)
         return [(columns.restored(id), columns.restored_data(body)) for id, body in rows]
@@ -466,6 +488,19 @@ class SqliteStore(Searching):
     def session(self, session: str) -> Summary | None:
         rows = self._rows(f"SELECT {_SUMMARY} FROM sessions WHERE id = ?", session)
         return columns.summary(rows[0]) if rows else None
+
+    @understood
+    def session_places(self) -> list[folders.Place]:
+        import json
+
+        from dreamkeep.session.folders import place_of
+
+        rows = self._rows(
+            "SELECT id, project, cwd, last_at, json_extract(fold, '$.folders'), json_extract(fold, '$.remotes')"
+            " FROM sessions ORDER BY id"
+        )
+        texts = (((columns.restored(one) or "" for one in row[:4]), row[4:]) for row in rows)
+        return [place_of(*text, *(json.loads(one or "[]") for one in seen)) for text, seen in texts]
 
     def matching(self, text: str) -> list[str]:
         rows = self._rows("SELECT id FROM sessions WHERE id = ?", text)

@@ -26,6 +26,9 @@ def translated(path: str) -> Iterator[None]:
         yield
     except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError) as problem:
         raise Unusable(f"the index is damaged ({problem})", where=path, next="It will be rebuilt.") from problem
+    except (apsw.SQLError, apsw.ConstraintError, apsw.MismatchError) as problem:
+        # Our statements fit our tables: these are others.
+        raise Unusable(f"the index can't be read ({problem})", where=path, next="It will be rebuilt.") from problem
     except (apsw.BusyError, apsw.LockedError) as problem:
         raise Busy("another program keeps the index locked", where=path, next="Close it, then try again.") from problem
     except apsw.FullError as problem:
@@ -42,6 +45,10 @@ def translated(path: str) -> Iterator[None]:
         raise Failed(
             f"the index can't be read ({problem})", where=path, next="Run `dreamkeep reindex --from-zero`; nothing is lost."
         ) from problem
+
+
+#: What answers that nobody of ours can have written do to code that believes them.
+STRANGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 class _Placed(Protocol):
@@ -62,7 +69,7 @@ def understood(ask: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
             return ask(store, *words, **named)
         except UnicodeEncodeError:
             raise  # what was asked for, not what was answered
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        except STRANGE as problem:
             what = f"the index holds what nobody put there ({problem})"
             raise Unusable(what, where=store.path, next="It will be rebuilt.") from problem
 

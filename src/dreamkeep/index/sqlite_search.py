@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
+from dreamkeep.index.sqlite_errors import understood
+from dreamkeep.memory.insight import SUGGESTION
 from dreamkeep.session.packs import without_packs
 
 if TYPE_CHECKING:
@@ -98,11 +100,13 @@ class Searching:
         at = body.get("last_at") or body.get("said_at")
         first_at = body.get("first_at") or at
         first = body["evidence"][0] if body["evidence"] else {"session": "", "seq": "", "turn": None}
+        waits = body.get("source") == SUGGESTION and body["state"] == "suggested"
+        state = SUGGESTION if waits else body["state"]
         row = (kind, id, body["project"], at, first_at, first["session"], first["seq"], first["turn"], body["text"])
         added = self._db.execute(
             "INSERT INTO recalled(kind, id, project, at, first_at, session, place, turn, text, state, superseder)"
             " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING no",
-            tuple(map(stored, (*row, body["state"], body.get("by") or ""))),
+            tuple(map(stored, (*row, state, body.get("by") or ""))),
         ).fetchone()
         self._db.execute("INSERT INTO recalled_words(rowid, text) VALUES (?, ?)", (added[0], _indexed(body["text"])))
         self._db.execute("INSERT OR REPLACE INTO unembedded VALUES (?)", (-added[0],))
@@ -114,6 +118,7 @@ class Searching:
 
     # -- messages by their words
 
+    @understood
     def indexed_messages(self) -> int:
         return int(self._rows("SELECT coalesce(sum(held), 0) FROM sessions")[0][0])
 
@@ -158,6 +163,7 @@ class Searching:
 
     # -- messages by their numbers
 
+    @understood
     def around(self, nos: Collection[int], reach: int) -> dict[int, list[int]]:
         # By the words' own small table: a message's row may be long. Numbers of what was taken out again leave holes.
         wide = reach + _HOLES
@@ -181,6 +187,7 @@ class Searching:
         sql = f"SELECT no FROM sessions WHERE {' AND '.join(f'{column} = ?' for column, _ in wanted)}"
         return {int(no) for (no,) in self._rows(sql, *(value for _, value in wanted))}
 
+    @understood
     def heads(self, nos: Collection[int]) -> list[Head]:
         sql = (
             "SELECT m.no, s.id, m.seq, m.n, m.role, m.mark, m.at, m.turn, s.project,"
@@ -189,9 +196,11 @@ class Searching:
         )
         return [_head(row) for row in self._many(sql, nos)]
 
+    @understood
     def texts(self, nos: Collection[int]) -> dict[int, str]:
         return {no: _restored(text) for no, text in self._many("SELECT no, text FROM messages WHERE no IN", nos)}
 
+    @understood
     def numbers(self, places: Collection[tuple[str, int, int]]) -> dict[tuple[str, int, int], int]:
         sql = (
             "SELECT m.no FROM messages m JOIN sessions s ON s.no = m.session"
@@ -212,18 +221,22 @@ class Searching:
 
     # -- notes and insights
 
+    @understood
     def remembered_holding(self, term: Term) -> list[int]:
         rows = self._rows("SELECT rowid FROM recalled_words WHERE recalled_words MATCH ?", match([term]))
         return [int(no) for (no,) in rows]
 
+    @understood
     def remembered_rows(self, nos: Collection[int]) -> list[Remembered]:
         rows = self._many(f"SELECT {_REMEMBERED} FROM recalled WHERE no IN", nos)
         return [Remembered(*map(_restored, row)) for row in rows]
 
+    @understood
     def remembered_ids(self, ids: Collection[str]) -> list[Remembered]:
         sql = f"SELECT {_REMEMBERED} FROM recalled WHERE kind = 'note' AND id = ?"
         return [Remembered(*map(_restored, row)) for id in ids for row in self._rows(sql, id)]
 
+    @understood
     def grounds(self, places: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
         if not places or not self._rows("SELECT 1 FROM grounds LIMIT 1"):
             return {}
@@ -264,6 +277,7 @@ class Searching:
         self._db.execute("DELETE FROM vectors")
         self._db.execute("UPDATE embedder SET name = ?, changes = changes + 1", (embedder,))
 
+    @understood
     def embedder(self) -> tuple[str, int]:
         [(name, changes)] = self._rows("SELECT name, changes FROM embedder")
         return str(name), int(changes)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dreamkeep.index.searching import Searchable
 from dreamkeep.journal.reader import Fault, Position
 from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.summary import Summary
 from dreamkeep.session.turns import Turn
+
+if TYPE_CHECKING:
+    from dreamkeep.session import folders
 
 
 class Mark(NamedTuple):
@@ -161,6 +164,9 @@ class Store(Searchable, Protocol):
         """Newest first."""
 
     def session(self, session: str) -> Summary | None: ...
+
+    def session_places(self) -> list[folders.Place]:
+        """Where each session ran, in the order of their ids."""
 
     def matching(self, text: str) -> list[str]:
         """Session ids that are `text`, or whose native id is, or that begin with it; exact ones alone if there are any."""

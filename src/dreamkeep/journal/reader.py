@@ -327,6 +327,8 @@ class Reading:
             self.faults.append(fault)
 
     def _conclude(self) -> None:
+        if self.tail and self.tail.part != self.last_part:
+            self.tail = None  # a part that is finished may lack its last line feed: nothing is written there any more
         if self._bad and self._bad[0] == self.last_part != self._cut_short:
             self.tail = Tail(*self._bad, whole=False)
         else:

@@ -359,7 +359,8 @@ class Writer:
             self._seal(str(self._current.failed))
         fresh, carry = self._fresh(events)
         drafts = [d for own, new in zip(drafted, fresh, strict=True) if new for d in own]
-        if drafts and self._current.end >= self._part_size:
+        # A line feed that a crash took away is written before the next frame, so that frame goes into the same part.
+        if drafts and self._current.end >= self._part_size and not self._current.unended:
             self._rotate()
         first = self._seq + 1
         part = self._current

@@ -28,9 +28,12 @@ from dreamkeep.memory.task import Task
 INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES = "insights", "notes", "tasks", "dreamed", "runs", "pages"
 #: What follows from the others, so that nobody goes through all of them: notes that rest on an insight; a project's active notes.
 RESTS, MARKS = "rests", "marks"
-#: A project's name that was given up → `{"now": the name that stands for it}`.
+#: A project's name that was given up → `{"now": the name that stands for it, "by": the event that said so, "auto": whether
+#: nobody asked for it, "why"}`.
 PROJECTS = "projects"
-TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS)
+#: Two projects that somebody keeps apart: both names → `{"was", "now"}`, and `undone`: renamings that count no more.
+APART = "apart"
+TABLES = (INSIGHTS, NOTES, TASKS, DREAMED, RUNS, PAGES, RESTS, MARKS, PROJECTS, APART)
 
 #: As a plan gives it (dream/voices.py).
 _SAID_IN = re.compile(r", said in (\d{1,9}) sessions\b")
@@ -64,6 +67,7 @@ class Memory:
         #: By project: `active`, the ids of its active notes; `mark`, how they look.
         self.marks: dict[str, dict[str, Any]] = {}
         self.projects: dict[str, dict[str, Any]] = {}
+        self.apart: dict[str, dict[str, Any]] = {}
         #: Insights and notes in the order in which they changed: whoever follows this memory goes on from where he was.
         self.log: list[tuple[str, str]] = []
         self.undone = set(undone)
@@ -489,12 +493,21 @@ class Memory:
     def _project_renamed(self, event: Event, body: Mapping[str, Any]) -> None:
         """All that is known of it goes with it; what comes later under the old name does, too (`called`)."""
         names = {old: str(found["now"]) for old, found in self.projects.items()}
-        after = project.renamed(names, str(body["was"]), str(body["now"]))
+        was, now = str(body["was"]), str(body["now"])
+        auto = body.get("by") == project.BY_INGEST
+        if self._is_undone_renaming(event.id, was, now) or (auto and was in names):
+            return
+        if auto and (self.is_apart(was, now) or project.pair(was, now) in self.undone):
+            return
+        after = project.renamed(names, was, now)
         for old in names.keys() - after.keys():
             self._drop(PROJECTS, old)
-        for old, now in after.items():
-            if names.get(old) != now:
-                self._put(PROJECTS, old, {"now": now})
+        by = {"by": event.id, "auto": auto, "why": str(body.get("why", ""))}
+        for old, new in after.items():
+            if old not in names:
+                self._put(PROJECTS, old, {"now": new, **by})
+            elif names[old] != new:
+                self._put(PROJECTS, old, {**self.projects[old], "now": new})
         for table in (INSIGHTS, NOTES, TASKS):
             # In an order of their own: what is fetched row by row and what was folded just now must give the same.
             for id, one in sorted(self._table(table).items(), key=itemgetter(0)):
@@ -504,6 +517,28 @@ class Memory:
         for old in after.keys() - names.keys():
             self._drop(MARKS, old)
             self._move_pages(old, after[old])
+
+    def _project_undone(self, event: Event, body: Mapping[str, Any]) -> None:
+        """As if that renaming had never been: the fold begins again."""
+        by, was, now = str(body["renaming"]), str(body["was"]), str(body["now"])
+        known = self.apart.get(project.pair(was, now), {"was": was, "now": now, "undone": []})
+        if by not in known["undone"]:
+            self._put(APART, project.pair(was, now), {**known, "undone": [*known["undone"], by]})
+        if by not in self.undone:
+            # A correction that nobody asked for is undone with its pair, whichever keep made it.
+            self.undone |= {by, project.pair(was, now)}
+            self.stale = True
+
+    def _project_apart(self, event: Event, body: Mapping[str, Any]) -> None:
+        was, now = str(body["was"]), str(body["now"])
+        if not self.is_apart(was, now):
+            self._put(APART, project.pair(was, now), {"was": was, "now": now, "undone": []})
+
+    def is_apart(self, was: str, now: str) -> bool:
+        return project.pair(was, now) in self.apart
+
+    def _is_undone_renaming(self, id: str, was: str, now: str) -> bool:
+        return id in self.undone or id in self.apart.get(project.pair(was, now), {}).get("undone", ())
 
     def _move_pages(self, was: str, now: str) -> None:
         """A file elsewhere shows the project under its new name; a page in the keep is a view that nobody asks for any more."""
@@ -580,6 +615,7 @@ _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     RESTS: dict,
     MARKS: dict,
     PROJECTS: dict,
+    APART: dict,
 }
 _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.SESSION_COMPLETED: Memory._completed,
@@ -604,6 +640,8 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.TASK_RENAMED: Memory._task_changed,
     Kind.TASK_JOINED: Memory._task_changed,
     Kind.PROJECT_RENAMED: Memory._project_renamed,
+    Kind.PROJECT_UNDONE: Memory._project_undone,
+    Kind.PROJECT_APART: Memory._project_apart,
     Kind.PAGE_PUBLISHED: Memory._page,
     Kind.PAGE_WRITTEN: Memory._written,
 }

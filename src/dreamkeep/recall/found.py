@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dreamkeep.index.searching import Head, Remembered, Within
 from dreamkeep.index.store import Store
+from dreamkeep.memory.insight import SUGGESTION
 
 MESSAGE, INSIGHT, NOTE = "message", "insight", "note"
 KINDS = (MESSAGE, INSIGHT, NOTE)
@@ -49,9 +50,9 @@ def is_within(store: Store, row: Remembered, within: Within) -> bool:
 
 def learned(row: Remembered, score: float) -> Found:
     numbers = numbers_of(row.place) or (0, 0)
-    return Found(
-        f"{row.kind}:{row.id}", row.kind, row.session, *numbers, row.turn, row.at, score, row.project, row.id, text=row.text
-    )
+    place = (row.session, *numbers, row.turn, row.at)
+    mark = SUGGESTION if row.state == SUGGESTION else ""
+    return Found(f"{row.kind}:{row.id}", row.kind, *place, score, row.project, row.id, mark=mark, text=row.text)
 
 
 def message(head: Head, score: float) -> Found:

@@ -148,7 +148,7 @@ def _misset(path: str, reason: str) -> Fault:
 
 def _as_it_looks(host: Host, one: Fault) -> Fault:
     """What was accepted of a file as it was holds until the file changes."""
-    if one.cls not in _BY_LOOK:
+    if one.cls not in _BY_LOOK or (one.cls == "hook_lost" and one.key):
         return one
     try:
         at = host.stat(one.where)

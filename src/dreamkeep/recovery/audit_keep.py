@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dreamkeep.capture import drain, spool
@@ -39,7 +39,7 @@ from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
 from dreamkeep.recovery.delete import INTENTS, Intent
 from dreamkeep.recovery.delete import LOCK as DELETING
 from dreamkeep.recovery.each import each
-from dreamkeep.recovery.faults import Fault, fault
+from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.plain import is_link, why_not
 from dreamkeep.session.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
 from dreamkeep.session.pairing import Pairing
@@ -48,7 +48,7 @@ from dreamkeep.session.turns import Turn
 #: What is younger may be at work.
 _OLD_NS = 3600 * 10**9
 _FENCE = re.compile(rb"^<!-- dreamkeep:(begin|end)\b[^\n]*-->[ \t\r]*$", re.MULTILINE)
-_NOT_OURS = "It lies outside the keep: read it, then take it away."
+_NOT_OURS = "The file lies outside the keep, so no repair removes it. Once you have read it: `dreamkeep repair --accept {id}`."
 _PUT_BACK = (
     "`dreamkeep delete SESSION` removes it again, `dreamkeep undelete SESSION` lets it count again; a repair does neither."
 )
@@ -89,7 +89,7 @@ class Keeping:
             yield fault("index_drift", self._index, what, session=session, key=session, path=self._index, journal=name)
 
     def unusable(self, why: str) -> Fault:
-        unsafe = why_not(self._host, self._index, folder=False)
+        unsafe = next(filter(None, (why_not(self._host, f"{self._index}{end}") for end in ("", "-wal", "-shm"))), "")
         return fault("index_unusable", self._index, why, unsafe=unsafe, path=self._index, why=why)
 
     # -- turns and compactions
@@ -195,14 +195,8 @@ class Keeping:
         return fault("spool_unreadable", path, f"it is no hook call that can be read: {why}", unsafe=unsafe, path=path)
 
     def hooks(self) -> Iterator[Fault]:
-        told: dict[str, list[str]] = {}
-        for path, line in spool.problems(self._host, self._root, self._environment):
-            if path.startswith(f"{self._root}/") or self._root in line:
-                told.setdefault(path, []).append(line)
-        for path, lines in told.items():
-            unsafe = "" if path.startswith(f"{self._root}/") else _NOT_OURS
-            what = f"{len(lines)} hook calls were not kept, the last: {lines[-1]}"
-            yield fault("hook_lost", path, what, unsafe=unsafe, path=path, lines=len(lines))
+        for path, lines in spool.problems(self._host, self._root, self._environment).items():
+            yield hook_lost(self._root, path, lines)
 
     # -- tombstones
 
@@ -354,6 +348,15 @@ class Keeping:
             return self._host.names(f"{self._root}/{folder}" if folder else self._root)
         except FileNotFoundError:
             return []
+
+
+def hook_lost(root: str, path: str, lines: Sequence[str]) -> Fault:
+    """Hooks of all keeps share a file outside of them. There the newest line of this keep tells one fault from the next: once
+    accepted it is not told again, whatever other keeps add to the file."""
+    what = f"{counted(len(lines), 'hook call was', 'hook calls were')} not kept, the last: {lines[-1]}"
+    if spool.is_in(root, path):
+        return fault("hook_lost", path, what, path=path, lines=len(lines))
+    return fault("hook_lost", path, what, key=lines[-1], unsafe=_NOT_OURS, path=path, lines=len(lines))
 
 
 def _segments(state: str) -> dict[str, Any]:

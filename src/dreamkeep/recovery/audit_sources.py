@@ -24,7 +24,6 @@ from dreamkeep.capture import find, rejoin, rows
 from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
 from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
-from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat, read_file
 from dreamkeep.index import looks
 from dreamkeep.journal import parts
@@ -33,6 +32,7 @@ from dreamkeep.journal.settle import read_head, survey
 from dreamkeep.recovery import captured, webui
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
 from dreamkeep.recovery.audit_rows import audit_rows, to_look_at
+from dreamkeep.recovery.each import TROUBLE
 from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.plain import dangling
 from dreamkeep.recovery.webui_folder import DELETED
@@ -42,8 +42,6 @@ _MAIN = frozenset(("main", "subagent"))
 #: How long a line that is not ended may still be being written.
 _WRITING_NS = 60_000_000_000
 _HEAD = 1 << 16
-#: What reading foreign bytes may raise besides errors of the system and our own.
-_STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _NOT_FILLED = "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured."
 _NOT_OVER_IT = (
     "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
@@ -137,7 +135,7 @@ class _Audit:
                 return at.size == word.offset and looks.crc_of(self._host, handle, word.offset, room) == word.crc
             finally:
                 self._host.close(handle)
-        except _STRANGE:
+        except TROUBLE:
             return False  # the closer look will tell
 
     def _unpacks_to(self, path: str, word: Word) -> bool:
@@ -156,7 +154,7 @@ class _Audit:
         session = f"{seen.agent}:{seen.session}" if seen.session else ""
         try:
             yield from self._one(path, seen, session)
-        except _STRANGE as problem:
+        except TROUBLE as problem:
             cls = "store_unreadable" if seen.rows is not None else "source_unreadable"
             why = getattr(problem, "what", "") or getattr(problem, "strerror", "") or f"{type(problem).__name__}: {problem}"
             yield fault(cls, path, f"it can't be read: {why}", session=session, path=path, name="")
@@ -294,12 +292,12 @@ class _Audit:
     def _goes_on(self, path: str, word: Word) -> bool:
         try:
             content = captured.opened(self._host, path)
+            try:
+                return goes_on(content, word)
+            finally:
+                content.close()
         except OSError:
             return False  # what is wrong with that one is its own fault
-        try:
-            return goes_on(content, word)
-        finally:
-            content.close()
 
     # -- databases
 
@@ -355,10 +353,13 @@ class _Audit:
         keys = {f"src:{name}" for name in rejoin.names_of(self._host, seen.role, path)}
         for name in self._journal_names(seen.agent):
             folder = f"{self._root}/{SESSIONS}/{seen.agent}/{name}"
-            if name not in there and not keys.isdisjoint(survey(self._host, folder).carry):
-                session = self._session_of(folder)
-                if session:
-                    yield session
+            try:
+                came_from_it = name not in there and not keys.isdisjoint(survey(self._host, folder).carry)
+                session = self._session_of(folder) if came_from_it else ""
+            except TROUBLE:
+                continue  # a journal that can't be read is the journals' audit's to tell
+            if session:
+                yield session
 
     # -- journals that nothing is remembered of
 
@@ -372,7 +373,7 @@ class _Audit:
                 try:
                     if lost or self._deep or self._tells_of_sources(folder):
                         yield from self._by_journal(agent, folder)
-                except _STRANGE:
+                except TROUBLE:
                     continue  # a journal that can't be read is the journals' audit's to tell
         for path, seen in sorted(self._unremembered.items()):
             self.count += 1
@@ -386,13 +387,20 @@ class _Audit:
             # A path that was no UTF-8 can't be asked for by what the journal has of it.
             if not path or "\ufffd" in path or not session or (known and (known.session or known.rows is not None)):
                 continue
-            if self._host.stat(os.path.dirname(path)) is None:
-                continue  # not even its folder is here: captured on another machine, and brought by a snapshot
+            if self._is_elsewhere(path):
+                continue
             if about.get("form") == ROWS:
                 self._unremembered[path] = Seen(agent, "", None, role=role, rows={})
                 continue
             self.count += 1
             yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
+
+    def _is_elsewhere(self, path: str) -> bool:
+        """Not even its folder is here: it was captured on another machine, and brought by a snapshot."""
+        try:
+            return self._host.stat(os.path.dirname(path)) is None
+        except OSError:
+            return False  # can't be looked at: told as that source's fault
 
     def _tells_of_sources(self, folder: str) -> bool:
         numbers = parts.numbers(self._host, folder)
@@ -410,7 +418,10 @@ class _Audit:
 
     def _journal_names(self, agent: str) -> list[str]:
         folder = f"{self._root}/{SESSIONS}/{agent}"
-        return sorted(self._host.names(folder)) if self._host.stat(folder) is not None else []
+        try:
+            return sorted(self._host.names(folder))
+        except OSError:
+            return []  # there is none of that agent; or it can't be read, which the journals' audit tells
 
 
 def _stem(path: str) -> str:

@@ -68,9 +68,13 @@ def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]
     captured = _captured(cache, find.places(AGENT, home, environment))
     for place in places(host, home, environment, captured):
         try:
-            folders.append(Folder(host, root, place))
+            folder = Folder(host, root, place)
         except STRANGE as problem:
             yield _unreadable(place, problem)
+            continue
+        folders.append(folder)
+        for trouble in folder.troubles:
+            yield _unreadable(trouble.path, OSError(0, trouble.problem))
     if folders:
         yield from _Audit(host, cache, captured, databases(host, home, environment), folders).all()
 

@@ -39,9 +39,18 @@ def project(host: Host, place: str, cwd: str, wanted: str = "") -> str:
     known = listed.get("projects") if isinstance(listed, dict) else None
     owners: dict[str, str | None] = {}
     for name in sorted(host.names(place)) if host.stat(place) else ():
-        owner = f"{place}/{name}/{gemini.OWNER}"
-        owners[name] = read_file(host, owner).decode("utf-8", "replace").strip() if host.stat(owner) else None
+        owners[name] = _owner(host, f"{place}/{name}/{gemini.OWNER}")
     return gemini.project(cwd, known if isinstance(known, dict) else {}, owners, wanted)
+
+
+def _owner(host: Host, path: str) -> str | None:
+    """Whose a folder is; None when it is not marked. Of a mark that can't be read nobody knows: then it is nobody's we know."""
+    try:
+        return read_file(host, path).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return ""
 
 
 def owned(host: Host, files: list[File], cwd: str, named: bool) -> list[File]:
@@ -106,7 +115,10 @@ def _indexed(index: object, session: object) -> bytes | None:
 
 
 def _bytes(host: Host, path: str) -> bytes:
-    return read_file(host, path) if host.stat(path) else b""
+    try:
+        return read_file(host, path)
+    except OSError:
+        return b""
 
 
 def _parsed(data: bytes) -> Any:

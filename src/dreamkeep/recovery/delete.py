@@ -121,8 +121,10 @@ class Deleting:
         dead = Tombstones(self._host, self._root)
         problems: list[tuple[str, Exception]] = []
         for name in self._host.names(folder):
-            intent = Intent("") if name.endswith(".tmp") else Intent.of(read_file(self._host, f"{folder}/{name}"))
+            intent = Intent("")
             try:
+                if not name.endswith(".tmp"):
+                    intent = Intent.of(read_file(self._host, f"{folder}/{name}"))
                 if intent.session and dead.has(intent.session):
                     self._finish(intent)
                 else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from dreamkeep.capture.quota import NEXT
+from dreamkeep.capture.quota import NEXT, RESERVE_NEXT
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host
@@ -16,10 +17,10 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory.memory import PAGES
 from dreamkeep.recovery.audit_dream import left_alone
 from dreamkeep.recovery.delete import ASIDE, INTENTS
+from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.ledger import PREFIX
 from dreamkeep.session import raw
 
-_LITTLE_SPACE = 200 << 20
 #: Locks, renames or syncs on these are not what a journal needs, or not known to be.
 _SHARED = (
     "nfs",
@@ -49,8 +50,8 @@ def examine(
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
         return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
-    checks = (_folder, _file_system, _space, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
-    found_by = [entry for check in checks for entry in _guarded(check, host, root, ask)]
+    checks = (_folder, _file_system, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
+    found_by = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
     way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
@@ -75,6 +76,33 @@ def dreams(given_up: Callable[[], tuple[str, str]]) -> Check:
     return dream
 
 
+def disk(room: Callable[[], dict[str, Any]]) -> Check:
+    """`room`: what is free on the keep's disk, and what is to stay so."""
+
+    def space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+        left = room()
+        what = f"{left['free'] >> 20} MiB free"
+        if not left["short"]:
+            yield _entry("space", True, what)
+            return
+        what += f", less than the {left['reserve'] >> 20} MiB that are to stay free: transcripts are not read until there is more"
+        yield _entry("space", False, f"{what}; hooks, tap and Python sessions still try", RESERVE_NEXT)
+
+    return space
+
+
+def sources(paused: Callable[[], list[dict[str, str]]]) -> Check:
+    """`paused`: the sources that are over their own limit."""
+
+    def source(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
+        for one in paused():
+            yield _entry(
+                "source", False, f"{one['source']}: {one['problem']}", "`dreamkeep ingest` reads it on as soon as it may."
+            )
+
+    return source
+
+
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
     what = f"the keep takes {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
     if used <= limit:
@@ -91,7 +119,8 @@ def _cost(line: str) -> str:
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
     """What hooks could not keep, and what they kept that nobody has journaled."""
     found = [
-        _entry("hook", False, f"{_cost(line)}: {line}", f"Mend that; then take the file away: rm {path}") for path, line in lost
+        _entry("hook", False, f"{_cost(line)}: {line}", f"Fix the cause; then `dreamkeep audit` says how to end this: {path}")
+        for path, line in lost
     ]
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:
@@ -108,15 +137,14 @@ def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, 
     return found
 
 
-def _guarded(check: Check, host: Host, root: str, ask: Ask) -> list[dict[str, Any]]:
+def guarded(name: str, look: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """A check that can't be done is a finding, not the end of the others."""
-    name = check.__name__.strip("_")
     try:
-        return list(check(host, root, ask))
+        return list(look())
     except DreamkeepError as problem:
         return [_entry(name, False, f"{problem.what} ({problem.where})", problem.next)]
-    except OSError as problem:
-        return [_entry(name, False, f"can't look: {problem}", "Check that this user may read the keep.")]
+    except TROUBLE as problem:
+        return [_entry(name, False, f"can't look: {why(problem)}", "Check that this user may read the keep.")]
 
 
 def _entry(check: str, ok: bool, what: str, step: str = "") -> dict[str, Any]:
@@ -144,11 +172,6 @@ def _file_system(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         f"the file system is {kind or 'unknown'}",
         "Locks and syncs can't be relied on there: move the keep to a local disk." if shared else "",
     )
-
-
-def _space(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
-    free = host.free_space(root)
-    yield _entry("space", free > _LITTLE_SPACE, f"{free >> 20} MiB free", "" if free > _LITTLE_SPACE else "Free some space.")
 
 
 def _switch(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
@@ -214,8 +237,8 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 def _pages(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     known = ask(lambda store: [body for _, body in store.memory_table(PAGES)])
     way_out = "Leave one pair of dreamkeep's fences in it, or none; the next dream writes it."
-    for path, why in left_alone(host, root, known):
-        yield _entry("page", False, f"{path} is left alone by dreams: {why}", way_out)
+    for path, reason in left_alone(host, root, known):
+        yield _entry("page", False, f"{path} is left alone by dreams: {reason}", way_out)
 
 
 def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:

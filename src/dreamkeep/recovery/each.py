@@ -12,7 +12,18 @@ from dreamkeep.recovery.faults import Fault
 T = TypeVar("T")
 
 #: What looking may raise: the system's refusals, our own, and what foreign or damaged data does to code that believes in it.
-TROUBLE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+TROUBLE = (
+    OSError,
+    DreamkeepError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def each(things: Iterable[T], look: Callable[[T], Iterable[Fault]], told: Callable[[T, str], Fault]) -> Iterator[Fault]:

@@ -51,7 +51,7 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
             "a part's plain and compressed form differ", "", "Compare the two; move the wrong one out of the keep."
         ),
         # views and book-keeping of the keep
-        "index_unusable": Class("the index file is damaged", "rebuild", ""),
+        "index_unusable": Class("the index file is damaged, or not one of this version", "rebuild", ""),
         "index_drift": Class("the index says other than the journal", "rebuild", ""),
         "page_fence": Class(
             "the fence of a page is broken", "", "Mend the fence lines by hand; nothing is written to that page before."

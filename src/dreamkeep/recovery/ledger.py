@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -47,6 +48,8 @@ _CHANGED = "it changed while it was looked at: run the repair again"
 Note = dict[str, Any]
 #: What of a note names a file or a folder.
 _PATHS = ("file", "folder", "mode", "temp")
+#: Where the path of something in a keep goes on after the keep's own.
+_IN_A_KEEP = re.compile(r"/(?=(?:journal|spool|aside|pages|state)/|(?:index\.sqlite|keep\.toml)$)")
 #: By journal, frames by their seq and checksum.
 Taken = dict[str, set[tuple[int, str]]]
 
@@ -331,9 +334,25 @@ def _inside(roots: Sequence[str], path: str) -> str:
     return path if begin is None else path[len(begin) + 1 :] or "."
 
 
-def _located(root: str, path: str) -> str:
-    """What an older version named from the root of the disk stays so."""
-    return root if path == "." else os.path.join(root, path)
+def _located(host: Host, root: str, path: str) -> str:
+    """Where something is that a note names. An older version named everything from the root of the disk. A repair only touches
+    its own keep and agents' files, so what lies in another keep, or where no keep is any more, is what is now in this one."""
+    if not os.path.isabs(path):
+        return root if path == "." else os.path.join(root, path)
+    if path == root or path.startswith(f"{root}/"):
+        return path
+    elsewhere = next((one for one in _above(path) if host.stat(f"{one}/{KEEP}") is not None), None)
+    if elsewhere is None:
+        begins = (path[: found.start()] for found in _IN_A_KEEP.finditer(path))
+        elsewhere = next((one for one in begins if host.stat(one) is None), None)
+    return path if elsewhere is None else f"{root}{path[len(elsewhere) :]}"
+
+
+def _above(path: str) -> Iterator[str]:
+    """The path itself and every folder above it, but for the root of the disk."""
+    while path != "/":
+        yield path
+        path = os.path.dirname(path)
 
 
 def _digest(data: bytes) -> Note:
@@ -391,7 +410,7 @@ def notes(host: Host, root: str, undo_id: str) -> list[Note]:
         note = json.loads(line)
         if not isinstance(note, dict) or not isinstance(note.get("n"), int):
             raise ValueError("a line that no repair writes")
-        found.append({**note, **{key: _located(root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
+        found.append({**note, **{key: _located(host, root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
     return found
 
 

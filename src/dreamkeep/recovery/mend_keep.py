@@ -146,7 +146,9 @@ def finish_compress(mending: Mending, fault: Fault) -> Done:
 def rebuild(mending: Mending, fault: Fault) -> Done:
     """The index is a view: a new one is made from the journals."""
     if index.FILE not in mending.ledger.made:
-        _make_index(mending)
+        done = _make_index(mending)
+        if not done.mended:
+            return done
         _look_where_behind(mending)
         mending.ledger.made.add(index.FILE)
     if fault.session:
@@ -154,15 +156,24 @@ def rebuild(mending: Mending, fault: Fault) -> Done:
     return MENDED
 
 
-def _make_index(mending: Mending) -> None:
+def _make_index(mending: Mending) -> Done:
     paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
     with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
-        done = mending.ledger.about_to_change(paths)
-        for path in paths:
-            if mending.host.stat(path) is not None:
-                mending.host.remove(path)
+        for path in filter(lambda path: _is_folder(mending.host, path), paths):
+            moved = _set_aside(mending, path, "")
+            if not moved.mended:
+                return moved
+        settled = mending.ledger.about_to_change(paths)
+        if not index.is_of_other_version(mending.host, mending.root):  # then what it knows of lost frames is taken over
+            index.take_away(mending.host, mending.root)
     mending.rebuild()
-    done()
+    settled()
+    return MENDED
+
+
+def _is_folder(host: Host, path: str) -> bool:
+    found = host.stat(path)
+    return found is not None and found.is_folder
 
 
 def look_again(mending: Mending, session: str) -> None:
@@ -236,7 +247,10 @@ def _whose(host: Host, path: str) -> str:
 
 def set_aside(mending: Mending, fault: Fault) -> Done:
     """Out of the way; the ledger has its bytes, and of folders their modes."""
-    path = str(fault.about["path"])
+    return _set_aside(mending, str(fault.about["path"]), fault.session)
+
+
+def _set_aside(mending: Mending, path: str, session: str) -> Done:
     if unsafe := why_not_kept(mending.host, path):
         return left(unsafe)
     found = mending.host.stat(path)
@@ -245,9 +259,9 @@ def set_aside(mending: Mending, fault: Fault) -> Done:
     if not path.startswith(f"{mending.root}/"):
         return left("it is not in the keep")
     if not found.is_folder:
-        return mending.ledger.remove(path, session=fault.session)
+        return mending.ledger.remove(path, session=session)
     for name in mending.host.names(path):
-        done = set_aside(mending, fault._replace(about={"path": f"{path}/{name}"}))
+        done = _set_aside(mending, f"{path}/{name}", session)
         if not done.mended:
             return done
     return mending.ledger.remove_folder(path)

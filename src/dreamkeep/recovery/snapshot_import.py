@@ -320,7 +320,7 @@ class Importing:
             return None
         if not found.follows and is_older(event, ours):
             return None
-        self._renamed = self._renamed or event.kind == Kind.PROJECT_RENAMED
+        self._renamed = self._renamed or event.kind in (Kind.PROJECT_RENAMED, Kind.PROJECT_UNDONE)
         return event._replace(carry=None)
 
     def _bury(self, sessions: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
 from dreamkeep.journal.reader import Position, Reading, events, whole
 from dreamkeep.journal.settle import Carried, merge
+from dreamkeep.memory.project import BY_INGEST
 
 #: What says how a session is now, and of what it speaks: the last word counts, so an older one must not come last.
 _NOW = {
@@ -161,7 +162,7 @@ def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_OF_RECORDS[kind]} {body.get('id')}"
         if kind == Kind.INSIGHT_CONFIRMED and body.get("note"):
             yield f"life {body['note']}"
-    elif kind == Kind.PROJECT_RENAMED:
+    elif kind == Kind.PROJECT_RENAMED and body.get("by") != BY_INGEST:
         names = sorted((str(body.get("was")), str(body.get("now"))))
         yield from (f"project {body.get('was')}", f"project {names}")
 

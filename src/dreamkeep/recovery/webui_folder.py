@@ -13,20 +13,28 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import webui, webui_rows
+from dreamkeep.recovery.each import TROUBLE
 from dreamkeep.recovery.plain import in_the_way
 
 INDEX = "_index.json"
 DELETED = "_deleted_webui_sessions.json"
 PRUNED = "_pruned_webui_orphans.json"
-#: What reading foreign bytes may raise besides errors of the system and our own.
-STRANGE = (OSError, DreamkeepError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+STRANGE = TROUBLE
 
 
 def places(host: Host, home: str, environment: Mapping[str, str], captured: Iterable[str]) -> list[str]:
     """Folders that are there, and those that are not, or are none any more, if one of these files was captured from them."""
     was = {os.path.dirname(path) for path in captured}
     known = find.places(agent.AGENT, home, environment)
-    return [place for place in known if place in was or ((at := host.stat(place)) and at.is_folder)]
+    return [place for place in known if place in was or _may_be_folder(host, place)]
+
+
+def _may_be_folder(host: Host, place: str) -> bool:
+    try:
+        at = host.stat(place)
+    except OSError:
+        return True  # something is there; what is wrong with it is told when it is looked through
+    return at is not None and at.is_folder
 
 
 class Folder:
@@ -40,7 +48,10 @@ class Folder:
         self.backups: dict[str, Stat] = {}
         self.journals: dict[str, list[str]] = {}
         glance = find.Glance(host)
-        for source in agent.discover(glance, place):
+        tree = find.AgentTree(glance, agent.AGENT, place)
+        #: What in it can't be looked at.
+        self.troubles = tree.troubles
+        for source in agent.discover(tree, place):
             if source.role == "run":
                 break
             if source.role == "turns":
@@ -90,10 +101,8 @@ class Folder:
 
     def _ids(self, name: str) -> frozenset[str] | None:
         path = f"{self.place}/{name}"
-        if self.host.stat(path) is None:
-            return frozenset()
         try:
-            return webui.ids_in(self.read(path))
+            return frozenset() if self.host.stat(path) is None else webui.ids_in(self.read(path))
         except OSError:
             return None
 

@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.capture import rows
+from dreamkeep.capture import find, rows
 from dreamkeep.capture.agents import hermes
 from dreamkeep.capture.rows import Base, quoted
+from dreamkeep.capture.sources import Source
 from dreamkeep.host import Host
 from dreamkeep.recovery import webui
 from dreamkeep.session.formats.common import text
@@ -35,8 +36,8 @@ class Row(NamedTuple):
 
 
 def databases(host: Host, home: str, environment: Mapping[str, str]) -> list[str]:
-    found = [source.path for place in hermes.homes(home, environment) for source in hermes.discover(host, place)]
-    return list(dict.fromkeys(found))
+    found = find.everywhere(host, home, environment, [hermes.AGENT])
+    return [source.path for source in found if isinstance(source, Source)]
 
 
 def webui_rows(host: Host, path: str) -> dict[str, Row]:

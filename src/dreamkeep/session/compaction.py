@@ -299,7 +299,7 @@ def in_time(heard_at: str | None, now: str | None) -> bool:
 def _shown(text: str | None, later_s: int) -> str | None:
     try:
         moment = _time(text)
-        return (moment + timedelta(seconds=later_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
+        return (moment + timedelta(seconds=later_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0") if moment else None
     except OverflowError:
         return None
 

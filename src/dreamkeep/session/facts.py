@@ -190,6 +190,8 @@ class Placed(NamedTuple):
     branch: str = ""
     model: str = ""
     version: str = ""
+    #: The address of the folder's git remote.
+    remote: str = ""
 
 
 class Closed(NamedTuple):

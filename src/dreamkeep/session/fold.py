@@ -19,6 +19,7 @@ from dreamkeep.session import facts as f
 from dreamkeep.session import turns as t
 from dreamkeep.session.changes import Changes
 from dreamkeep.session.facts import Fact
+from dreamkeep.session.folders import note_folder, note_tool
 from dreamkeep.session.formats import acp, reader_for
 from dreamkeep.session.formats.common import digest, items, table, text
 from dreamkeep.session.messages import Message, Order, Taken
@@ -274,6 +275,8 @@ class Fold:
         place = self._base(said, bit)
         message = Message(self._seq, self._n, said.role, said.text, said.at, turn, said.tool, mark, _also(bit), place)
         changes.put(message, said.key, twin)
+        if said.tool and mark != f.COPIED:
+            note_tool(self._state, said.tool, said.text, f"{message.seq}.{message.n}")
         self._part_of(said.record, message[:2])
         self._begins(said.file, message[:2])
         if nth:
@@ -554,6 +557,7 @@ class Fold:
         for key in ("branch", "model", "version"):
             if value := getattr(placed, key):
                 self._state[key] = value[:200]
+        note_folder(self._state, placed.cwd, placed.branch, placed.remote, f"{self._seq}.{max(self._n, 1)}")
         return summary if summary.cwd or not placed.cwd else summary._replace(cwd=placed.cwd)
 
     def _closed(self, summary: Summary, channel: str, closed: f.Closed) -> Summary:

@@ -140,7 +140,10 @@ def _frames(event: Event) -> Iterator[tuple[str, Found]]:
 
 
 def _moment(ns: object) -> str | None:
-    return when(ns / 1e9) if isinstance(ns, int) else when(ns)
+    try:
+        return when(ns / 1e9) if isinstance(ns, int) else when(ns)
+    except OverflowError:
+        return None
 
 
 def _text(content: Mapping[str, Any] | bytes) -> str:

@@ -130,8 +130,13 @@ class Reader:
             if "edge" in self.state and "copy" not in self.state:
                 self.state["copy"] = {"born": known, "at": self.state.get("born_at")}
             return []
+        git = table(payload.get("git"))
         placed = f.Placed(
-            text(payload.get("cwd")), text(table(payload.get("git")).get("branch")), "", text(payload.get("cli_version"))
+            text(payload.get("cwd")),
+            text(git.get("branch")),
+            "",
+            text(payload.get("cli_version")),
+            text(git.get("repository_url")),
         )
         if known is not None:
             return [placed]

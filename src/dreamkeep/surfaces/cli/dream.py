@@ -333,7 +333,7 @@ def _unknown(keep: Keep, project: str | None) -> str:
     if keep.notes(state=None, project=project):
         return ""
     name = text.line(project)
-    return f"No project {name!r} is known. `dreamkeep sessions --json` names them; `--project .` is that of this folder."
+    return f"No project {name!r} is known. `dreamkeep projects` lists them; `--project .` is that of this folder."
 
 
 def _note(one: dict[str, Any]) -> str:

@@ -95,8 +95,8 @@ PAGES = {
         "a settings file was left alone, because it can't be read or changed",
     ),
     "mcp": Page(
-        "You need not call this on stdin: agents do, once `init` has told them. Over HTTP for agents elsewhere.",
-        """dreamkeep mcp --http --port 8377
+        "You need not call this on stdin: agents do, once `init` has told them. Over HTTP, clients must send a token.",
+        """dreamkeep mcp --http --port 8377                     # prints where the token is
            dreamkeep mcp""",
     ),
     "drain": Page("You need not call this, unless `doctor` says that hook calls wait.", "dreamkeep drain", "something is stuck"),
@@ -190,10 +190,17 @@ PAGES = {
            dreamkeep task close t-4afe436775bf --state abandoned""",
         "there is no such task",
     ),
+    "projects": Page(
+        "To see what there is, which worktrees belong to a project, and which projects may be one.",
+        """dreamkeep projects
+           dreamkeep projects --json                            # offers: what may be merged, and where that was seen""",
+    ),
     "project": Page(
         "When a repository moved, or two folders are the same work. The old name is understood as before.",
         """dreamkeep project rename example.org/you/tool example.org/us/tool
-           dreamkeep project merge ~/tool-copy example.org/us/tool""",
+           dreamkeep project merge ~/tool-copy example.org/us/tool
+           dreamkeep project undo ~/tool-copy                   # by the name or folder that it had before
+           dreamkeep project apart ~/tool-copy ~/tool           # these are two; don't offer it again""",
         "there is no such project",
     ),
     "snapshot": Page(

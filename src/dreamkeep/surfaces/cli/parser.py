@@ -90,9 +90,10 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def _project(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", choices=("rename", "merge"), help="give it another name, or make it one with another project")
-    verb.add_argument("project", metavar="PROJECT", help="as `sessions --json` names it, or the path of a folder in it")
-    verb.add_argument("into", metavar="NAME|PROJECT", help="for `rename` the new name, for `merge` the other project")
+    acts = "give it another name; make it one with another project; undo either; or say that it is not the same as another"
+    verb.add_argument("act", choices=("rename", "merge", "undo", "apart"), help=acts)
+    verb.add_argument("project", metavar="PROJECT", help="as `projects` names it, or the path of a folder in it")
+    verb.add_argument("into", nargs="?", metavar="NAME|PROJECT", help="the new name, or the other project; not for `undo`")
 
 
 def _dream(verb: argparse.ArgumentParser) -> None:
@@ -254,9 +255,8 @@ def _mcp(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--http", action="store_true", help="over streamable HTTP, until interrupted; the address is told on stderr"
     )
-    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; elsewhere than here a token is needed")
+    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; this machine only unless you say so")
     verb.add_argument("--port", type=int, default=8377, metavar="N", help="8377, or 0 for any that is free")
-    verb.add_argument("--token", metavar="T", help="what clients must show; better in $DREAMKEEP_TOKEN, which `ps` does not show")
 
 
 def _agents(verb: argparse.ArgumentParser) -> None:
@@ -382,9 +382,10 @@ _VERBS = (
     _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
     _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
     _Verb("task", "open, close, show or rename a task", words=_task),
+    _Verb("projects", "list the projects, and which may be the same"),
     _Verb(
         "project",
-        "rename a project, or merge it into another",
+        "rename a project, merge it into another, or undo that",
         "For one that moved, or has two names. Its sessions, notes and tasks\n"
         "go with it, and so does what is captured under the old name later.",
         _project,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sized
@@ -110,6 +111,9 @@ def status(s: dict[str, Any]) -> str:
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
+    if s["disk"]["short"]:
+        lines.append(f"disk      {size(s['disk']['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
+    lines += [f"paused    {line(one['source'])}  (see `dreamkeep doctor`)" for one in s["paused"]]
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""
         lines += [f"  running  {line(one['session'])}  {line(one['title'])}{compacting}"]
@@ -217,6 +221,9 @@ def ingested(data: dict[str, Any]) -> str:
     lines.append(f"{looked}, {totals['changed']} with something new: {size(totals['new_bytes'])}{bad}")
     if why := next((one["problem"] for one in data["sources"] if one["state"] == "paused"), ""):
         lines.append(f"✗ {totals['paused']} of them {line(why)}")  # the same for all: said once
+    for one in data.get("projects", ()):
+        lines.append(f"{line(one['was'])} belongs to {line(one['now'])}: {line(one['why'])}.")
+        lines.append(f"  Undo with: dreamkeep project undo {shlex.quote(line(one['was']))}")
     return "\n".join(lines)
 
 
@@ -335,6 +342,23 @@ class Progress:
 
 def project(done: dict[str, Any]) -> str:
     return f"{line(done['was'])} is {line(done['project'])} now: {done['sessions']} sessions, {done['notes']} notes."
+
+
+def project_apart(done: dict[str, Any]) -> str:
+    return f"{line(done['project'])} and {line(done['apart'])} are two projects. Merging them won't be offered again."
+
+
+def projects(data: dict[str, Any]) -> str:
+    if not data["projects"]:
+        return "No projects."
+    head = ["PROJECT", "SESSIONS", "NOTES", "LAST (UTC)"]
+    rows = [[line(p["name"]), str(p["sessions"]), str(p["notes"]), _clock(p["last_at"])] for p in data["projects"]]
+    lines = [table([head, *rows], {})]
+    for one in data["offers"]:
+        both = f"{shlex.quote(line(one['from']))} {shlex.quote(line(one['into']))}"
+        lines += [f"\nThe same project? {line(one['from'])} and {line(one['into'])}: {line(one['why'])}."]
+        lines += [f"  yes: dreamkeep project merge {both}", f"  no:  dreamkeep project apart {both}"]
+    return "\n".join(lines)
 
 
 def exported(done: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ def _ingest(keep: Keep, arguments: Namespace) -> int:
     found = list(
         keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
     )
-    data = ingested(found)
+    data = {**ingested(found), "projects": list(keep.corrected)}
     _print(arguments, data, text.ingested)
     keep.catch_up()
     return 1 if data["totals"]["failed"] or data["totals"]["paused"] else 0
@@ -283,8 +283,21 @@ def _snapshot(keep: Keep, arguments: Namespace) -> int:
 
 
 def _project(keep: Keep, arguments: Namespace) -> int:
-    act = keep.project_rename if arguments.act == "rename" else keep.project_merge
-    _print(arguments, act(arguments.project, arguments.into), text.project)
+    if (arguments.act == "undo") != (arguments.into is None):
+        what = "`undo` takes one project" if arguments.act == "undo" else f"`{arguments.act}` takes two names"
+        raise BadUsage(what, where=f"project {arguments.act}", next="See `dreamkeep project --help`.")
+    if arguments.act == "undo":
+        _print(arguments, keep.project_undo(arguments.project), text.project)
+    elif arguments.act == "apart":
+        _print(arguments, keep.project_apart(arguments.project, arguments.into), text.project_apart)
+    else:
+        act = keep.project_rename if arguments.act == "rename" else keep.project_merge
+        _print(arguments, act(arguments.project, arguments.into), text.project)
+    return 0
+
+
+def _projects(keep: Keep, arguments: Namespace) -> int:
+    _print(arguments, {"projects": keep.projects(), "offers": keep.project_offers()}, text.projects)
     return 0
 
 
@@ -320,6 +333,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
+    "projects": _projects,
     "project": _project,
     **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "page", "tasks", "task")},
 }

@@ -7,9 +7,12 @@
 Up to 2025-11-25 `initialize` gives a session id, which every later message names (400 without, 404 with one we do not know: the
 client then begins anew). 2026-07-28 knows no sessions: each request says its version, in the body and in headers that must agree.
 
-A web page must not reach us through its visitor's browser: `Host` must name this machine (unless we listen elsewhere, and then a
-token is needed), and `Origin`, if there is one, too. Bodies, connections and sessions are bounded; and a request must be all here
-some time after the last one was answered: who sends a byte now and then would keep a place for ever.
+A web page must not reach us through its visitor's browser: `Host` must name this machine (unless we listen elsewhere), and
+`Origin`, if there is one, too. Every user of the machine can connect, so every request must carry the token; without it the
+answer is 401 and says nothing else, whatever the path and the method.
+
+Bodies, connections and sessions are bounded, and each request has a deadline. When all places are taken, a new client gets the
+place of the one that has kept us waiting longest, so clients that are slow or silent never shut out the others.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import threading
 import time
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -39,7 +42,6 @@ from dreamkeep.surfaces.mcp.stdio import leave
 
 PATH = "/mcp"
 LARGEST = 4 << 20
-_SHORTEST_TOKEN = 16
 _SESSIONS = 1_000
 _CONNECTIONS = 256
 _IDLE_S = 60
@@ -53,15 +55,16 @@ _STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32
 
 def run(tools: Tools, arguments: Namespace) -> int:
     """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
-    from dreamkeep.app import token
+    from dreamkeep.app import http_token
 
-    service = Service(tools, token(arguments.token), arguments.host)
+    token = http_token(arguments.keep)
+    service = Service(tools, token.secret, arguments.host)
     server = _listening(service, arguments.host, arguments.port)
     over: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: over.append(number))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    _tell(server, arguments)
+    _announce(server, arguments, token.file)
     # Looked at now and then: a signal that another thread gets wakes nobody, and its handler may take no lock.
     waiting = threading.Event()
     while not over:
@@ -74,21 +77,18 @@ def run(tools: Tools, arguments: Namespace) -> int:
     return 0
 
 
-def _tell(server: ThreadingHTTPServer, arguments: Namespace) -> None:
+def _announce(server: ThreadingHTTPServer, arguments: Namespace, token_file: str) -> None:
+    """Says where we are and where the token is, never the token itself."""
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     url = f"http://{host}:{server.server_address[1]}{PATH}"
-    print(f"dreamkeep: MCP at {url} until interrupted (Ctrl-C).", file=sys.stderr, flush=True)
+    place = f"in the file {token_file}" if token_file else "the value of DREAMKEEP_TOKEN"
+    print(f"dreamkeep: MCP at {url} until interrupted (Ctrl-C).", file=sys.stderr)
+    print(f"Clients must send the header `Authorization: Bearer TOKEN`. The token is {place}.", file=sys.stderr, flush=True)
     if arguments.json:
-        print(json.dumps({"url": url}), flush=True)
+        print(json.dumps({"url": url, "token_file": token_file or None}), flush=True)
 
 
 def _listening(service: Service, host: str, port: int) -> _Server:
-    if not service.local and len(service.token) < _SHORTEST_TOKEN:
-        raise BadUsage(
-            f"others can reach {host}: that needs a token of at least {_SHORTEST_TOKEN} characters",
-            where="--host",
-            next="Set DREAMKEEP_TOKEN (for instance to what `openssl rand -hex 32` prints), or listen on 127.0.0.1.",
-        )
     if not 0 <= port <= 65_535:
         raise BadUsage(f"there is no port {port}", where="--port", next="Give a number from 0 to 65535.")
     try:
@@ -99,6 +99,20 @@ def _listening(service: Service, host: str, port: int) -> _Server:
         ) from problem
 
 
+class _Place:
+    """What we know of one connection. `until`: by when the client must have sent or taken all it should; None while we work."""
+
+    def __init__(self, until: float) -> None:
+        self.until: float | None = until
+        self.trusted = False
+
+
+def longest_waiting(places: Mapping[Any, _Place]) -> Any | None:
+    """Whose place a newcomer gets: first of those that never showed the token, then of the others. None: all are at work."""
+    waiting = [(place.trusted, place.until, number) for number, place in enumerate(places.values()) if place.until is not None]
+    return list(places)[min(waiting)[2]] if waiting else None
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
@@ -106,39 +120,63 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, service: Service, host: str, port: int) -> None:
         self.service = service
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._room = threading.BoundedSemaphore(_CONNECTIONS)
-        self._until: dict[socket.socket, float] = {}
+        self._places: dict[socket.socket, _Place] = {}
         self._alone = threading.Lock()
         super().__init__((host, port), _Handler)
 
     def expect(self, line: socket.socket, within_s: float | None) -> None:
-        """All that is to be read there is read within that time. None: nothing is read now."""
+        """The client must send or take all it should within that time. None: it is our turn."""
         with self._alone:
-            self._until.pop(line, None)
-            if within_s is not None:
-                self._until[line] = time.monotonic() + within_s
+            if place := self._places.get(line):
+                place.until = None if within_s is None else time.monotonic() + within_s
+
+    def trust(self, line: socket.socket) -> None:
+        with self._alone:
+            if place := self._places.get(line):
+                place.trusted = True
 
     def service_actions(self) -> None:
-        """Called twice a second: whoever is too slow is not listened to any more, and whoever reads there finds an end."""
+        """Called twice a second: a client that missed its deadline is not read any more, so its thread ends."""
         now = time.monotonic()
         with self._alone:
-            for line in [line for line, until in self._until.items() if until < now]:
-                del self._until[line]
-                with suppress(OSError):  # gone by itself
-                    line.shutdown(socket.SHUT_RD)
+            for line, place in self._places.items():
+                if place.until is not None and place.until < now:
+                    place.until = None
+                    with suppress(OSError):  # gone by itself
+                        line.shutdown(socket.SHUT_RD)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
+        if not self._take_place(request):
             request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had: the place must not stay taken
+            self._leave_place(request)
+            raise
+
+    def _take_place(self, line: socket.socket) -> bool:
+        with self._alone:
+            if len(self._places) >= _CONNECTIONS:
+                slowest = longest_waiting(self._places)
+                if slowest is None:
+                    return False
+                del self._places[slowest]
+                with suppress(OSError):  # gone by itself
+                    slowest.shutdown(socket.SHUT_RDWR)
+            self._places[line] = _Place(time.monotonic() + _SLOWEST_S)
+            return True
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._leave_place(request)
+
+    def _leave_place(self, line: socket.socket) -> None:
+        with self._alone:
+            self._places.pop(line, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), OSError):  # a client that went away is nobody's fault
@@ -158,6 +196,14 @@ class _No(Exception):
         super().__init__(what)
         body = protocol.written(protocol.failed(None, code, what, data).body)
         self.answer = Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+class _NoToken(_No):
+    """The same few bytes whatever was asked: nobody learns from them what is here."""
+
+    def __init__(self) -> None:
+        super().__init__(401, "")
+        self.answer = Answer(401, b"", {"WWW-Authenticate": 'Bearer realm="dreamkeep"'})
 
 
 # -- who may ask
@@ -215,10 +261,13 @@ class Service:
             raise _No(421, "the Host header must name this machine")
         if origin is not None and not self._is_own(origin.strip(), name_in(hosts[0].strip())):
             raise _No(403, "web pages of other places may not ask here")
-        if self.token:
-            word = f"Bearer {self.token}".encode()
-            if not hmac.compare_digest((asked.headers.get("Authorization") or "").strip().encode("utf-8", "replace"), word):
-                raise _No(401, "the token is missing or wrong", WWW_Authenticate='Bearer realm="dreamkeep"')
+        if not self._shows_token(asked.headers.get_all("Authorization") or []):
+            raise _NoToken
+
+    def _shows_token(self, authorizations: list[str]) -> bool:
+        scheme, _, shown = (authorizations[0] if len(authorizations) == 1 else "").strip().partition(" ")
+        same = hmac.compare_digest(shown.strip().encode("utf-8", "replace"), self.token.encode())
+        return same and bool(self.token) and scheme.lower() == "bearer"
 
     def _is_own(self, origin: str, host: str) -> bool:
         name = name_in(origin.partition("://")[2])
@@ -406,12 +455,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_PUT = do_PATCH = do_OPTIONS = do_GET
 
+    def parse_request(self) -> bool:
+        """A method that nobody knows is refused as GET is: only after the token was checked."""
+        if not super().parse_request():
+            return False
+        if not hasattr(self, f"do_{self.command}"):
+            self.command = "GET"
+        return True
+
     def _do(self, act: Any) -> None:
         with self.server.service.working():
             try:
+                self.server.service.admit(self)
+                self.server.trust(self.connection)
                 if self.path.partition("?")[0].rstrip("/") != PATH:
                     raise _No(404, f"there is nothing here; MCP is at {PATH}")
-                self.server.service.admit(self)
                 answer = act(self)
             except _No as no:
                 self.close_connection = True  # the body was perhaps not read: what follows on this connection can't be told
@@ -467,6 +525,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return bytes(found)
 
     def _send(self, answer: Answer) -> None:
+        self.server.expect(self.connection, _SLOWEST_S)
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
