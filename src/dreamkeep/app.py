@@ -245,7 +245,8 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         off = self.is_off()
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
-        limits = {"quota": self._use(), "disk": self._room(), "paused": self._paused_sources()}
+        disk = self._room()
+        limits = {"quota": self._use(), "disk": disk if disk["short"] else None, "paused": self._paused_sources()}
         return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
 
     @staticmethod

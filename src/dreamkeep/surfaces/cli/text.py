@@ -111,8 +111,8 @@ def status(s: dict[str, Any]) -> str:
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
-    if s["disk"]["short"]:
-        lines.append(f"disk      {size(s['disk']['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
+    if disk := s["disk"]:
+        lines.append(f"disk      {size(disk['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
     lines += [f"paused    {line(one['source'])}  (see `dreamkeep doctor`)" for one in s["paused"]]
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""
