@@ -264,6 +264,12 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
 
         return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
 
+    def masked(self, answer: Any) -> Any:
+        """What a verb says, as it may be printed: without secrets, unless `recall.redact` says otherwise."""
+        from dreamkeep.memory.outward import outward
+
+        return outward(answer) if self.config["recall.redact"] else answer
+
     # -- care
 
     def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
@@ -419,6 +425,13 @@ def http_token(where: str | None) -> AccessToken:
     from dreamkeep.app_access import access_token
 
     return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
+
+
+def without_secrets(text: str) -> str:
+    """A message of ours as it may be printed: it may quote what somebody typed, or what a file says."""
+    from dreamkeep.memory.redact import redact
+
+    return redact(text)[0]
 
 
 def _clear(store: Store) -> None:

@@ -48,8 +48,10 @@ def out(said: str) -> None:
 
 
 def complain(said: str) -> None:
-    """One line on stderr, with our name before it."""
-    print(f"dreamkeep: {line(said)}", file=sys.stderr, flush=True)
+    """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
+    from dreamkeep.app import without_secrets
+
+    print(f"dreamkeep: {line(without_secrets(said))}", file=sys.stderr, flush=True)
 
 
 clean = printable
