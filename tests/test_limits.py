@@ -94,8 +94,13 @@ def test_a_bomb_is_read_up_to_its_limit_and_told_everywhere(
         assert sum(path.stat().st_size for path in (tmp_path / "keep/journal").rglob("*") if path.is_file()) < 8 * MIB
         assert keep.status()["paused"] == [{"source": str(file), "session": one.session, "problem": one.problem}]
         assert [check["what"] for check in keep.doctor() if check["check"] == "source"] == [f"{file}: {one.problem}"]
+        assert keep.audit(home=home)["faults"] == []
     assert main(["--keep", str(tmp_path / "keep"), "status"]) == 0
     assert f"paused    {file}" in capsys.readouterr().out
+    with limited(tmp_path / "keep") as keep:
+        keep.delete(THREAD)
+        assert keep.status()["paused"] == []
+    assert not (tmp_path / "keep/state/paused.json").exists()
 
 
 def test_a_bomb_that_waits_is_not_unpacked_again(tmp_path: Path, low_floor: None) -> None:

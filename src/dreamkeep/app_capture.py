@@ -276,10 +276,10 @@ class Capturing(Part):
 
     def _paused_sources(self) -> list[dict[str, str]]:
         """Sources that are over their own limit."""
-        from dreamkeep.capture.seen import Cache
+        from dreamkeep.capture.seen import paused_sources
 
-        found = Cache(self._host, self.root).all_paused()
-        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found.items()]
+        found = sorted(paused_sources(self._host, self.root).items())
+        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
 
     def _reserve(self) -> int | None:
         """In bytes; None: by the size of the disk."""
