@@ -73,13 +73,14 @@ class Capturing(Part):
         ingest = self._limited_ingest(again)
         self._quota().begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
-        new = not paths
+        states = set()
         for outcome in ingest.run(sources, progress, glanced=glance.seen):
-            new = new or outcome.state == "new"
+            states.add(outcome.state)
             yield outcome
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
-        self.corrected = self.correct_projects() if new else []
+        # Who asks for that needs an index: a keep that is full is not made larger by one.
+        self.corrected = self.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
 
     def watch(
         self,
