@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import string
 from typing import NamedTuple
 
@@ -166,6 +167,156 @@ def planted() -> list[Planted]:
         _one("secret in quotes", "secret = '{}'", "topsecretvalue"),
         _one("sentry", "SENTRY_DSN=https://{}@o1.ingest.sentry.io/2", some(HEX, 32)),
     ]
+
+
+#: A password said in a sentence.
+_SENTENCES = (
+    *("the password is {}", "The password is: {}", "the password is now {}", "password for the staging db is {}", "my pw is {}"),
+    *("the password that we use is {}", "the password was changed to {}", "changed the password to {}", "the password is `{}`"),
+    *(
+        "the root password on prod is {}",
+        "ssh bob@host (password {})",
+        "wifi password is {}",
+        "sudo password is {}",
+        "password → {}",
+    ),
+    *("username bob password {}", "user bob / pass {}", "user: bob, password: {}", "use password {} for the staging box"),
+    *("User: bob\nPassword {}", "with the password {}", "creds are admin:{}", "creds: admin / {}", "credentials are bob / {}"),
+    *("log in with bob / {}", "login with bob:{}", "login: bob / {}", "sign in as bob with {}", "log in as bob@example.org / {}"),
+    *(
+        "das Passwort ist {}",
+        "Das Passwort lautet {}.",
+        "Passwort: {}",
+        "Das Kennwort für den Server ist {}",
+        "mein Passwort ist jetzt {}",
+    ),
+    *("das Passwort für die Datenbank heißt {}", "Benutzer bob Passwort {}", "mit dem Passwort {}", "Passwort ist „{}“"),
+    *(
+        "le mot de passe est {}",
+        "Le mot de passe de la base est {}.",
+        "mot de passe : {}",
+        "le mdp est {}",
+        "le mot de passe c'est {}",
+    ),
+    *("utilisateur bob mot de passe {}", "avec le mot de passe {}", "le mot de passe est « {} »", "MOT DE PASSE : {}"),
+    *("la contraseña es {}", "contraseña: {}", "La contraseña del servidor es {}.", "LA CONTRASEÑA ES {}", "la clave es {}"),
+    *("el usuario es bob y la contraseña es {}", "con la contraseña {}", "la contraseña ahora es {}"),
+    *("a senha é {}", "A senha do banco é {}.", "senha: {}", "a palavra-passe é {}", "usuário bob senha {}", "com a senha {}"),
+    *("密码是{}", "密码为{}", "密码：{}", "数据库密码是 {}。", "密码是{}，不要告诉别人", "口令是{}", "密碼是{}", "密码改成{}了"),
+    *(
+        "パスワードは{}",
+        "パスワードは{}です。",
+        "パスワードは「{}」です",
+        "パスワード：{}",
+        "DBのパスワードは {} です",
+        "비밀번호는 {}",
+    ),
+)
+#: A code said in a sentence.
+_CODES = (
+    *(
+        "the PIN is {4}",
+        "PIN: {4}",
+        "my PIN for the card is {4}.",
+        "use PIN {4}",
+        "PIN code: {4}",
+        "die PIN lautet {4}",
+        "code PIN : {4}",
+    ),
+    *(
+        "el PIN es {4}",
+        "o PIN é {4}",
+        "PIN码是{4}",
+        "暗証番号は{4}です",
+        "PINコードは{4}",
+        "the door code is {4}",
+        "security code is {4}",
+    ),
+    *(
+        "the code is {6}",
+        "your verification code: {3} {3}",
+        "Your verification code is {3}-{3}.",
+        "verification code {6}",
+        "OTP: {6}",
+    ),
+    *("the 2FA code is {6}", "{6} is your verification code", "{6} is your Acme code", "my code is {3} {3}", "otp is {6}"),
+    *("der Code ist {6}", "der Bestätigungscode lautet {6}", "le code est {6}", "code de vérification : {6}", "el código es {6}"),
+    *(
+        "código de verificación: {6}",
+        "o código é {6}",
+        "código de verificação: {6}",
+        "验证码是{6}",
+        "验证码：{6}",
+        "認証コードは{6}です",
+    ),
+    *(
+        "確認コード: {6}",
+        "2FA backup codes:\n1. {4} {4}\n2. {4} {4}",
+        "backup codes\n{8}\n{8}\n",
+        "recovery codes: {8}, {8}, {8}",
+    ),
+)
+
+
+def _chosen() -> tuple[str, ...]:
+    """As people choose them; never twice the same."""
+    return f"Winter{_chance.randrange(10_000, 99_999)}", f"hunter{some(LOW, 6)}", f"s3cr{some(LOW, 5)}-Horse"
+
+
+def said() -> list[Planted]:
+    """What only a sentence or a place betrays."""
+    _chance.seed(20261118)
+    found = [_one(f"said: {around} {n}", around, secret) for around in _SENTENCES for n, secret in enumerate(_chosen())]
+    found += [_code(around) for around in _CODES]
+    secret, key = some(B64, 40), "AKIA" + some("ABCDEFGHIJKLMNOP234567", 16).upper()
+    field, other = (base64.b64encode(text.encode()).decode() for text in ("hunter22-prod!", "another-one"))
+    found += [
+        _plant("access keys", f"Access key ID,Secret access key\n{key},{secret}\n", secret, key),
+        _plant(
+            "access keys of a user",
+            f"User name,Password,Access key ID,Secret access key,Console login link\nbob,kittens,{key},{secret},https://x.example.org\n",
+            *(secret, key, "kittens"),
+        ),
+        _plant(
+            "exported logins",
+            'name,url,username,password\nci,https://ci,bob,swordfish\ndb,https://db,"al","a,b c"\n',
+            "swordfish",
+            "a,b c",
+        ),
+        _one("terraform", 'variable "db_password" {\n  type    = string\n  default = "{}"\n}', "opensesame"),
+        _one("terraform in a line", 'variable "api_token" { default = "{}" }', "opensesame"),
+        _plant(
+            "kubernetes fields",
+            f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: db\ndata:\n  db: {field}\n  other: {other}\ntype: Opaque\n",
+            *(field, other),
+        ),
+        _plant("kubernetes, data first", f"- apiVersion: v1\n  data:\n    db: {field}\n  kind: Secret\n", field),
+        _plant("kubernetes as json", f'{{"kind": "Secret", "data": {{"db": "{field}", "x": "{other}"}}}}', field, other),
+        _plant(
+            "kubernetes lines", "kind: Secret\nstringData:\n  conf: |\n    user bob\n    opensesame please\n", "opensesame please"
+        ),
+        _one("otpauth", "otpauth://totp/Acme:bob?secret={}&issuer=Acme", some("ABCDEFGHIJKLMNOP234567", 16).upper()),
+        _one("wifi", "network={\n  ssid=home\n  psk={}\n}", "kittens99"),
+        _one("wifi, quoted", 'psk="{}"', "my kittens"),
+        _one("wifi as a code", "WIFI:S:home;T:WPA;P:{};;", "kittens99"),
+        _one("okta", "Authorization: SSWS {}", "00" + some(URL, 40)),
+        _one("firecrawl", "use {} for the crawl", "fc-" + some(HEX, 32)),
+        _one("together", "use {} please", "tgp_v1_" + some(URL, 43)),
+        _one("jina", "use {} please", "jina_" + some(LETTERS, 60)),
+        _one("sourcegraph", "use {} please", f"sgp_{some(HEX, 16)}_{some(HEX, 40)}"),
+        _one("dropbox", "use {} please", "sl.u." + some(URL, 120)),
+    ]
+    return found
+
+
+def _code(around: str) -> Planted:
+    secrets: list[str] = []
+
+    def fill(match: re.Match[str]) -> str:
+        secrets.append("".join(_chance.choice("3456789") for _ in range(int(match[1]))))
+        return secrets[-1]
+
+    return Planted(f"code: {around}", re.sub(r"\{(\d)\}", fill, around), tuple(secrets))
 
 
 #: Must stay as they are, word for word.

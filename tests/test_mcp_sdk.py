@@ -79,6 +79,7 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
     root = tmp_path / "keep"
     talked(root, ("Always run the linter before a commit, never after.", "Understood."), id="done", end=True)
     talked(root, ("why is the lock file old?", "Because of the cache."))
+    talked(root, ("Deploys go out on Tuesdays only.", "Noted."), id="told")
 
     async def work(client: Any) -> None:
         listed = await client.list_tools()
@@ -89,7 +90,8 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
         [hit, *_] = (await ask(client, "search", query="lock file"))["hits"]
         around = await ask(client, "timeline", session=hit["session"], around=hit["seq"])
         assert [one["text"] for one in around["messages"]] == ["why is the lock file old?", "Because of the cache."]
-        note = (await ask(client, "note_add", text="Deploys go out on Tuesdays only.", kind="constraint"))["note"]
+        said = "Deploys go out on Tuesdays only."
+        note = (await ask(client, "note_add", text=said, kind="constraint", quote=said))["note"]
         assert (await ask(client, "note_pin", note=note["id"]))["note"]["pinned"]
         assert (await ask(client, "why", note=note["id"]))["insights"]
         learned = await ask(client, "insight_add", type="finding", text="The cache keeps lock files for a day.", session="chat")
@@ -106,7 +108,9 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
             for query in queries:
                 hits = (await ask(client, "search", query=query, kinds=[kind]))["hits"]
                 assert hits and hits[0]["kind"] == kind, query
-        assert (await ask(client, "note_retract", note=note["id"], reason="now daily"))["note"]["state"] == "retracted"
+        assert (await ask(client, "note_retract", note=note["id"], reason="now daily"))["retracted"] is False
+        waiting = (await ask(client, "note_add", text="Deploys are done by hand."))["note"]
+        assert (await ask(client, "note_retract", note=waiting["id"]))["retracted"] is True
 
     drive(root, transport, era, work)
 
@@ -134,7 +138,7 @@ def test_a_hundred_calls_at_once_are_each_answered(tmp_path: Path, transport: st
 
     drive(root, transport, era, work)
     with Keep.open(root) as keep:
-        assert {one["text"] for one in keep.notes()} == {f"zebra{n} is striped" for n in range(0, 100, 10)}
+        assert {one["text"] for one in keep.notes(state="suggested")} == {f"zebra{n} is striped" for n in range(0, 100, 10)}
 
 
 @both

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.memory.redact import MARK, redact, redact_all
-from tests.secrets import INNOCENT, LETTERS, Planted, key_lines, planted, some
+from tests.secrets import INNOCENT, LETTERS, Planted, key_lines, planted, said, some
 
 PLANTED = planted()
+SAID = said()
 
 
 def test_there_are_enough_to_say_something() -> None:
@@ -40,6 +41,16 @@ def test_a_planted_secret_is_masked_and_the_words_around_it_stay(one: Planted) -
 def test_it_is_masked_inside_json_too(one: Planted) -> None:
     text, _ = redact(json.dumps({"type": "tool", "output": one.text}, ensure_ascii=False))
     assert not any(json.dumps(secret)[1:-1] in text for secret in one.secrets), text
+
+
+@pytest.mark.parametrize("one", SAID, ids=lambda one: one.kind)
+def test_what_a_sentence_or_a_place_betrays_is_masked(one: Planted) -> None:
+    for text in (one.text, f"First I looked around.\n{one.text}\nThen it worked."):
+        masked, count = redact(text)
+        assert count >= 1 and not leaks(masked, one), masked
+        assert redact(masked) == (masked, 0)
+    inside, _ = redact(json.dumps({"type": "tool", "output": one.text}, ensure_ascii=False))
+    assert not any(json.dumps(secret, ensure_ascii=False)[1:-1] in inside for secret in one.secrets), inside
 
 
 @pytest.mark.parametrize("text", INNOCENT)
@@ -153,7 +164,10 @@ def test_a_complete_token_at_the_end_does_not_eat_the_next_messages_first_word()
     assert redact_all([f"use {token}", "Sure, I will."])[0] == [f"use {MARK}", "Sure, I will."]
 
 
-@given(st.lists(st.sampled_from([*(one.text for one in PLANTED), *INNOCENT, "words\n", " ", MARK]), max_size=8), st.randoms())
+@given(
+    st.lists(st.sampled_from([*(one.text for one in (*PLANTED, *SAID)), *INNOCENT, "words\n", " ", MARK]), max_size=8),
+    st.randoms(),
+)
 @settings(max_examples=150)
 def test_masking_again_changes_nothing(pieces: list[str], chance: random.Random) -> None:
     once, _ = redact_all(pieces)
@@ -260,3 +274,73 @@ def test_what_stands_behind_a_written_out_line_feed_is_found(one: Planted) -> No
                 written = json.dumps(written)[1:-1]
             assert secret not in masked and written not in masked
     assert json.loads(redact(f'{line}\n{{"n":2}}')[0].split("\n")[0])["n"] == 1
+
+
+_MEBIBYTE = 1 << 20
+#: What is made to keep a pattern busy: beginnings that never become a secret, over and over, and endings that fit nothing.
+_BUSY = [
+    *("password ", "password is ", "password for the ", "the password for a b c ", "das Passwort für ", "密码是", "パスワードは"),
+    *(
+        "creds are a:",
+        "log in with a / ",
+        "login: a / ",
+        "username bob password ",
+        "user a user a ",
+        "code ",
+        "the code is 12345 ",
+    ),
+    *(
+        "PIN ",
+        "PIN for a b c ",
+        "verification code for a ",
+        "backup codes: ",
+        "backup codes:\n1234 5678\n",
+        "12345678 is your a a a ",
+    ),
+    *(
+        "password,",
+        "a,password\n",
+        "a,password\nb,c\n",
+        '"',
+        'password,"',
+        "kind: Secret\n",
+        "data:\n  a: b\n",
+        "kind: Secret\ndata:\n a: b\n",
+    ),
+    *(
+        '"kind":"Secret","data":{',
+        'variable "password" {',
+        '<add key="password" ',
+        "AKIA",
+        "WIFI:P:",
+        "SSWS ",
+        "00D",
+        "sl.",
+        "eyJ",
+        "a.b-",
+    ),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "sk-",
+        "0123456789abcdef",
+        "://a:",
+        "Aa1",
+        "\\n",
+        "\\u0070",
+        "&",
+        "e ",
+        "\t",
+        "\n",
+        "é",
+        "İ",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", _BUSY)
+def test_a_mebibyte_that_was_made_to_be_slow_is_masked_before_long(piece: str) -> None:
+    """No time is measured: with quadratic work nobody would see the end of it."""
+    text = (piece * (_MEBIBYTE // len(piece) + 1))[:_MEBIBYTE]
+    masked, _ = redact(text)
+    assert len(masked) <= len(text) * 2

@@ -245,7 +245,8 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         off = self.is_off()
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
-        limits = {"quota": self._use(), "disk": self._room(), "paused": self._paused_sources()}
+        disk = self._room()
+        limits = {"quota": self._use(), "disk": disk if disk["short"] else None, "paused": self._paused_sources()}
         return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
 
     @staticmethod
@@ -262,6 +263,12 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         from dreamkeep.session.ours import MARKED
 
         return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
+
+    def masked(self, answer: Any) -> Any:
+        """What a verb says, as it may be printed: without secrets, unless `recall.redact` says otherwise."""
+        from dreamkeep.memory.outward import outward
+
+        return outward(answer) if self.config["recall.redact"] else answer
 
     # -- care
 
@@ -418,6 +425,13 @@ def http_token(where: str | None) -> AccessToken:
     from dreamkeep.app_access import access_token
 
     return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
+
+
+def without_secrets(text: str) -> str:
+    """A message of ours as it may be printed: it may quote what somebody typed, or what a file says."""
+    from dreamkeep.memory.redact import redact
+
+    return redact(text)[0]
 
 
 def _clear(store: Store) -> None:

@@ -70,17 +70,17 @@ class Capturing(Part):
                 yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
         if not found and not self.exists():
             return  # nothing to keep: then no keep is made
-        ingest = self._ingest(again)
-        ingest.quota = self._quota()
-        ingest.quota.begin()
+        ingest = self._limited_ingest(again)
+        self._quota().begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
-        new = not paths
+        states = set()
         for outcome in ingest.run(sources, progress, glanced=glance.seen):
-            new = new or outcome.state == "new"
+            states.add(outcome.state)
             yield outcome
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
-        self.corrected = self.correct_projects() if new else []
+        # Who asks for that needs an index: a keep that is full is not made larger by one.
+        self.corrected = self.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
 
     def watch(
         self,
@@ -95,8 +95,7 @@ class Capturing(Part):
         from dreamkeep.capture.watch import Forward, Watching
 
         where, environment = self._home(home)
-        ingest = self._ingest()
-        ingest.quota = self._quota()
+        ingest = self._limited_ingest()
         watching = Watching(
             self._host,
             ingest,
@@ -240,9 +239,15 @@ class Capturing(Part):
 
     def _ingest(self, again: bool = False) -> Ingest:
         from dreamkeep.capture.ingest import Ingest
+
+        return Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+
+    def _limited_ingest(self, again: bool = False) -> Ingest:
+        """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
         from dreamkeep.capture.quota import SourceLimits
 
-        made = Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        made = self._ingest(again)
+        made.quota = self._quota()
         made.limits = SourceLimits(self.config["capture.expansion"], int(self.config["capture.source_mb_per_day"] * (1 << 20)))
         return made
 
@@ -272,10 +277,10 @@ class Capturing(Part):
 
     def _paused_sources(self) -> list[dict[str, str]]:
         """Sources that are over their own limit."""
-        from dreamkeep.capture.seen import Cache
+        from dreamkeep.capture.seen import paused_sources
 
-        found = Cache(self._host, self.root).all_paused()
-        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found.items()]
+        found = sorted(paused_sources(self._host, self.root).items())
+        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
 
     def _reserve(self) -> int | None:
         """In bytes; None: by the size of the disk."""

@@ -39,7 +39,7 @@ _MATCHES = {"note": 20, "insight": 8, "message": 6}
 _PER_QUOTE = 8
 _LARGEST = 1_000_000
 #: What was rendered by other rules is rendered again.
-_VERSION = "2"
+_VERSION = "3"
 _SUBAGENT = "subagent"
 
 

@@ -5,6 +5,7 @@ It holds no truth. Lost or wrong, it costs a closer look: every journal knows by
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from dreamkeep.host import Host, Stat, make_folders, read_file, replace_file
 from dreamkeep.journal.places import SESSIONS
 
 NAME = "state/sources.json"
+PAUSED = "state/paused.json"
 _VERSION = 4
 _LEFT_OUT = ("deleted", "excluded", "empty")
 
@@ -79,7 +81,8 @@ class Cache:
         self._raw: dict[str, list[Any]] = {}
         #: By source: the day, and what was captured of it then.
         self._grown: dict[str, list[Any]] = {}
-        self._pauses: dict[str, list[Any]] = {}
+        self._pauses = paused_sources(host, root)
+        self._pauses_changed = False
         self._load()
 
     def _load(self) -> None:
@@ -89,7 +92,7 @@ class Cache:
             found = orjson.loads(read_file(self._host, self._path))
             if found["version"] == _VERSION and isinstance(found["sources"], dict):
                 self._raw = found["sources"]
-                self._grown, self._pauses = dict(found.get("grown", {})), dict(found.get("paused", {}))
+                self._grown = dict(found.get("grown", {}))
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             self._raw = {}  # not there, or not ours: then everything is looked at
 
@@ -168,7 +171,7 @@ class Cache:
             seen = self.get(path)
             if seen and seen.agent == agent and (seen.session == native or native in (seen.rows or {})):
                 self.forget(path)
-        for source, pause in self.all_paused().items():
+        for source, pause in list(self._pauses.items()):
             if pause.session == session:
                 self.resume(source)
 
@@ -188,22 +191,15 @@ class Cache:
         self._changed = True
 
     def pause(self, source: str, pause: SourcePause) -> None:
-        self._pauses[source] = [*pause[:2], list(pause.look), *pause[3:]]
-        self._changed = True
+        self._pauses[source] = pause
+        self._changed = self._pauses_changed = True
 
     def resume(self, source: str) -> None:
-        self._changed |= self._pauses.pop(source, None) is not None
+        if self._pauses.pop(source, None):
+            self._changed = self._pauses_changed = True
 
     def paused(self, source: str) -> SourcePause | None:
-        try:
-            session, problem, look, day, limits = self._pauses[source]
-            return SourcePause(str(session), str(problem), Look(*look), str(day), str(limits))
-        except (KeyError, ValueError, TypeError):
-            return None
-
-    def all_paused(self) -> dict[str, SourcePause]:
-        found = ((source, self.paused(source)) for source in sorted(self._pauses))
-        return {source: pause for source, pause in found if pause}
+        return self._pauses.get(source)
 
     def save(self) -> None:
         import orjson
@@ -214,16 +210,40 @@ class Cache:
         entries = {path: entry for path, entry in self._raw.items() if _is_text(path)}
         try:
             make_folders(self._host, self._path.rpartition("/")[0])
-            replace_file(self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries, **self._limited()}))
+            replace_file(
+                self._host, self._path, orjson.dumps({"version": _VERSION, "sources": entries, "grown": self._grown_today()})
+            )
+            if self._pauses_changed:
+                self._save_pauses()
         except OSError:
             return  # what was read is safe; the next round looks more closely, that is all
         self._changed = False
 
-    def _limited(self) -> dict[str, Any]:
-        """Of what grew only the last day counts."""
+    def _grown_today(self) -> dict[str, Any]:
+        """Only the last day counts."""
         last = max((str(seen[0]) for seen in self._grown.values()), default="")
-        grown = {path: seen for path, seen in self._grown.items() if _is_text(path) and seen[0] == last}
-        return {"grown": grown, "paused": {path: pause for path, pause in self._pauses.items() if _is_text(path)}}
+        return {path: seen for path, seen in self._grown.items() if _is_text(path) and seen[0] == last}
+
+    def _save_pauses(self) -> None:
+        path = f"{self._root}/{PAUSED}"
+        if self._pauses:
+            replace_file(self._host, path, json.dumps(self._pauses).encode())
+        elif self._host.stat(path) is not None:
+            self._host.remove(path)
+        self._pauses_changed = False
+
+
+def paused_sources(host: Host, root: str) -> dict[str, SourcePause]:
+    """Sources that are over their own limit. In a file of its own, which hardly anybody has: `status` reads it."""
+    path = f"{root}/{PAUSED}"
+    try:
+        found = json.loads(read_file(host, path)) if host.stat(path) is not None else {}
+        return {
+            str(source): SourcePause(str(session), str(problem), Look(*look), str(day), str(limits))
+            for source, (session, problem, look, day, limits) in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}  # can't be read, or not ours: then they are looked at once more
 
 
 def _is_text(path: str) -> bool:

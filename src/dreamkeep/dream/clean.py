@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven
-from dreamkeep.memory.redact import MARK, redact, redact_all
-from dreamkeep.memory.secret_words import telling
+from dreamkeep.memory.outward import named_secret
+from dreamkeep.memory.redact import MARK, redact_all
 from dreamkeep.session.messages import Message
 
 #: Deeper than any tool's input is meant to be.
@@ -102,11 +102,3 @@ def _value(name: str, value: Any, change: Change, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_value(name, inner, change, depth + 1) for inner in value]
     return value
-
-
-def named_secret(name: str, value: str) -> bool:
-    """`{"password": "…"}`: the name is what betrays it."""
-    if not telling(name) or not value or len(value) > 500 or any(c.isspace() for c in value):
-        return False
-    masked, count = redact(f"{name}={value}")
-    return count > 0 and masked.startswith(f"{name}={MARK}")

@@ -47,15 +47,15 @@ def assemble(
     similar: Callable[[str, str], float] | None = None,
 ) -> Parts:
     """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows."""
-    from dreamkeep.dream.chunks import chunks, clean_chunks
+    from dreamkeep.dream.chunks import clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
     consolidate = _consolidate(Consolidating(similar))
     if not hasattr(backend, "backfill") and named(backend, config) == RULES:
         from dreamkeep.dream.rules import Rules
 
-        # The rules stay here; whoever else is asked may be anywhere, and gets no secret, not even half of one.
-        return Parts(Rules(redacted), consolidate, chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
+        # Also the rules get no secret, though they stay here: what only another message betrays would get into a note.
+        return Parts(Rules(redacted), consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
     if hasattr(backend, "backfill"):
         return Parts(backend, consolidate, clean_chunks, redacted, loss, lost)
     return assemble_for(_asked(backend, config, host, environment, folder), similar)

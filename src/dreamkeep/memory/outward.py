@@ -1,4 +1,4 @@
-"""An answer as it may leave for a model: without secrets, and no text of it longer than asked. Pure.
+"""An answer as it may leave, for a model or on a terminal: without secrets, and no text of it longer than asked. Pure.
 
 All its texts are looked at together and in order: what is found once is masked everywhere. Masked first and cut second, for half
 a secret looks like none. Ids, times and words of ours (kinds, states) stay as they are, so that they can be given back to us;
@@ -30,12 +30,13 @@ _BEYOND, _EDGE = 4_096, 512
 Change = Callable[[str, str], str]
 
 
-def outward(answer: Any, *, longest: int, mask: bool = True) -> Any:
+def outward(answer: Any, *, longest: int | None = None, mask: bool = True) -> Any:
+    """`longest`: how long a text may be; None for any length."""
     texts: list[str] = []
     told: set[str] = set()
 
     def collect(name: str, text: str) -> str:
-        texts.append(text[: longest + _BEYOND])
+        texts.append(text if longest is None else text[: longest + _BEYOND])
         if mask and named_secret(name, text):
             told.add(text)
         return text
@@ -47,7 +48,7 @@ def outward(answer: Any, *, longest: int, mask: bool = True) -> Any:
         own = next(masked)
         if mask and own == text and named_secret(name, text):
             return MARK  # a short one is not masked everywhere, but it is here, where its name tells what it is
-        if len(text) <= longest:
+        if longest is None or len(text) <= longest:
             return own
         kept = (own[:-_EDGE] if len(text) > longest + _BEYOND else own)[:longest]
         return f"{kept}… [{len(text) - longest} characters more]"

@@ -2,8 +2,8 @@
 
     redact(text) -> (text, how many)          redact_all(texts) -> (texts, how many), for texts that follow each other
 
-Four ways to find one: by its form (secret_forms.py), by the words before it (secret_words.py), by the command it is given to, and
-as a block (private keys). Then:
+Five ways to find one: by its form (secret_forms.py), by the words before it (secret_words.py), by the command it is given to, by
+its place (a table's column, a Kubernetes Secret: secret_structures.py), and as a block (private keys). Then:
 
 * what was found once is masked everywhere in the same texts, also where nothing betrays it (`hunter2x` in a log line);
 * what two texts hold between them is found too: a key block that goes on in the next message, a token cut in the middle.
@@ -19,7 +19,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from dreamkeep.memory.secret_forms import COMMANDS, FORMS
+from dreamkeep.memory.secret_forms import COMMANDS, FORMS, SAID, SAID_WORDS
+from dreamkeep.memory.secret_structures import in_kubernetes, in_tables
 from dreamkeep.memory.secret_words import found as named
 from dreamkeep.memory.secret_words import machine_made, refers
 
@@ -32,8 +33,12 @@ _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))"
 _FORMS = re.compile(_BEGIN + "(?:" + "|".join(form.replace("(?P<s>", f"(?P<s{n}>") for n, form in enumerate(FORMS)) + ")")
 #: Where one can be at all: nothing shorter is looked at more closely.
 _RUN = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]{16,}+")
+_RUN_BEGIN, _RUN_END = re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*+"), re.compile(r"[A-Za-z0-9_\-.+/=~%$:@]*\Z")
 _ON = re.compile(r"[A-Za-z0-9_\-]*+")
 _COMMANDS = [(word, re.compile(pattern)) for word, pattern in COMMANDS]
+_SAID = [re.compile(pattern) for pattern in SAID]
+_SAID_WORDS = re.compile(SAID_WORDS)
+_DIGIT = re.compile(r"\d")
 _BASIC = re.compile(r"\b[Bb]asic[ \t]{1,4}(?P<s>[A-Za-z0-9+/]{6,400}+={0,2})")
 _USER = re.compile(r"(?P<user>[^\s/@:\"'<>?#\\`]{0,200}+)(?::(?P<s>[^\s\"'<>/`]{1,300}))?@(?=[\w.\-\[])")
 _USER_SLASH = re.compile(r"[^\s/@:\"'<>?#\\`]{0,200}+:(?!\d{1,5}/)(?P<s>[^\s\"'<>@`]{1,300})@(?=[\w.\-\[])")
@@ -142,12 +147,27 @@ def _single(text: str) -> Iterator[Span]:
     yield from named(text)
     yield from _in_urls(text)
     lower = text.lower()
+    if len(lower) != len(text):
+        lower = text  # a few letters change their length with their case: then only what is in lower case is found
+    yield from in_tables(text, lower)
+    yield from in_kubernetes(text)
     for word, pattern in _COMMANDS:
         if word in lower:
             yield from (m.span("s") for m in pattern.finditer(text) if not refers(m["s"], quoted=True) and not _port(m["s"]))
+    yield from _said(text, lower)
     for match in _BASIC.finditer(text) if "basic" in lower else ():
         if _is_basic(match["s"]):
             yield match.span("s")
+
+
+def _said(text: str, lower: str) -> Iterator[Span]:
+    """Codes, PINs and logins in sentences: looked for only around the words that tell, and only where there is a digit."""
+    around = [(max(0, word.start() - 60), word.end() + 200) for word in _SAID_WORDS.finditer(lower)]
+    for start, end in joined(around) if around else ():
+        if _DIGIT.search(text, start, end):
+            for pattern in _SAID:
+                found = (match for match in pattern.finditer(text, start, end))
+                yield from (m.span("s") for m in found if m["s"][0].isdigit() or not refers(m["s"], quoted=True))
 
 
 def _port(value: str) -> bool:
@@ -313,13 +333,16 @@ def _across(texts: Sequence[str], spans: list[list[Span]]) -> None:
         if left.endswith(MARK):
             continue  # masked before; what went on with it was, too
         tail, head = left[-_TAIL:], right[:_TAIL]
+        if len(_RUN_END.search(tail)[0]) + len(_RUN_BEGIN.match(head)[0]) < 16:  # type: ignore[index]
+            continue  # too short for anything
         offset = len(left) - len(tail)
         taken = any(end == len(left) for _, end in spans[n])
         if taken:
             _go_on(head, spans[n + 1])
             continue
         for start, end in _single(tail + head):
-            if end > len(tail) and MARK not in (tail + head)[start:end]:
+            # What two texts hold between them has the look of a secret: `PASSWORD=` at the end of one tells nothing of the next.
+            if end > len(tail) and MARK not in (value := (tail + head)[start:end]) and machine_made(value):
                 if start < len(tail):
                     spans[n].append((offset + start, len(left)))
                 spans[n + 1].append((max(0, start - len(tail)), end - len(tail)))
@@ -366,7 +389,7 @@ def everywhere(texts: Sequence[str], spans: list[list[Span]], known: Iterable[st
             value = text[start:end]
             if "PRIVATE KEY" in value or "\n" in value or len(value) > 2000:
                 values.update(re.findall(r"[A-Za-z0-9+/]{32,}={0,2}", value.replace("\\n", "\n")))
-            elif value.isalpha() and len(value) < 16:
+            elif (value.isalpha() or value.isdigit()) and len(value) < 16:
                 words[value] = words.get(value, 0) + 1
             elif _worth(value):
                 values.add(value)

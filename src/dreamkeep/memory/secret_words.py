@@ -14,24 +14,40 @@ from collections.abc import Iterator
 
 STRONG, KEYISH, WEAK = "strong", "keyish", "weak"
 
+#: What people call a password.
+_PASSWORDS = (
+    *("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "wachtwoord"),
+    *("contraseña", "contrasena", "mot de passe", "senha", "palavra-passe", "пароль", "비밀번호"),
+    *("密码", "密碼", "口令", "パスワード"),
+)
+#: "the password FOR the staging box IS NOW …", in the same languages; Chinese, Japanese and Korean put no space there.
+_FOR = (
+    "for|to|of|on|in|at|für|fuer|zum|zur|zu|von|vom|des|der|pour|de|du|d|sur|para|del|da|do|en|no|na|van|voor|для|от"
+    "|that|which|i|we|you"
+)
+_IS = (
+    "has been set to|was changed to|was reset to|was set to|changed to|reset to|set to|to|is nu|will be|should be|is|was|equals"
+    "|ist|war|lautet|heißt|heisst|wäre|est|était|sera|c'est|es|era|será|é|foi|это"
+)
+_NOW = "now|set to|just|still|currently|:|jetzt|nun|noch|maintenant|toujours|ahora|todavía|agora|ainda"
+_IS_CJK = "是|为|為|就是|改成|改为|设为|は|が|を|는|은"
+
 _KEYS = (
     "api|access|private|secret|encryption|decryption|signing|sign|master|account|auth|client|storage|service|deploy|webhook"
     "|license|admin|role|bot|hmac|aes|jwt|integration|subscription|ingest|app|application|server|shared|root|consumer|write|sas"
 )
 #: In lower case; plain words only, which is what the engine searches fast.
 _WORD = re.compile(
-    "password|passwort|passwd|passphrase|passcode|contraseña|mot de passe|senha|пароль|密码|パスワード"
-    "|secret|token|credential|pass|pwd|pw|authorization|auth|bearer|jwt|cookie|otp|key"
+    "|".join(_PASSWORDS) + "|secret|token|credential|pass|pwd|pw|psk|mdp|clave|authorization|auth|bearer|jwt|cookie|otp|key"
     "|signature|sig|sid|session|code"
 )
 #: These may stand inside a longer word (`mypassword`, `authtoken`).
 _INSIDE = {
-    **dict.fromkeys(("password", "passwort", "passwd", "passphrase", "passcode", "secret"), STRONG),
-    **dict.fromkeys(("contraseña", "mot de passe", "senha", "пароль", "密码", "パスワード"), STRONG),
+    **dict.fromkeys((*_PASSWORDS, "secret"), STRONG),
     **dict.fromkeys(("token", "credential"), KEYISH),
 }
 _ALONE = {
-    **dict.fromkeys(("pass", "pwd", "pw"), STRONG),
+    **dict.fromkeys(("pass", "pwd", "pw", "psk", "mdp", "clave"), STRONG),
     **dict.fromkeys(("authorization", "auth", "bearer", "jwt", "cookie", "otp"), KEYISH),
     **dict.fromkeys(("key", "signature", "sig", "sid", "session", "code"), WEAK),
 }
@@ -52,17 +68,19 @@ _NOT_BEHIND = re.compile(
 #: Behind a word without anything between, only these do not make another word of it (`secretary`, `tokenizer`).
 _GLUED = re.compile(r"s?(?:key|token|hash|value|base|string|word)?s?\d*(?:[_\-.].*)?$")
 _BEHIND = re.compile(
-    r"""(?P<tail>[A-Za-z0-9_\-.]{0,40}+)
-    (?P<close>[\\"'`\])*]{0,6}+)
+    rf"""(?P<tail>[A-Za-z0-9_\-.]{{0,40}}+)
+    (?P<close>[\\"'`\])*]{{0,6}}+)
     (?P<between>
-        [ \t]{0,8}+(?::=|=>|===?|!=|=|:(?!:[\w<&*~$])|：|,|\|)[ \t*]{0,40}+(?:\\?\r?\n\s{0,8}+)?
-      | [ \t]{1,4}+(?:(?:for|to|of|on|in)[ \t]{1,4}+(?:the[ \t]{1,4}+)?[\w.\-@/]{1,40}+[ \t]{1,4}+){0,2}
-        (?:is|was|equals)(?:[ \t]{1,4}+(?:now|set[ ]to|just|still))?:?[ \t*]{1,6}+
-      | [ \t]{1,8}+
+        [ \t]{{0,8}}+(?::=|=>|===?|!=|=|:(?!:[\w<&*~$])|：|→|,|\|)[ \t*]{{0,40}}+(?:\\?\r?\n\s{{0,8}}+)?
+      | [ \t]{{1,4}}+(?i:(?:(?:{_FOR})[ \t']{{1,4}}+(?:[\w.\-@/]{{1,40}}+[ \t]{{1,4}}+){{1,3}}?){{0,2}}
+        (?:(?:{_NOW.replace(" ", "[ ]")})[ \t]{{1,4}}+)?(?:{_IS.replace(" ", "[ ]")})
+        (?:[ \t]{{1,4}}+(?:{_NOW.replace(" ", "[ ]")}))?):?[ \t*]{{1,6}}+
+      | [ \t]{{0,4}}+(?:{_IS_CJK})[ \t：:]{{0,4}}+
+      | [ \t]{{1,8}}+
     )
-    (?:(?:str|string|String|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{0,4}+=[ \t]{0,4}+)?
-    (?:(?:Bearer|Basic|Token|Bot|ApiKey|Key)[ ]{1,4}+)?
-    (?P<open>(?:[frbu]{0,2}+\\{0,3}+["'`]{1,3}+)?)""",
+    (?:(?:str|string|String|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{{0,4}}+=[ \t]{{0,4}}+)?
+    (?:(?:Bearer|Basic|Token|Bot|ApiKey|Key)[ ]{{1,4}}+)?
+    (?P<open>(?:[frbu]{{0,2}}+\\{{0,3}}+["'`]{{1,3}}+|[“„‘‚「『]|«[ \u00a0]?)?)""",
     re.X,
 )
 #: `src/password.js:14:const x1`: the word is a part of a file's name, and what follows is a place in that file.
@@ -73,7 +91,14 @@ _LINE_IN_FILE = re.compile(r"\d{1,6}:")
 #: `Linux-node-<sha256>`: a cache's key, made of what it is for.
 _CHECKSUM = re.compile(r"[A-Za-z0-9][_\-.:/](?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})$")
 #: A value in quotes ends at its quote, one without at what can't be in it. A backslash before n, r, t or a quote: JSON in a text.
-_IN_QUOTES = {quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}") for quote in ('"', "'", "`")}
+_OTHER_QUOTES = (("“", "”“"), ("„", "“”"), ("‘", "’"), ("‚", "‘’"), ("「", "」"), ("『", "』"))
+_IN_QUOTES = {
+    **{quote: re.compile(rf"(?:[^{quote}\\\n]|\\(?![{quote}nrt])[^\n]){{1,300}}") for quote in ('"', "'", "`")},
+    **{quote: re.compile(rf"[^{ends}\n]{{1,300}}") for quote, ends in _OTHER_QUOTES},
+    **dict.fromkeys("«\u00a0 ", re.compile(r"[^»\s]{1,300}")),
+}
+#: Behind `密码是`, `パスワードは`: what follows it without a space is the sentence again.
+_ASCII_WORD = re.compile(r"[!-&(-;=?-_a-~]{1,300}")
 _SHELL_WORD = re.compile(r"(?:[^\s\"'`<>|\\]|\\(?![nrt\"'\\])[^\s])(?:[^\s\"'`|\\]|\\(?![nrt\"'\\])[^\s]){0,300}")
 _CODE_WORD = re.compile(r"(?:[^\s\"'`<>|,;&)}\]\\]|\\(?![nrt\"'\\])[^\s]){1,300}")
 
@@ -112,6 +137,20 @@ _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _TYPED = re.compile(
     r"(?!(?i:base|utf|u?int|float|sha|md|aes|ed|[ehr]s|oauth|auth|ipv|http|tls|web|win|str|json|log|neo|py|python|node|vue"
     r"|gpt|bert|llama|qwen|gemma|ec|[a-z])\d)[A-Za-z]{1,40}\d{1,8}[a-z][A-Za-z0-9]{0,80}"
+)
+#: "username bob password …", "user: bob / pass …".
+_SOMEBODYS = re.compile(
+    r"(?i)\b(?:user|username|user name|login|e-?mail|account|benutzer|benutzername|utilisateur|identifiant|usuario|usuário)"
+    r"[ \t:=]{1,4}(?:is[ \t])?[\w.@+\-]{1,50}['\"`]?\s{0,3}[,/|;&]?\s{0,3}(?:(?:and|with|und|mit|et|y|e|con|com)[ \t])?"
+    r"(?:the[ \t])?$"
+)
+#: "changed the password to …".
+_TO = re.compile(r"(?i)(?<!set)(?<!changed)\sto\s+$")
+_CHANGED = re.compile(r"(?i)\b(?:chang|set|reset|updat|rotat|switch)\w{0,4}[ \t](?:[\w.\-'’]{1,30}[ \t]){0,3}$")
+#: "use password …", "mit dem Passwort …".
+_USED = re.compile(
+    r"(?i)\b(?:use|used|using|with|try|enter|type|mit|nutze|avec|utilise|con|usa|com)[ \t]"
+    r"(?:(?:the|this|my|dem|das|le|la|a|o)[ \t])?$"
 )
 #: After `--password`: a sentence about the flag, not a value of it.
 _PROSE = frozenset(
@@ -207,7 +246,9 @@ def telling_for_sure(name: str) -> bool:
 
 
 #: `str.lower` may change the length (İ), and then no place would fit.
-_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_LOWER = {
+    code: code + 32 for code in (*range(ord("A"), ord("Z") + 1), *range(ord("À"), ord("Ö") + 1), *range(ord("Ø"), ord("Þ") + 1))
+}
 
 
 def _value(text: str, lower: str, word: re.Match[str]) -> tuple[int, int] | None:
@@ -251,11 +292,14 @@ def _judged(text: str, start: int, strength: str, behind: re.Match[str]) -> tupl
     at = behind.end()
     name = _name(text, start, behind)
     between = behind["between"]
-    shell = bool(re.search(r"(?<!\w)--?[\w\-]*$", text[max(0, start - 40) : start]))
-    environment = name.isupper() and between in ("=", ": ", ":")
+    shell = bool(re.search(r"(?<!\w)--?[\w\-]*\Z", text[max(0, start - 40) : start]))
+    # `PASS: test_login`, as a test run says it, sets nothing.
+    environment = name.isupper() and between in ("=", ": ", ":") and (name != "PASS" or between == "=")
     quote = behind["open"][-1:]
     if quote:
         value = _IN_QUOTES[quote].match(text, at)
+    elif not text[start].isascii() or not between.isascii():
+        value = _ASCII_WORD.match(text, at)
     else:
         value = (_SHELL_WORD if environment or shell else _CODE_WORD).match(text, at)
     if value is None:
@@ -307,6 +351,8 @@ def _secret(strength: str, case: _Case) -> bool:
     value = case.value
     if refers(value, quoted=case.quoted) or _names_itself(case):
         return False
+    if case.between == ":" and value.startswith("?"):
+        return False  # `${PASSWORD:?set it}`
     if "," in case.between:
         return strength != WEAK and case.quoted and case.between == ", " and machine_made(value)
     if "|" in case.between:  # a table
@@ -336,6 +382,13 @@ def _behind_a_space(strength: str, case: _Case) -> bool:
         return strength == KEYISH and machine_made(value) and not value.startswith("-")
     if strength == STRONG and re.search(r"\blogin\s+\S+\s+$", case.before):  # .netrc
         return len(value) >= 4
+    if strength == STRONG and "secret" not in case.name.lower() and _mixed(value) and len(value) >= 6:
+        if _SOMEBODYS.search(case.before) or (_USED.search(case.before) and not _WORDY.fullmatch(value)):
+            return True
+        if (case.before.endswith("(") and case.behind in (")", "!", "?")) or (
+            len(value) >= 8 and re.search(r"\d.*[!@#$%^&*?~]|[!@#$%^&*?~].*\d", value)
+        ):
+            return True
     return strength != WEAK and random_looking(value)
 
 
@@ -350,18 +403,24 @@ def _typed_token(case: _Case) -> bool:
 
 def _password(case: _Case) -> bool:
     value = case.value
-    said = re.search(r"\b(?:is|was|equals)\b", case.between) is not None
+    mixed = _mixed(value)
+    said = any(sign.isalpha() for sign in case.between)
+    if _TO.search(case.between) and not (mixed and _CHANGED.search(case.before)):
+        return False
     lower_name = case.name.lower()
     if " " in value or "\t" in value:
-        return case.quoted and ((case.environment and len(value) >= 8) or "phrase" in lower_name) and value.count(" ") < 12
-    mixed = _mixed(value)
+        return (
+            case.quoted
+            and ((case.environment and len(value) >= 8) or lower_name.endswith(("phrase", "psk")))
+            and value.count(" ") < 12
+        )
     if case.environment:
         return len(value) >= 3 and not _PATH.fullmatch(value)
     if "secret" in lower_name and "pass" not in lower_name:
         plain = case.quoted and "=" in case.between and len(value) >= 8 and value.isalnum()
         return machine_made(value) or plain or (mixed and len(value) >= 6 and runs(value) < 4.5)
     if said or "!" in case.between:
-        return mixed and len(value) >= 6
+        return (mixed and len(value) >= 6) or (case.quoted and len(value) >= 5 and _plain(case.name) != "pass")
     if case.quoted:
         return len(value) >= 4
     if mixed or (len(value) >= 12 and runs(value) < 4):
@@ -405,7 +464,9 @@ def refers(value: str, *, quoted: bool = False) -> bool:
         return True
     if _REFERENCE.match(value) or _PLACEHOLDER.fullmatch(value) or _DATE.fullmatch(value):
         return not (value.isdigit() and len(value) >= 6)
-    if not quoted and ("(" in value or "{" in value or "==" in value.rstrip("=") or _DOTTED.fullmatch(value)):
+    if not quoted and ("(" in value or "{" in value or "==" in value.rstrip("=")):
+        return True
+    if not quoted and _DOTTED.fullmatch(value) and not (random_looking(value) or (len(value) >= 40 and _digits(value) >= 6)):
         return True
     return _PATH.fullmatch(value) is not None and not (len(value) >= 24 and random_looking(value))
 
@@ -416,13 +477,19 @@ def runs(value: str) -> float:
     return sum(map(len, found)) / len(found) if found else 99.0
 
 
+def _digits(value: str) -> int:
+    return sum(sign.isdigit() for sign in value)
+
+
 def machine_made(value: str) -> bool:
     """Near a word that says so: eight signs with letters and digits are enough."""
     if len(value) < 8 or not re.search(r"[A-Za-z]", value) or re.search(r"\s", value) or _WORDY.fullmatch(value):
         return False
     if re.fullmatch(r"(?:0x)?[0-9a-fA-F]{24,}", value):
         return True
-    digits = sum(c.isdigit() for c in value)
+    digits = _digits(value)
+    if digits >= 8 and len(value) >= 32 and "/" not in value:
+        return True
     if digits:
         return runs(value) < 4 or (len(value) >= 16 and digits >= 4 and runs(value) < 5) or (digits >= 4 and value.isalnum())
     return len(value) >= 20 and runs(value) < 3.2 and not re.search(r"[.\[\](){}]", value)

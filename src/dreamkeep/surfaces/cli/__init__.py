@@ -53,5 +53,8 @@ def _tell(problem: DreamkeepError, as_json: bool) -> int:
 
     text.complain(str(problem))
     if as_json:
-        print(text.json_text({"error": {"what": problem.what, "where": problem.where, "next": problem.next}}))
+        from dreamkeep.app import without_secrets
+
+        told = {"what": problem.what, "where": problem.where, "next": problem.next}
+        print(text.json_text({"error": {name: without_secrets(words) for name, words in told.items()}}))
     return problem.exit_code

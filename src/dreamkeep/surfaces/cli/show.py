@@ -86,7 +86,7 @@ def _follow(keep: Keep, arguments: Namespace) -> int:
     shown: dict[str, str] = {}
     try:
         while True:
-            for message in _asked(keep, arguments)["messages"]:
+            for message in keep.masked(_asked(keep, arguments))["messages"]:
                 key = str(message["seq"])
                 if shown.get(key) != message["text"]:
                     shown[key] = message["text"]

@@ -48,8 +48,10 @@ def out(said: str) -> None:
 
 
 def complain(said: str) -> None:
-    """One line on stderr, with our name before it."""
-    print(f"dreamkeep: {line(said)}", file=sys.stderr, flush=True)
+    """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
+    from dreamkeep.app import without_secrets
+
+    print(f"dreamkeep: {line(without_secrets(said))}", file=sys.stderr, flush=True)
 
 
 clean = printable
@@ -111,8 +113,8 @@ def status(s: dict[str, Any]) -> str:
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
-    if s["disk"]["short"]:
-        lines.append(f"disk      {size(s['disk']['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
+    if disk := s["disk"]:
+        lines.append(f"disk      {size(disk['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
     lines += [f"paused    {line(one['source'])}  (see `dreamkeep doctor`)" for one in s["paused"]]
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
+from dreamkeep.app import without_secrets
 from dreamkeep.app_tour import Tour, begin, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
@@ -73,7 +74,7 @@ def _do(tour: Tour, *words: str) -> int:
     from dreamkeep.surfaces.cli import verbs
     from dreamkeep.surfaces.cli.parser import parser
 
-    print(f"$ dreamkeep {shlex.join(words)}", flush=True)
+    print(f"$ dreamkeep {without_secrets(shlex.join(words))}", flush=True)
     home = ("--home", tour.home) if tour.home is not None and words[0] in _TAKES_HOME else ()
     return verbs.act(tour.keep, parser().parse_args([*words, *home]))
 
@@ -151,7 +152,7 @@ def _own(tour: Tour) -> None:
     if notes:
         _do(tour, "page", "--project", project)
     texts = [str(note["text"]) for note in notes if note["project"] == project] or [one.title for one in sessions]
-    if queries := _asked(texts):
+    if queries := _asked(tour.keep.masked(texts)):
         _say("4. Search: what was said and learned, with the place where it was.")
     for query in queries:
         _do(tour, "search", "--kind", "note,message", "--limit", "2", "--", query)
@@ -171,7 +172,7 @@ def _take_in(tour: Tour) -> None:
     from dreamkeep.surfaces.cli import verbs
 
     print("$ dreamkeep ingest", flush=True)
-    text.out(text.ingested(verbs.ingested(list(take_in(tour)))))
+    text.out(text.ingested(tour.keep.masked(verbs.ingested(list(take_in(tour))))))
     tour.keep.catch_up()
 
 

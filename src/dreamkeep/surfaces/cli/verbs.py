@@ -37,10 +37,13 @@ def run(arguments: Namespace) -> int:
 
 
 def act(keep: Keep, arguments: Namespace) -> int:
+    arguments.masked = keep.masked
     return _VERBS[arguments.verb](keep, arguments)
 
 
 def _print(arguments: Namespace, data: Any, human: Callable[[Any], str]) -> None:
+    """The door that no secret leaves by: what a verb prints goes through here. docs/settings.md names the exceptions."""
+    data = arguments.masked(data)
     if arguments.json:
         print(text.json_text(data))
     else:
@@ -120,7 +123,7 @@ def _watch(keep: Keep, arguments: Namespace) -> int:
     found = keep.watch(agents=arguments.agent, home=arguments.home, polling=arguments.poll, stopped=lambda: bool(over))
     for one in found:
         if one is not None:
-            shown = _outcome(one)
+            shown = keep.masked(_outcome(one))
             text.out(text.json_text(shown) if arguments.json else text.outcome(shown))
     return 0
 

@@ -55,9 +55,9 @@ class Tools:
             given = checked(_SCHEMAS[call.tool], call.arguments)
             return _ACTS[call.tool](self._kept(call.tool), given)
         except DreamkeepError as problem:
-            return Outcome({}, str(problem), failed=True)
+            return Outcome({}, _told(problem), failed=True)
         except OSError as problem:
-            return Outcome({}, str(cannot_read(problem, call.tool)), failed=True)
+            return Outcome({}, _told(cannot_read(problem, call.tool)), failed=True)
 
     def close(self) -> None:
         with self._opening:
@@ -83,8 +83,17 @@ class Tools:
         return keep
 
 
+def _told(problem: DreamkeepError) -> str:
+    """It may quote what was asked for."""
+    from dreamkeep.app import without_secrets
+
+    return without_secrets(str(problem))
+
+
 def _warn(line: str) -> None:
-    print(f"dreamkeep: {line}", file=sys.stderr, flush=True)
+    from dreamkeep.app import without_secrets
+
+    print(f"dreamkeep: {without_secrets(line)}", file=sys.stderr, flush=True)
 
 
 def _fault(tool: str) -> str:
