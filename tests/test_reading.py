@@ -149,6 +149,18 @@ def test_what_the_place_does_not_show_is_dropped_and_counted(wrong: dict[str, An
     assert len(read_items({"items": [item(**wrong), item()]}, batch().materials).found) == 1, "the others are not touched"
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "Tests must never send real mail, also not on Reminders.",
+        "In Tests darf keine echte Mail verschickt werden, weil die Nachbarn sonst Post bekommen.",
+        "Tests must never send real mail; read-only and/or dry runs are fine, e.g. with a stub.",
+    ],
+)
+def test_a_note_in_its_own_words_holds_whatever_its_language_writes_large(note: str) -> None:
+    assert dropped(item(note=note)) == []
+
+
 def test_advice_that_stands_in_a_tools_output_never_becomes_a_note() -> None:
     advice = quotes(("4", "make mailtest"))
     only_output = item(kind="fact", note="The mail test is run by hand.", quotes=advice)

@@ -26,6 +26,8 @@ _SHOWN = frozenset(("procedure", "failure_fix"))
 #: Lines before and behind a quote that count as beside it.
 _BESIDE = 12
 _TRIES = 20
+#: More words with a large letter than these are no names: so German writes its nouns.
+_FEW_NAMES = 3
 #: The member by which one of a list is known.
 _SIGNS = {"items": "note", "verdicts": "verdict", "operations": "operation"}
 
@@ -302,7 +304,14 @@ def _names_in(note: str) -> list[str]:
     """What can't be said without the session: code, paths, identifiers, names of people and things."""
     code = [one for one in _CODE.findall(note) if not _SHELL.match(one)]
     bare = _CODE.sub(" ", note)
-    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_PROPER.findall(bare)]
+    return [*code, *(one.strip(".:") for one in _NAME.findall(bare) if not _is_plain_word(one)), *_proper_in(bare)]
+
+
+def _proper_in(text: str) -> list[str]:
+    """Names of people and things, without the ending that a sentence gives them. Where every noun is written large, a large
+    letter tells nothing."""
+    found: list[str] = _PROPER.findall(text)
+    return [one[:-1] if one.endswith("s") else one for one in found] if len(found) <= _FEW_NAMES else []
 
 
 def _is_plain_word(name: str) -> bool:
