@@ -425,6 +425,20 @@ def test_a_secret_over_the_border_of_two_messages_does_not_reach_the_server(serv
     assert not [line for line in lines if line.encode() in sent]
 
 
+def test_our_own_key_is_masked_if_the_session_saw_it(server: Server, tmp_path: Path) -> None:
+    from dreamkeep import Keep
+
+    root = dreaming_keep(server, tmp_path / "keep")
+    with (root / "keep.toml").open("a") as settings:
+        settings.write('key_env = "TEST_KEY"\n')
+    with Keep.open(str(root), environment={"TEST_KEY": KEY}) as keep:
+        session = keep.session("a")
+        session.record(f"it printed {KEY} somewhere", ("assistant", "I see"))
+        session.end()
+        keep.dream(sessions=[session.id])
+    assert server.received[0].count(KEY.encode()) == 1  # the header
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_errors_hold_no_key_even_if_the_server_repeats_it(server: Server, name: str) -> None:
     server.acts = ["401"]
