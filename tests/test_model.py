@@ -325,6 +325,15 @@ def test_of_an_answer_that_is_cut_off_the_whole_ones_stay(server: Server, name: 
     assert piece.dropped == {"the answer was cut off": 1}
 
 
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_of_verdicts_that_are_cut_off_the_whole_ones_stay(server: Server, name: str) -> None:
+    """What is not judged is only a suggestion."""
+    server.items = [item(), item(words="please", note="Say please in every prompt.")]
+    server.verdicts = [{"item": 1, "verdict": "keep", "why": "", "note": ""}]
+    server.acts = ["good", "cut"]
+    assert [one.shelf for one in found(backend(server, name))] == ["active", "suggested"]
+
+
 # -- captured text is data
 
 

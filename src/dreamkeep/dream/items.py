@@ -320,10 +320,10 @@ def _numbers_in(note: str) -> list[str]:
 # -- verdicts and operations
 
 
-def read_verdicts(answer: object, count: int) -> list[Verdict | None]:
+def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verdict | None]:
     """One for each item; None where there is none that can be read. Of two for one item the stricter counts."""
     found: list[Verdict | None] = [None] * count
-    for one in listed(answer, "verdicts"):
+    for one in listed(answer, "verdicts", cut=cut):
         if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
             continue
         at = _number(one.get("item"), count)

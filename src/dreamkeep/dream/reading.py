@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from dreamkeep.dream.budget import estimate
 from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, read_items, read_verdicts, reworded
 from dreamkeep.dream.requests import Doubt, Excerpt, Request, Source, challenge_request, read_request
+from dreamkeep.memory.redact import redact
 from dreamkeep.session.digest import Line, digest, fold, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import OWN_WORDS
@@ -151,7 +152,8 @@ def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]]) -> Batch:
     for n, (session, lines) in enumerate(given):
         label = ascii_uppercase[n] if len(given) > 1 else ""
         known = frozenset(line.seq for line in lines if session.knows(line.seq))
-        sources.append(Source(session.agent, session.project, session.title, lines, label, known, session.tasks))
+        project = redact(session.project)[0]  # a folder may be named after a key
+        sources.append(Source(session.agent, project, session.title, lines, label, known, session.tasks))
         shown = {line.seq for line in lines}
         messages = [one for one in session.messages if place_of(one) in shown]
         tasks = [id for id, _ in session.tasks]
@@ -188,7 +190,7 @@ def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answ
         asked = challenge_request([_excerpt(of, by_session[session]) for session, of in _by_session(some)])
         reply = answers.get(asked.id)
         try:
-            verdicts = read_verdicts(reply.found, len(some)) if reply else None
+            verdicts = read_verdicts(reply.found, len(some), cut=reply.cut) if reply else None
         except Unreadable as problem:
             verdicts, unreadable[asked.id] = None, str(problem)
         if verdicts is None:
