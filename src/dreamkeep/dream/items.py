@@ -210,13 +210,19 @@ def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool =
         item = _item(one, materials)
         if isinstance(item, str):
             dropped[item] += 1
-        elif any(item.note == other.note or (item.quotes[0] == other.quotes[0] and item.kind == other.kind) for other in found):
+        elif any(_is_same(item, other) for other in found):
             dropped["said twice in one answer"] += 1
         elif len(found) >= MOST_ITEMS:
             dropped["more than were asked for"] += 1
         else:
             found.append(item)
     return Items(found, dropped)
+
+
+def _is_same(item: Item, other: Item) -> bool:
+    """Two sessions of a shared request may say the same: then each is evidence."""
+    same_words = item.quotes[0] == other.quotes[0] and item.kind == other.kind
+    return item.session == other.session and (item.note == other.note or same_words)
 
 
 def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
