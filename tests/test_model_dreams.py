@@ -12,6 +12,7 @@ from dreamkeep import Keep
 from dreamkeep.surfaces.cli.dream import why
 from tests.model_keep import assert_grounded, memory, notes, open_keep, say
 from tests.model_server import Server, item, places, serving
+from tests.secrets import planted
 
 RULE = "never send real mail from a test"
 
@@ -61,7 +62,9 @@ def test_what_is_not_clear_is_suggested_and_stands_on_no_page_and_in_no_pack(ser
         say(keep, "a", f"maybe {RULE}")
         assert keep.dream()["notes"] == {"added": 0, "suggested": 1, "strengthened": 0, "superseded": 0, "retracted": 0}
         assert notes(keep) == [] and notes(keep, "suggested") == ["Tests must never send real mail."]
-        assert "real mail" not in keep.page(project=note_project(keep))["text"] and "real mail." not in str(keep.pack(project=note_project(keep)))
+        assert "real mail" not in keep.page(project=note_project(keep))["text"] and "real mail." not in str(
+            keep.pack(project=note_project(keep))
+        )
         assert_grounded(keep)
 
 
@@ -95,7 +98,9 @@ def test_a_later_decision_supersedes_the_old_one_and_both_dates_are_told(server:
         told = keep.dream_why(old["id"])
         assert told["note"]["state"] == "superseded" and told["note"]["by"] == new["id"]
         assert [step["what"] for step in told["history"]] == ["added", "superseded"]
-        assert ("superseded_by", keep.dream_why(new["id"])["insights"][0]["id"]) in memory(keep).insights[old["insights"][0]].links
+        assert ("superseded_by", keep.dream_why(new["id"])["insights"][0]["id"]) in memory(keep).insights[
+            old["insights"][0]
+        ].links
         shown = why(told)
         assert all(step["at"][:16] in shown for step in told["history"]) and "Loans are kept in SQLite." in shown
         assert old["first_at"] < new["first_at"]
@@ -135,3 +140,94 @@ def test_a_resumed_session_is_asked_about_its_new_part_only(server: Server, tmp_
         assert "user (read before): please remember the tabs" in asked and "user: please forget the spaces" in asked
         assert {"why": "a place that was read before", "count": 1} in report["dropped"]
         assert notes(keep) == ["The spaces are forgotten.", "This is to be remembered."]
+
+
+# -- budgets and trouble between the requests
+
+
+def test_a_session_for_which_a_whole_budget_is_not_enough_fails_and_says_so(server: Server, tmp_path: Path) -> None:
+    """Its read fits, its challenge never does: it is not put off by every run for ever."""
+    server.items = about("remember", note="This is to be remembered.")
+    with open_keep(server, tmp_path / "keep", "max_calls = 1\nmax_attempts = 2") as keep:
+        say(keep, "a", "please remember the tabs")
+        for attempt in (1, 2):
+            [told] = keep.dream()["sessions"]
+            assert told["status"] == "failed" and "no run gets through this session" in told["reason"]
+            [row] = keep.dream_status()["sessions"]
+            assert row["attempts"] == attempt
+        assert row["eligibility"] == "poisoned" and len(server.asked) == 2
+
+
+def test_a_merge_that_nobody_answers_leaves_the_session_to_the_next_run(server: Server, tmp_path: Path) -> None:
+    """A note that nobody compared with the others might contradict them. What was spent is told."""
+    server.items = about("loans in SQLite", note="Loans are kept in SQLite.")
+    with open_keep(server, tmp_path / "keep") as keep:
+        say(keep, "a", "keep the loans in SQLite")
+        keep.dream()
+        server.items = about("loans in Postgres", note="Loans are kept in Postgres.")
+        server.operations = naming_near("supersedes")
+        say(keep, "b", "keep the loans in Postgres")
+        server.acts = ["good", "good", "500"]
+        report = keep.dream()
+        assert report["failed"] == 1 and "500" in report["sessions"][0]["reason"] and report["usage"]["calls"] == 3
+        assert notes(keep) == ["Loans are kept in SQLite."]
+        assert keep.dream()["processed"] == 1 and notes(keep) == ["Loans are kept in Postgres."]
+
+
+def test_a_merge_for_which_there_is_no_budget_keeps_what_was_found(server: Server, tmp_path: Path) -> None:
+    server.items = about("loans in SQLite", note="Loans are kept in SQLite.")
+    with open_keep(server, tmp_path / "keep", "max_calls = 2") as keep:
+        say(keep, "a", "keep the loans in SQLite")
+        keep.dream()
+        server.items = about("loans in files", note="Old loans are kept in files.")
+        say(keep, "b", "keep the old loans in files")
+        report = keep.dream()
+        assert report["usage"]["calls"] == 2 and notes(keep) == ["Loans are kept in SQLite.", "Old loans are kept in files."]
+        before = len(server.asked)
+        keep.dream()
+        assert len(server.asked) == before and keep.dream_status()["trigger"]["waiting"] == 0
+
+
+def test_a_session_that_failed_is_asked_about_by_itself(server: Server, tmp_path: Path) -> None:
+    """It may be what spoils a request that it shares."""
+    server.items = about("remember", note="This is to be remembered.")
+    with open_keep(server, tmp_path / "keep") as keep:
+        say(keep, "a", "please remember a")
+        server.acts = ["prose"]
+        assert keep.dream()["failed"] == 1
+        before = len(server.asked)
+        say(keep, "b", "please remember b")
+        say(keep, "c", "please remember c")
+        assert keep.dream()["processed"] == 3
+        shown = [asked for kind, asked in server.asked[before:] if kind == "read"]
+        assert [[name for name in "abc" if f"user: please remember {name}" in asked] for asked in shown] == [["a"], ["b", "c"]]
+
+
+def test_two_new_notes_of_one_session_can_be_linked(server: Server, tmp_path: Path) -> None:
+    """Also where one before them is near nothing, and so is not asked about."""
+    said = ("please use tabs", "keep the loans in SQLite", "no, keep the loans in Postgres")
+    texts = ("Always use tabs here.", "Loans are kept in SQLite.", "Loans are kept in Postgres.")
+    server.items = lambda asked: [
+        item(places(asked, words)[0], words, note=text) for words, text in zip(said, texts, strict=True)
+    ]
+    server.operations = naming_near("supersedes")
+    with open_keep(server, tmp_path / "keep") as keep:
+        say(keep, "a", *said)
+        keep.dream()
+        assert notes(keep) == ["Always use tabs here.", "Loans are kept in Postgres."]
+        assert notes(keep, "superseded") == ["Loans are kept in SQLite."]
+        assert_grounded(keep)
+
+
+def test_a_secret_in_a_note_is_not_sent_with_a_merge(server: Server, tmp_path: Path) -> None:
+    """A hand may write anything on a page."""
+    [token] = planted()[4].secrets
+    server.items = about("loans in Postgres", note="Loans are kept in Postgres.")
+    with open_keep(server, tmp_path / "keep") as keep:
+        say(keep, "a", "keep the loans in Postgres")
+        project = keep.summary("python:a").project
+        note = keep.note_add("Loans are kept in SQLite.", project=project)["id"]
+        keep.note_change(note, "edit", text=f"Loans are kept in SQLite with {token}.")
+        keep.dream()
+        assert server.asked[-1][0] == "merge" and "Loans are kept in SQLite" in server.asked[-1][1]
+    assert token.encode() not in b"".join(server.received)

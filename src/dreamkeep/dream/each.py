@@ -309,9 +309,13 @@ class Run:
         before, known = reader.model.spent, Known(self.memory.said_in(one.session))
         insights: list[Insight] = []
         dropped, failure, heard, shown = Counter[str](), "", set[int](), list[tuple[int, ...]]()
-        for n, piece in enumerate(reader.read(text, self._texts_ahead), 1):
+        # One that failed before is asked about by itself: it may be what spoils a shared request.
+        ahead = self._texts_ahead if not one.attempts else list
+        for n, piece in enumerate(reader.read(text, ahead), 1):
             shown.append(piece.seqs)
             if piece.problem is not None:
+                if isinstance(piece.problem, OverBudget) and before == Usage() and not heard:
+                    _never_enough(piece.problem)
                 if self._stops(piece.problem):
                     break
                 failure = failure or self._told(f"part {n}: {type(piece.problem).__name__}: {piece.problem}")
@@ -323,11 +327,27 @@ class Run:
             dropped["duplicate"] += len(found) - sum(not known.has(one_of) for one_of in found)
             for one_of in found:
                 known.add(one_of)
-        links = reader.merge(self.memory, insights) if insights and not self._spent else []
+        try:
+            links = self._links(reader, insights)
+        except NoAnswer as problem:
+            # A note that nobody compared with the others might contradict them: the session is read again.
+            links, insights, heard = [], [], set()
+            if not self._stops(problem):
+                failure = failure or self._told(f"{type(problem).__name__}: {problem}")
         usage = _since(before, reader.model.spent)
         opened = self._task_of(text)
         upto, also = _reach(shown, heard, one.read)
         return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also, links)
+
+    def _links(self, reader: ModelReader, insights: Sequence[Insight]) -> list[tuple[str, dict[str, Any]]]:
+        """What new insights have to do with what is remembered. Where the budget ends that stays open, and they are kept."""
+        if not insights or self._spent:
+            return []
+        try:
+            return reader.merge(self.memory, insights)
+        except OverBudget as problem:
+            self._stops(problem)
+            return []
 
     def _text(self, one: Dreamed, reader: ModelReader) -> SessionText | None:
         gone = self._is_deleted(one.session)
@@ -345,7 +365,7 @@ class Run:
         return session_text(summary, messages, title, read=read, finished=one.finished, tasks=tasks, secrets=secrets)
 
     def _texts_ahead(self) -> list[SessionText]:
-        """Sessions that follow and were never tried: one that failed is asked about by itself."""
+        """Sessions that follow and were never tried."""
         assert self._reader is not None
         fresh = [one for one in self._following[: 2 * MOST_SHARED] if not one.attempts and not self._is_deleted(one.session)]
         found = (self._text(one, self._reader) for one in fresh)
@@ -531,6 +551,11 @@ def session_said(store: Store, one: Dreamed) -> tuple[Summary, list[Message]] | 
     if any(kind == "subagent" for kind, _ in summary.lineage):
         return summary, []  # its user is an agent: what matters of it, its parent was told
     return summary, store.messages(one.session)
+
+
+def _never_enough(problem: OverBudget) -> None:
+    if not problem.never:
+        problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this session."
 
 
 def _since(before: Usage, now: Usage) -> Usage:
