@@ -974,11 +974,10 @@ def test_a_run_whose_budget_is_spent_stops_and_the_next_one_goes_on(server: Serv
             session.record(f"please remember {name}", ("assistant", "yes"))
             session.end()
             ids.append(session.id)
-        for _ in range(2):
+        for _ in range(4):
             before = len(server.received)
             keep.dream()
             assert len(server.received) - before <= 2
-        keep.dream()
         assert {row["id"]: row["status"] for row in keep.dream_status()["sessions"]} == dict.fromkeys(ids, "completed")
 
 

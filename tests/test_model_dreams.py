@@ -174,7 +174,7 @@ def test_a_merge_that_nobody_answers_leaves_the_session_to_the_next_run(server: 
         assert keep.dream()["processed"] == 1 and notes(keep) == ["Loans are kept in Postgres."]
 
 
-def test_a_merge_for_which_there_is_no_budget_keeps_what_was_found(server: Server, tmp_path: Path) -> None:
+def test_a_merge_for_which_a_whole_budget_is_not_enough_keeps_what_was_found(server: Server, tmp_path: Path) -> None:
     server.items = about("loans in SQLite", note="Loans are kept in SQLite.")
     with open_keep(server, tmp_path / "keep", "max_calls = 2") as keep:
         say(keep, "a", "keep the loans in SQLite")
@@ -186,6 +186,22 @@ def test_a_merge_for_which_there_is_no_budget_keeps_what_was_found(server: Serve
         before = len(server.asked)
         keep.dream()
         assert len(server.asked) == before and keep.dream_status()["trigger"]["waiting"] == 0
+
+
+def test_a_merge_for_which_the_budget_has_run_out_is_made_by_the_next_run(server: Server, tmp_path: Path) -> None:
+    server.items = lambda asked: [
+        *about("loans in SQLite", note="Loans are kept in SQLite.")(asked),
+        *about("loans in Postgres", note="Loans are kept in Postgres.")(asked),
+    ]
+    server.operations = naming_near("supersedes")
+    with open_keep(server, tmp_path / "keep", "max_calls = 3") as keep:
+        say(keep, "a", "keep the loans in SQLite")
+        say(keep, "b", "keep the loans in Postgres", cwd="/elsewhere")
+        say(keep, "c", "keep the loans in Postgres")
+        for _ in range(3):
+            keep.dream()
+        assert keep.dream_status()["trigger"]["waiting"] == 0
+        assert notes(keep) == ["Loans are kept in Postgres."] * 2 and notes(keep, "superseded") == ["Loans are kept in SQLite."]
 
 
 def test_a_session_that_failed_is_asked_about_by_itself(server: Server, tmp_path: Path) -> None:

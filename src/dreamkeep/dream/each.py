@@ -314,7 +314,7 @@ class Run:
         for n, piece in enumerate(reader.read(text, ahead), 1):
             shown.append(piece.seqs)
             if piece.problem is not None:
-                if isinstance(piece.problem, OverBudget) and before == Usage() and not heard:
+                if isinstance(piece.problem, OverBudget) and before == Usage() and not heard and not failure:
                     _never_enough(piece.problem)
                 if self._stops(piece.problem):
                     break
@@ -328,24 +328,27 @@ class Run:
             for one_of in found:
                 known.add(one_of)
         try:
-            links = self._links(reader, insights)
-        except NoAnswer as problem:
+            links = self._links(reader, insights, had_all=before == Usage())
+        except (NoAnswer, OverBudget) as problem:
             # A note that nobody compared with the others might contradict them: the session is read again.
             links, insights, heard = [], [], set()
             if not self._stops(problem):
                 failure = failure or self._told(f"{type(problem).__name__}: {problem}")
         usage = _since(before, reader.model.spent)
         opened = self._task_of(text)
-        upto, also = _reach(shown, heard, one.read)
+        upto, also = (one.finished, []) if len(heard) == len(shown) else _reach(shown, heard, one.read)
         return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also, links)
 
-    def _links(self, reader: ModelReader, insights: Sequence[Insight]) -> list[tuple[str, dict[str, Any]]]:
-        """What new insights have to do with what is remembered. Where the budget ends that stays open, and they are kept."""
+    def _links(self, reader: ModelReader, insights: Sequence[Insight], *, had_all: bool) -> list[tuple[str, dict[str, Any]]]:
+        """What new insights have to do with what is remembered. `had_all`: a whole budget was there for this session. Where that
+        is not enough it stays open, or no run would ever get through."""
         if not insights or self._spent:
             return []
         try:
             return reader.merge(self.memory, insights)
         except OverBudget as problem:
+            if not had_all and not problem.never:
+                raise
             self._stops(problem)
             return []
 
@@ -436,8 +439,9 @@ class Run:
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
         # What failed has failed, also where the budget ended after it: else nobody would ever count that, nor tell why.
-        status = FAILED if failure else PENDING if self._spent else COMPLETED
-        why = " ".join(filter(None, (failure, self._spent)))
+        left = self._spent if upto < one.finished else ""
+        status = FAILED if failure else PENDING if left else COMPLETED
+        why = " ".join(filter(None, (failure, left)))
         artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
         read = self._event(
             Kind.DREAM_READ,
