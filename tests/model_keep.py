@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from dreamkeep import Keep
+from dreamkeep.memory.insight import Quote
 from dreamkeep.memory.memory import Memory
 from dreamkeep.session.digest import place_of
 from dreamkeep.session.origin import Heard, origin_at, split_origins
@@ -42,8 +44,12 @@ def notes(keep: Keep, state: str | None = "active") -> list[str]:
 def seen(keep: Keep) -> list[Any]:
     """All that is remembered, without what differs from run to run."""
     held = memory(keep)
-    found = [(one.id, one.kind, one.text, one.state, one.evidence, one.insights) for one in held.notes.values()]
+    found = [(one.id, one.kind, one.text, one.state, _places(one.evidence), one.insights) for one in held.notes.values()]
     return [*sorted(found), *sorted((one.id, one.text, one.state, one.links) for one in held.insights.values())]
+
+
+def _places(evidence: Iterable[Quote]) -> list[tuple[str, ...]]:
+    return [(one.session, one.seq, one.quote, one.author, one.origin) for one in evidence]
 
 
 def assert_grounded(keep: Keep) -> None:

@@ -322,7 +322,8 @@ class _Handler(loopback.Handler):
         self.send(self._words(self._named([odd])))
 
     def act_bad_utf8(self) -> None:
-        self.send(self._words().replace(b"tabs", b"\xff\xfe\xfa"))
+        body = self._words()
+        self.send(body[: len(body) // 2] + b"\xff\xfe\xfa" + body[len(body) // 2 :])
 
     def act_twice(self) -> None:
         self.send(self._words(self._named([item(), item(), item()])))
