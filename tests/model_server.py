@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import struct
 import time
@@ -17,12 +18,33 @@ from typing import Any
 
 from tests import loopback
 
-Insights = list[Any]
+Listed = list[Any]
+#: Which list answers which kind of request.
+LISTS = {"read": "items", "challenge": "verdicts", "merge": "operations"}
 
 
-def insight(**more: Any) -> dict[str, Any]:
-    one = {"type": "constraint", "text": "Use tabs.", "seq": "1", "quote": "use tabs", "task": "t-1", "author": "user"}
-    return {**one, "confidence": 0.9, **more}
+def item(place: str = "1", words: str = "use tabs", **more: Any) -> dict[str, Any]:
+    quote = {"place": place, "words": words, "speaker": "user"}
+    one = {"kind": "constraint", "note": "Always use tabs here.", "quotes": [quote], "strength": "clear", "typed": True}
+    return {**one, "scope": "project", "task": "", **more}
+
+
+def keep_all(asked: str) -> Listed:
+    """A verdict for every note that a challenge numbers."""
+    return [{"item": n, "verdict": "keep", "why": "", "note": ""} for n in numbered(asked, "note")]
+
+
+def all_new(asked: str) -> Listed:
+    return [{"item": n, "operation": "new", "other": "", "why": ""} for n in numbered(asked, "new note")]
+
+
+def numbered(asked: str, what: str) -> list[int]:
+    return [int(n) for n in re.findall(rf"^==\w+== {what} (\d+),", asked, re.MULTILINE)]
+
+
+def places(asked: str, words: str) -> list[str]:
+    """Where a read request shows these words as new ones of the user's."""
+    return re.findall(rf"^\[(\S+)\] user: .*?{re.escape(words)}", asked, re.MULTILINE)
 
 
 class Server(loopback.Server):
@@ -32,7 +54,12 @@ class Server(loopback.Server):
         self.received: list[bytes] = []
         self.headers_seen: list[dict[str, str]] = []
         self.paths: list[str] = []
-        self.insights: Insights | Callable[[str], Insights] = [insight()]
+        #: What it answers, by kind of request: a list, or a function of the request's words.
+        self.items: Listed | Callable[[str], Listed] = [item()]
+        self.verdicts: Listed | Callable[[str], Listed] = keep_all
+        self.operations: Listed | Callable[[str], Listed] = all_new
+        #: What it was asked: (kind, the request's words) each.
+        self.asked: list[tuple[str, str]] = []
         self.usage: Any = {}
         #: What an honest biller would count: tokens are at most the bytes of what was sent, and of what was answered.
         self.billed: list[tuple[int, int]] = []
@@ -56,16 +83,37 @@ class _Handler(loopback.Handler):
         self.asked = json.loads(body)
         act = self.server.acts.pop(0) if self.server.acts else "good"
         self.server.billed.append((len(body), 0))
+        self.server.asked.append((self._kind(), self._user()))
         getattr(self, "act_" + act)()
 
     # -- what a good reply is
 
-    def _insights(self) -> Insights:
-        made = self.server.insights
-        return made(self.asked["messages"][-1]["content"]) if callable(made) else made
+    def _user(self) -> str:
+        return str(self.asked["messages"][-1]["content"])
+
+    def _kind(self) -> str:
+        """By the schema; where that was given up, by the words."""
+        if "response_format" in self.asked:
+            return str(self.asked["response_format"]["json_schema"]["name"])
+        if "tools" in self.asked:
+            wanted = self.asked["tools"][0]["input_schema"]["properties"]
+            return next(kind for kind, name in LISTS.items() if name in wanted)
+        system = self.asked["messages"][0]["content"]
+        return next(kind for kind, name in LISTS.items() if f'JSON only: {{"{name}"' in system)
+
+    def _listed(self) -> Listed:
+        made = getattr(self.server, LISTS[self._kind()])
+        found: Listed = made(self._user()) if callable(made) else made
+        return found
+
+    def _named(self, listed: Any) -> dict[str, Any]:
+        return {LISTS[self._kind()]: listed}
+
+    def _answer(self) -> dict[str, Any]:
+        return self._named(self._listed())
 
     def _words(self, content: Any = None, **more: Any) -> bytes:
-        found = {"insights": self._insights()} if content is None else content
+        found = self._answer() if content is None else content
         openai = "choices" in more or self.path.endswith("/chat/completions")
         usage: Any
         if openai:
@@ -125,7 +173,7 @@ class _Handler(loopback.Handler):
         if "response_format" in self.asked:
             self._error(400, "response_format is not supported")
         else:
-            self.send(self._words("Here you are:\n```json\n" + json.dumps({"insights": self._insights()}) + "\n```"))
+            self.send(self._words("Here you are:\n```json\n" + json.dumps(self._answer()) + "\n```"))
 
     def act_new_limit(self) -> None:
         if "max_tokens" in self.asked:
@@ -215,18 +263,18 @@ class _Handler(loopback.Handler):
     # -- what it says
 
     def act_huge(self) -> None:
-        self.send(self._words({"insights": [insight(text="x" * 1000) for _ in range(10_000)]}))
+        self.send(self._words(self._named([item(note="x" * 1000) for _ in range(10_000)])))
 
     def act_truncated(self) -> None:
         body = self._words()
         self.send(body[: len(body) // 2])
 
     def act_truncated_inside(self) -> None:
-        self.send(self._words(json.dumps({"insights": self._insights()})[:-15]))
+        self.send(self._words(json.dumps(self._answer())[:-15]))
 
     def act_cut(self) -> None:
         """It stopped in the middle of the last one, and says so."""
-        whole = json.dumps({"insights": [*self._insights(), insight(text="the last one")]})[:-30]
+        whole = json.dumps(self._named([*self._listed(), item(note="This is the last one.")]))[:-30]
         if self.path.endswith("/chat/completions"):
             self.send(self._words(None, choices=[{"message": {"content": whole}, "finish_reason": "length"}]))
         else:
@@ -254,7 +302,7 @@ class _Handler(loopback.Handler):
         self.send(b"[" * 200_000)
 
     def act_deep_inside(self) -> None:
-        self.send(self._words('{"insights":' + "[" * 100_000))
+        self.send(self._words(f'{{"{LISTS[self._kind()]}":' + "[" * 100_000))
 
     def act_no_choices(self) -> None:
         self.send(json.dumps({"choices": [], "content": []}).encode())
@@ -263,24 +311,25 @@ class _Handler(loopback.Handler):
         self.send(json.dumps({"choices": "x", "content": {"a": 1}, "usage": []}).encode())
 
     def act_wrong_types(self) -> None:
-        wrong: Insights = [None, 7, "x", [], insight(text=7), insight(quote=None), insight(seq={"a": 1}), insight(type="close")]
-        self.send(self._words({"insights": [*wrong, insight(text="the good one", confidence="high")]}))
+        wrong: Listed = [None, 7, "x", [], item(note=7), item(quotes=None), item(place={"a": 1}), item(kind="close")]  # type: ignore[arg-type]
+        self.send(self._words(self._named([*wrong, item(note="This one is good.", typed="high")])))
 
     def act_no_list(self) -> None:
-        self.send(self._words({"insights": 7}))
+        self.send(self._words(self._named(7)))
 
     def act_unicode(self) -> None:
-        odd = insight(text="\x1b[31mred\u2028 \ud800 \u202eevil \x00", quote="\ud800")
-        self.send(self._words({"insights": [odd]}))
+        odd = item(note="\x1b[31mred\u2028 \ud800 \u202eevil \x00", quotes=[*item()["quotes"], {"place": "1", "words": "\ud800"}])
+        self.send(self._words(self._named([odd])))
 
     def act_bad_utf8(self) -> None:
-        self.send(self._words().replace(b"tabs", b"\xff\xfe\xfa"))
+        body = self._words()
+        self.send(body[: len(body) // 2] + b"\xff\xfe\xfa" + body[len(body) // 2 :])
 
     def act_twice(self) -> None:
-        self.send(self._words({"insights": [insight(), insight(), insight()]}))
+        self.send(self._words(self._named([item(), item(), item()])))
 
     def act_many(self) -> None:
-        self.send(self._words({"insights": [insight(text=f"number {n}") for n in range(500)]}))
+        self.send(self._words(self._named([item(words=f"w{n}", note=f"Mind the word w{n} here.") for n in range(500)])))
 
 
 #: All ways there are, for tests that try any sequence of them. Slow ones wait until the caller gives up.

@@ -7,9 +7,9 @@ and what was seen once is masked everywhere. Quotes are therefore checked agains
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven
+from dreamkeep.dream.given import TurnGiven
 from dreamkeep.memory.outward import named_secret
 from dreamkeep.memory.redact import MARK, redact_all
 from dreamkeep.session.messages import Message
@@ -19,15 +19,33 @@ _DEEPEST = 40
 
 
 Change = Callable[[str, str], str]
+Walked = TypeVar("Walked")
 
 
 def clean_turns(turns: Sequence[TurnGiven], known: Iterable[str] = ()) -> tuple[TurnGiven, ...]:
-    """A session's turns, before they are cut into chunks."""
-    return clean(Given("", "", "", "", "", (), tuple(turns)), known)[0].turns
+    """A session's turns, before they are cut into chunks. `known`: secrets to mask wherever they stand (our own key)."""
+    return _cleaned(lambda change: tuple(_turn(turn, change) for turn in turns), known)
 
 
 def clean_messages(messages: Sequence[Message], known: Iterable[str] = ()) -> list[Message]:
-    """A session's messages without secrets, before anything of them is shortened."""
+    """A session's messages, before anything of them is shortened."""
+    return clean_session(messages, (), known)[0]
+
+
+def clean_session(
+    messages: Sequence[Message], beside: Sequence[str], known: Iterable[str] = ()
+) -> tuple[list[Message], list[str]]:
+    """The same, with texts that are shown beside them: titles repeat what was said."""
+
+    def walked(change: Change) -> tuple[list[Message], list[str]]:
+        texts = [change("", text) for text in beside]
+        return [one._replace(text=change("", one.text), tool=_tool(one.tool, change)) for one in messages], texts
+
+    return _cleaned(walked, known)
+
+
+def _cleaned(walk: Callable[[Change], Walked], known: Iterable[str]) -> Walked:
+    """`walk` takes every text through a change, always in the same order: once to see all, once to mask."""
     texts: list[str] = []
     told: set[str] = set(known)
 
@@ -37,59 +55,24 @@ def clean_messages(messages: Sequence[Message], known: Iterable[str] = ()) -> li
         texts.append(text)
         return text
 
-    for one in messages:
-        _masked(one, collect)
-    again = iter(redact_all(texts, told)[0])
-
-    def replaced(name: str, text: str) -> str:
-        own = next(again)
-        return MARK if own == text and named_secret(name, text) else own
-
-    return [_masked(one, replaced) for one in messages]
-
-
-def _masked(message: Message, change: Change) -> Message:
-    text = change("", message.text)
-    return message._replace(text=text, tool=None if message.tool is None else _value("", message.tool, change, 0))
-
-
-def clean(given: Given, known: Iterable[str] = ()) -> tuple[Given, int]:
-    """`known`: secrets to mask wherever they stand (our own key). How many were masked comes along."""
-    texts: list[str] = []
-    told: set[str] = set(known)
-
-    def collect(name: str, text: str) -> str:
-        if named_secret(name, text):
-            told.add(text)
-        texts.append(text)
-        return text
-
-    _walk(given, collect)
-    masked, count = redact_all(texts, told)
-    again = iter(masked)
+    walk(collect)
+    masked = iter(redact_all(texts, told)[0])
 
     def replaced(name: str, text: str) -> str:
         # A short one is not masked everywhere, but it is here, where its name tells what it is.
-        own = next(again)
+        own = next(masked)
         return MARK if own == text and named_secret(name, text) else own
 
-    return _walk(given, replaced), count
+    return walk(replaced)
 
 
-def _walk(given: Given, change: Change) -> Given:
-    """Every text of it in the order in which it was said, through `change`. Ids, roles and states are ours."""
-    head = [change("", text) for text in (given.project, given.cwd, given.title)]
-    tasks = tuple(
-        TaskGiven(task.id, change("", task.title), tuple((type, change("", text)) for type, text in task.insights))
-        for task in given.tasks
-    )
-    turns = tuple(turn._replace(messages=tuple(_message(said, change) for said in turn.messages)) for turn in given.turns)
-    return given._replace(project=head[0], cwd=head[1], title=head[2], tasks=tasks, turns=turns)
+def _turn(turn: TurnGiven, change: Change) -> TurnGiven:
+    said = (one._replace(text=change("", one.text), tool=_tool(one.tool, change)) for one in turn.messages)
+    return turn._replace(messages=tuple(said))
 
 
-def _message(said: Said, change: Change) -> Said:
-    text = change("", said.text)
-    return said._replace(text=text, tool=_value("", said.tool, change, 0)) if said.tool is not None else said._replace(text=text)
+def _tool(tool: Mapping[str, Any] | None, change: Change) -> Any:
+    return None if tool is None else _value("", tool, change, 0)
 
 
 def _value(name: str, value: Any, change: Change, depth: int) -> Any:

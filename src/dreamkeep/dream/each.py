@@ -311,12 +311,16 @@ class Run:
         before, known = reader.model.spent, Known(self.memory.said_in(one.session))
         insights: list[Insight] = []
         dropped, failure, heard, shown, waits = Counter[str](), "", set[int](), list[tuple[int, ...]](), False
-        for n, piece in enumerate(reader.read(text, self._texts_ahead), 1):
+        # One that failed before is asked about by itself: it may be what spoils a shared request.
+        ahead = self._texts_ahead if not one.attempts else list
+        for n, piece in enumerate(reader.read(text, ahead), 1):
             shown.append(piece.seqs)
             if isinstance(piece.problem, Unanswered):
                 waits = True
                 continue
             if piece.problem is not None:
+                if isinstance(piece.problem, OverBudget) and before == Usage() and not heard and not failure:
+                    _never_enough(piece.problem)
                 if self._stops(piece.problem):
                     break
                 failure = failure or self._told(f"part {n}: {type(piece.problem).__name__}: {piece.problem}")
@@ -332,7 +336,7 @@ class Run:
             return self._put_off(one, _WAITS)  # all at once, when the rest is answered, too
         usage = _since(before, reader.model.spent)
         opened = self._task_of(text)
-        upto, also = _reach(shown, heard, one.read)
+        upto, also = (one.finished, []) if len(heard) == len(shown) else _reach(shown, heard, one.read)
         return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also)
 
     def _text(self, one: Dreamed, reader: ModelReader) -> SessionText | None:
@@ -351,7 +355,7 @@ class Run:
         return session_text(summary, messages, title, read=read, finished=one.finished, tasks=tasks, secrets=secrets)
 
     def _texts_ahead(self) -> list[SessionText]:
-        """Sessions that follow and were never tried: one that failed is asked about by itself."""
+        """Sessions that follow and were never tried."""
         assert self._reader is not None
         fresh = [one for one in self._following[: 2 * MOST_SHARED] if not one.attempts and not self._is_deleted(one.session)]
         found = (self._text(one, self._reader) for one in fresh)
@@ -446,8 +450,9 @@ class Run:
             return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
         # What failed has failed, also where the budget ended after it: else nobody would ever count that, nor tell why.
-        status = FAILED if failure else PENDING if self._spent else COMPLETED
-        why = " ".join(filter(None, (failure, self._spent)))
+        left = self._spent if upto < one.finished else ""
+        status = FAILED if failure else PENDING if left else COMPLETED
+        why = " ".join(filter(None, (failure, left)))
         artifacts = [*(found.id for found in insights), *(str(body["id"]) for kind, body in decisions if kind == Kind.NOTE_ADDED)]
         read = self._event(
             Kind.DREAM_READ,
@@ -565,6 +570,11 @@ def session_said(store: Store, one: Dreamed) -> tuple[Summary, list[Message]] | 
 
 def _project_of(one: Insight) -> str:
     return one.project
+
+
+def _never_enough(problem: OverBudget) -> None:
+    if not problem.never:
+        problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this session."
 
 
 def _since(before: Usage, now: Usage) -> Usage:

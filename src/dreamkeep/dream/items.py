@@ -2,7 +2,8 @@
 
 Nothing is believed. An item counts only if its words stand at the place it names, in a line that was shown; who said them and
 whether he typed them is what *we* know of that place. A note may hold no name and no number that its session does not show, no
-command that nobody ran or typed, and no advice that only a tool's output gives. What fails is dropped and counted by its reason;
+command that nobody ran or typed, and no advice that only a tool's output gives; with words of a tool's it is at most a
+suggestion. What fails is dropped and counted by its reason;
 the others are not touched by it.
 """
 
@@ -14,7 +15,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.dream.given import Given, Said, TurnGiven
 from dreamkeep.dream.requests import KINDS, MOST_ITEMS, OPERATIONS, SCOPES, STRENGTHS, VERDICTS
+from dreamkeep.dream.tool_words import COMMAND, ToolWords
 from dreamkeep.session.digest import Line, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import AGENT, ANSWER, OWN_WORDS, PASTED, TOOL, TYPED
@@ -96,8 +99,11 @@ class Material:
         known: Collection[str] = (),
         tasks: Collection[str] = (),
         beside: Iterable[str] = (),
+        tool_words: ToolWords | None = None,
     ) -> None:
-        """`messages`: as clean as the lines. `known`: places that were read before. `beside`: title, project, folder."""
+        """`messages`: as clean as the lines. `known`: places that were read before. `beside`: title, project, folder.
+        `tool_words`: of the whole session."""
+        self._tool_words = tool_words or ToolWords(given_of(()))
         self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
         self._texts = {place_of(one): tuple(_texts(one)) for one in messages}
         self._at: dict[str, list[int]] = {}
@@ -140,6 +146,10 @@ class Material:
         beside = "\n".join(line.text for line in self.around(places, _BESIDE))
         return re.search(rf"(?<!\d){re.escape(number)}(?!\d)", beside) is not None
 
+    def taken_from_tools(self, note: str) -> str:
+        """Why the words of this note are a tool's, "" if they are not."""
+        return self._tool_words.refused([note])[0]
+
     def was_said_or_run(self, command: str) -> bool:
         return _plain(command) in self._commands
 
@@ -151,6 +161,12 @@ class Material:
             elif line.origin == TOOL:
                 yield line.text.partition(" → ")[0]
             yield from self._texts.get(line.seq, ())[1:]
+
+
+def given_of(messages: Iterable[Message]) -> Given:
+    """A whole session as one stretch, for what asks who said what."""
+    said = tuple(Said(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
+    return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
 
 
 def _whose(line: Line) -> tuple[str, str]:
@@ -212,13 +228,19 @@ def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool =
         item = _item(one, materials)
         if isinstance(item, str):
             dropped[item] += 1
-        elif any(item.note == other.note or (item.quotes[0] == other.quotes[0] and item.kind == other.kind) for other in found):
+        elif any(_is_same(item, other) for other in found):
             dropped["said twice in one answer"] += 1
         elif len(found) >= MOST_ITEMS:
             dropped["more than were asked for"] += 1
         else:
             found.append(item)
     return Items(found, dropped)
+
+
+def _is_same(item: Item, other: Item) -> bool:
+    """Two sessions of a shared request may say the same: then each is evidence."""
+    same_words = item.quotes[0] == other.quotes[0] and item.kind == other.kind
+    return item.session == other.session and (item.note == other.note or same_words)
 
 
 def _item(one: Any, materials: Mapping[str, Material]) -> Item | str:
@@ -254,7 +276,11 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
         return "a name that the session does not show"
     if any(not material.shows_beside(number, places) for number in _numbers_in(words)):
         return "a number that the evidence does not show"
-    return item._replace(note=words)
+    taken = material.taken_from_tools(words)
+    if taken == COMMAND:
+        return taken
+    # What a tool printed is anybody's words: such a note is for the user to accept.
+    return item._replace(note=words, strength="maybe" if taken else item.strength)
 
 
 def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:
@@ -329,10 +355,10 @@ def _numbers_in(note: str) -> list[str]:
 # -- verdicts and operations
 
 
-def read_verdicts(answer: object, count: int) -> list[Verdict | None]:
+def read_verdicts(answer: object, count: int, *, cut: bool = False) -> list[Verdict | None]:
     """One for each item; None where there is none that can be read. Of two for one item the stricter counts."""
     found: list[Verdict | None] = [None] * count
-    for one in listed(answer, "verdicts"):
+    for one in listed(answer, "verdicts", cut=cut):
         if not isinstance(one, Mapping) or one.get("verdict") not in VERDICTS:
             continue
         at = _number(one.get("item"), count)

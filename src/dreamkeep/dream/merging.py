@@ -32,7 +32,7 @@ _SHOWN = (note.ACTIVE, note.SUGGESTED, note.REJECTED)
 
 
 class Case(NamedTuple):
-    """A new insight and what is near it, by the name under which a request shows it: a note's id, or a number. `refused`: those
+    """A new insight and what is near it, by the name under which a request shows it: a note's id, or `peer-1`. `refused`: those
     that the user rejected."""
 
     insight: Insight
@@ -54,7 +54,7 @@ def _case(memory: Memory, one: Insight, before: Sequence[Insight]) -> Case:
     notes = [held for held in memory.notes.values() if held.project == one.project and held.state in _SHOWN]
     rests = {held.id: (held, first) for held in notes if (first := _first(memory, held)) is not None and first.id != one.id}
     texts = {id: held.text for id, (held, _) in rests.items()}
-    peers = {f"new {n}": other for n, other in enumerate(before, 1) if other.project == one.project}
+    peers = {f"peer-{n}": other for n, other in enumerate(before, 1) if other.project == one.project}
     texts |= {name: other.text for name, other in peers.items()}
     near: dict[str, Insight] = {}
     shown: list[Neighbour] = []

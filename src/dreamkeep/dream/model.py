@@ -70,13 +70,7 @@ class Model:
         return self._asked.secrets
 
     def ask(self, request: Request) -> Reply:
-        before = self._budget.spent
-        try:
-            got = self._answer(request)
-        except OverBudget as problem:
-            if before == Usage() and not problem.never:
-                problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this session."
-            raise
+        got = self._answer(request)
         return Reply(got.found, got.cut)
 
     # -- asking

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dreamkeep.dream.clean import clean_messages
+from dreamkeep.dream.clean import clean_session
 from dreamkeep.dream.given import Usage
 from dreamkeep.dream.items import Unreadable
 from dreamkeep.dream.merging import links, make_cases, merge_requests
@@ -72,8 +72,10 @@ def session_text(
     secrets: Iterable[str],
 ) -> SessionText:
     """Without secrets. `read`: stretches that were read before; what came behind `finished` is for the next time."""
-    clean = clean_messages([one for one in messages if one.seq <= finished], secrets)
-    return SessionText(summary.id, summary.agent, summary.project, title, summary.cwd, tuple(clean), tuple(read), tuple(tasks))
+    shown = [one for one in messages if one.seq <= finished]
+    clean, (title, *titles) = clean_session(shown, (title, *(named for _, named in tasks)), secrets)
+    tasks = tuple((id, named) for (id, _), named in zip(tasks, titles, strict=True))
+    return SessionText(summary.id, summary.agent, summary.project, title, summary.cwd, tuple(clean), tuple(read), tasks)
 
 
 class ModelReader:

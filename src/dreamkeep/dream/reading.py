@@ -15,8 +15,10 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.budget import estimate
-from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, read_items, read_verdicts, reworded
+from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, given_of, read_items, read_verdicts, reworded
 from dreamkeep.dream.requests import Doubt, Excerpt, Request, Source, challenge_request, read_request
+from dreamkeep.dream.tool_words import ToolWords
+from dreamkeep.memory.redact import redact
 from dreamkeep.session.digest import Line, digest, fold, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import OWN_WORDS
@@ -94,6 +96,7 @@ def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOK
     """Sessions that fit share a request where they are small; one that is too large is cut at what the user typed."""
     small: list[tuple[SessionText, tuple[Line, ...], int]] = []
     found: list[Batch] = []
+    words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # looks at nothing before it is asked
     for session in sessions:
         lines = tuple(digest(session.messages, session.cwd))
         if not _has_news(session, lines):
@@ -102,8 +105,8 @@ def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOK
         if size <= SHARED_TOKENS // 2 and len(sessions) > 1:
             small.append((session, lines, size))
         else:
-            found += [_batch([(session, part)]) for part in _parts(lines, part_tokens) if _has_news(session, part)]
-    return [*found, *(_batch([(session, lines) for session, lines, _ in group]) for group in _groups(small))]
+            found += [_batch([(session, part)], words) for part in _parts(lines, part_tokens) if _has_news(session, part)]
+    return [*found, *(_batch([(session, lines) for session, lines, _ in group], words) for group in _groups(small))]
 
 
 def _has_news(session: SessionText, lines: Iterable[Line]) -> bool:
@@ -145,18 +148,20 @@ def _groups(
     yield from (group for group in open_.values() if group)
 
 
-def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]]) -> Batch:
+def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]], tool_words: Mapping[str, ToolWords]) -> Batch:
     sources: list[Source] = []
     materials: dict[str, Material] = {}
     for n, (session, lines) in enumerate(given):
         label = ascii_uppercase[n] if len(given) > 1 else ""
         known = frozenset(line.seq for line in lines if session.knows(line.seq))
-        sources.append(Source(session.agent, session.project, session.title, lines, label, known, session.tasks))
+        project = redact(session.project)[0]  # a folder may be named after a key
+        sources.append(Source(session.agent, project, session.title, lines, label, known, session.tasks))
         shown = {line.seq for line in lines}
         messages = [one for one in session.messages if place_of(one) in shown]
         tasks = [id for id, _ in session.tasks]
         beside = (session.title, session.project, session.cwd)
-        materials[label] = Material(session.id, lines, messages, known=known, tasks=tasks, beside=beside)
+        words = tool_words[session.id]
+        materials[label] = Material(session.id, lines, messages, known=known, tasks=tasks, beside=beside, tool_words=words)
     return Batch(tuple(sources), materials)
 
 
@@ -188,7 +193,7 @@ def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answ
         asked = challenge_request([_excerpt(of, by_session[session]) for session, of in _by_session(some)])
         reply = answers.get(asked.id)
         try:
-            verdicts = read_verdicts(reply.found, len(some)) if reply else None
+            verdicts = read_verdicts(reply.found, len(some), cut=reply.cut) if reply else None
         except Unreadable as problem:
             verdicts, unreadable[asked.id] = None, str(problem)
         if verdicts is None:

@@ -100,7 +100,7 @@ JSON only: {"verdicts": [...]}, one for each note, in order: {"item": its number
 """
 
 _MERGE = """You keep a project's memory in order. New notes came from recent sessions. For each you see the notes that are near
-it, older ones with an id and other new ones with a number.
+it by their names: older ones (n-…), and other new ones (peer-…).
 
 For each new note choose one operation:
 - "new": it says something that none of them says.
@@ -116,7 +116,7 @@ DATA
 # Your answer
 
 JSON only: {"operations": [...]}, one for each new note: {"item": its number, "operation": one of the four,
-"other": the id or number of the other note, or "", "why": a few words}
+"other": the name of the other note, or "", "why": a few words}
 """
 
 
@@ -169,7 +169,7 @@ class Excerpt(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """A note near a new one. `name`: its id, or the number of another new note."""
+    """A note near a new one. `name`: one word, its id or what another new note is called."""
 
     name: str
     kind: str

@@ -46,7 +46,7 @@ class Settings(NamedTuple):
     max_attempts: int
     loss_guard: float
     #: About so many tokens go to a backend at a time.
-    chunk_tokens: int = 12_000
+    chunk_tokens: int = 20_000
 
 
 class Parts(NamedTuple):
