@@ -23,7 +23,7 @@ from dreamkeep.surfaces.cli import main
 from dreamkeep.surfaces.cli.parser import parser
 from dreamkeep.surfaces.mcp.tools import TOOLS as MCP_TOOLS
 from tests.mcp_talk import address, call, wire
-from tests.model_server import insight, serving
+from tests.model_server import item, serving
 from tests.scanners import forms
 from tests.secrets import Planted, planted, said
 from tests.test_pack import Agent
@@ -115,7 +115,14 @@ def _write_sessions(home: Path, project: Path) -> None:
 WAYS: dict[str, list[str] | str] = {
     "status": [""],
     "sessions": ["", "--limit 5"],
-    "show": ["{session}", "{session} --markdown", "{session} --lineage", "{session} --segment 1", "{session} --live"],
+    "show": [
+        "{session}",
+        "{session} --markdown",
+        "{session} --lineage",
+        "{session} --segment 1",
+        "{session} --live",
+        "{session} --digest",
+    ],
     "pack": ["--project {project}", "--project {project} --query remember --budget 4000"],
     "search": ["remember --limit 200", "always --kind note,insight,message --limit 200", "looked"],
     "notes": ["", "--state all"],
@@ -144,6 +151,7 @@ WAYS: dict[str, list[str] | str] = {
     "delete": ["{said}", "python:t-1"],
     "undelete": ["python:t-1"],
     "project": ["rename {project} {said}"],
+    "projects": [""],
     "snapshot": ["export {home}/all.snap", "verify {home}/all.snap", "import {home}/all.snap", "verify {said}"],
     "restore": ["{session} --to claude --home {home} --dry-run"],
 }
@@ -331,7 +339,7 @@ def _dreamed(place: Place, tmp_path: Path, settings: str, backend: str) -> dict[
 @pytest.mark.parametrize("backend", ["openai", "anthropic"])
 def test_no_secret_is_sent_to_a_model(backend: str, place: Place, tmp_path: Path) -> None:
     with serving() as server:
-        server.insights = [insight(text=f"Always {LINES[0].text}", quote="From now on", seq="1", task="")]
+        server.items = [item("1", "From now on", note=f"Always {LINES[0].text}")]
         made = _dreamed(place, tmp_path, f'{SETTINGS}url = "{server.url}"\n', backend)
         sent = b"\n".join(server.received).decode()
     assert made["processed"] == 1 and len(sent) > 100_000 and leaks(sent) == []
@@ -341,7 +349,7 @@ def test_no_secret_is_sent_to_a_model(backend: str, place: Place, tmp_path: Path
 def test_no_secret_is_handed_to_a_command(place: Place, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     script = tmp_path / "model.sh"
-    script.write_text(f"#!/bin/sh\ncat >> {heard}\nenv | grep -v ^PATH >> {heard}\necho '{{\"insights\": []}}'\n")
+    script.write_text(f"#!/bin/sh\ncat >> {heard}\nenv | grep -v ^PATH >> {heard}\necho '{{\"items\": []}}'\n")
     script.chmod(0o700)
     made = _dreamed(place, tmp_path, f'[dream.model]\ncommand = ["{script}"]\n', "command")
     assert made["processed"] == 1 and leaks(heard.read_text()) == []
