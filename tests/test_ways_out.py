@@ -115,7 +115,14 @@ def _write_sessions(home: Path, project: Path) -> None:
 WAYS: dict[str, list[str] | str] = {
     "status": [""],
     "sessions": ["", "--limit 5"],
-    "show": ["{session}", "{session} --markdown", "{session} --lineage", "{session} --segment 1", "{session} --live"],
+    "show": [
+        "{session}",
+        "{session} --markdown",
+        "{session} --lineage",
+        "{session} --segment 1",
+        "{session} --live",
+        "{session} --digest",
+    ],
     "pack": ["--project {project}", "--project {project} --query remember --budget 4000"],
     "search": ["remember --limit 200", "always --kind note,insight,message --limit 200", "looked"],
     "notes": ["", "--state all"],
@@ -144,6 +151,7 @@ WAYS: dict[str, list[str] | str] = {
     "delete": ["{said}", "python:t-1"],
     "undelete": ["python:t-1"],
     "project": ["rename {project} {said}"],
+    "projects": [""],
     "snapshot": ["export {home}/all.snap", "verify {home}/all.snap", "import {home}/all.snap", "verify {said}"],
     "restore": ["{session} --to claude --home {home} --dry-run"],
 }
