@@ -78,8 +78,8 @@ async def ask(client: Any, tool: str, **arguments: Any) -> dict[str, Any]:
 def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> None:
     root = tmp_path / "keep"
     talked(root, ("Always run the linter before a commit, never after.", "Understood."), id="done", end=True)
+    talked(root, ("Deploys go out on Tuesdays only.", "I see."), id="rules")
     talked(root, ("why is the lock file old?", "Because of the cache."))
-    talked(root, ("Deploys go out on Tuesdays only.", "Noted."), id="told")
 
     async def work(client: Any) -> None:
         listed = await client.list_tools()
@@ -90,8 +90,10 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
         [hit, *_] = (await ask(client, "search", query="lock file"))["hits"]
         around = await ask(client, "timeline", session=hit["session"], around=hit["seq"])
         assert [one["text"] for one in around["messages"]] == ["why is the lock file old?", "Because of the cache."]
-        said = "Deploys go out on Tuesdays only."
-        note = (await ask(client, "note_add", text=said, kind="constraint", quote=said))["note"]
+        rule = "Deploys go out on Tuesdays only."
+        note = (await ask(client, "note_add", text=rule, quote=rule, session="rules", kind="constraint"))["note"]
+        waits = (await ask(client, "note_add", text="Releases need a second look."))["note"]
+        assert (note["state"], waits["state"]) == ("active", "suggested")
         assert (await ask(client, "note_pin", note=note["id"]))["note"]["pinned"]
         assert (await ask(client, "why", note=note["id"]))["insights"]
         learned = await ask(client, "insight_add", type="finding", text="The cache keeps lock files for a day.", session="chat")
@@ -108,9 +110,8 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
             for query in queries:
                 hits = (await ask(client, "search", query=query, kinds=[kind]))["hits"]
                 assert hits and hits[0]["kind"] == kind, query
-        assert (await ask(client, "note_retract", note=note["id"], reason="now daily"))["retracted"] is False
-        waiting = (await ask(client, "note_add", text="Deploys are done by hand."))["note"]
-        assert (await ask(client, "note_retract", note=waiting["id"]))["retracted"] is True
+        assert (await ask(client, "note_retract", note=waits["id"], reason="no more"))["retracted"]
+        assert not (await ask(client, "note_retract", note=note["id"], reason="now daily"))["retracted"]
 
     drive(root, transport, era, work)
 

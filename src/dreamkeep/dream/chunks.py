@@ -1,4 +1,4 @@
-"""A session's turns in pieces that a model can take: cut on turn boundaries, by estimated tokens. Pure.
+"""A session's turns in pieces that a backend can take: cut on turn boundaries, by estimated tokens. Pure.
 
     turns  1 2 3 4 5 6 7            each chunk begins with the last turn of the one before it, as `known`:
     chunks [1 2 3] [3' 4 5] [5' 6 7]   what is said there is context, and not to be proposed again
