@@ -201,3 +201,15 @@ def test_the_nearest_share_what_is_rare() -> None:
     }
     assert nearest("The loans are kept in Postgres from now on.", others)[0] == "n-1"
     assert nearest("Nothing here has anything to do with it.", others) == []
+
+
+def test_what_other_sessions_gave_meanwhile_changes_no_question_that_was_asked(tmp_path: Path) -> None:
+    """An answer stays good while other sessions of the project are concluded."""
+    with Keep.open(tmp_path / "keep") as keep:
+        for n, said in enumerate(("never lend the ladder", "the saw goes back oiled")):
+            tell(keep, f"s{n}", said, tmp_path)
+        keep.dream_export(str(tmp_path / "x"))
+        asked = sorted((tmp_path / "x" / "requests").glob("*.json"))
+        (tmp_path / "x" / "answers" / asked[0].name).write_text('{"items": []}')
+        keep.dream_import(str(tmp_path / "x"))
+        assert sorted((tmp_path / "x" / "requests").glob("*.json")) == asked[1:]

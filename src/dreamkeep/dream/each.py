@@ -348,7 +348,7 @@ class Run:
         summary, messages = found
         task, known = task_id(summary.id), self.memory.tasks.get(task_id(summary.id))
         title = known.title if known else self._title(summary)
-        others = ((each.id, each.title) for each in self._open_tasks(summary.project, task))
+        others = ((each.id, each.title) for each in self._open_tasks(summary.project, task, one.completion_at or ""))
         read = ((0, one.read), *one.also)
         tasks = ((task, title), *others)
         secrets = reader.model.secrets
@@ -485,8 +485,10 @@ class Run:
         tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
 
-    def _open_tasks(self, project: str, but: str) -> list[Task]:
-        open_ones = (one for one in self.memory.tasks_of(project) if one.state == OPEN and one.id != but)
+    def _open_tasks(self, project: str, but: str, before: str = "") -> list[Task]:
+        """`before`: only those that were there by then. What a dream opens meanwhile must not change what is asked."""
+        ours = (one for one in self.memory.tasks_of(project) if one.state == OPEN and one.id != but)
+        open_ones = (one for one in ours if not before or (one.opened_at or "") <= before)
         return nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:
