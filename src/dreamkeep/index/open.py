@@ -25,6 +25,8 @@ _FILES = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 _NEW = f"{FILE}.new"
 _NEW_FILES = (_NEW, f"{_NEW}-wal", f"{_NEW}-shm")
 _ASIDE = "aside"
+#: So often the file is made anew before we give up. Others may discard what we made.
+_MADE = 8
 _PEEKS = 6
 _PEEK_WAIT_S = 2.0
 
@@ -49,13 +51,16 @@ def opened(host: Host, root: str, *, wait_s: float) -> Iterator[SqliteStore]:
 
 def _open(host: Host, root: str, handle: int, wait_s: float) -> SqliteStore:
     path = f"{root}/{FILE}"
+    made = 0
     while True:
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s, shared=True)
         if _is_file(host, root):
             try:
                 return SqliteStore(path, wait_ms=int(wait_s * 1000))
             except Unusable:
-                pass  # of another version, or not a database at all
+                if made == _MADE:
+                    raise  # a new one is no better: it is not the file
+        made += 1
         host.unlock(handle)
         lock(host, handle, where=f"{root}/{LOCK}", wait_s=wait_s)
         with _durably(path):
