@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.memory import insight as i
 from dreamkeep.session import facts as f
+from dreamkeep.session.origin import origin_at, split_origins
 
 
 class Said(NamedTuple):
@@ -30,12 +31,18 @@ def said_by(said: Said, words: str, *, answered: bool = False) -> tuple[str, str
     """Who said these words of a message, and how they came there: (author, origin). `answered`: it is known that they are the
     user's answer, which the agent's client wrote into a tool's result. Nothing else decides this."""
     if said.role == i.USER:
-        return i.USER, i.INJECTED if said.mark in (f.INJECTED, f.HOOK, f.META) else i.TYPED
+        return i.USER, i.INJECTED if said.mark in (f.INJECTED, f.HOOK, f.META) else _origin(said.text, words)
     if answered:
         return i.USER, i.ANSWER
     if said.role == i.TOOL and words in said.text:
         return i.TOOL, i.PRINTED
     return i.AGENT, i.TYPED
+
+
+def _origin(text: str, words: str) -> str:
+    """Whether the user typed these words of his message, or pasted them."""
+    at = text.find(words)
+    return origin_at(split_origins(text), at, at + len(words)) if at >= 0 else i.TYPED
 
 
 class TurnGiven(NamedTuple):
