@@ -34,6 +34,11 @@ def keep_all(asked: str) -> Listed:
     return [{"item": n, "verdict": "keep", "why": "", "note": ""} for n in numbered(asked, "note")]
 
 
+def suggest_all(asked: str) -> Listed:
+    """A verdict for every note that a challenge numbers."""
+    return [{"item": n, "verdict": "suggest", "why": "", "note": ""} for n in numbered(asked, "note")]
+
+
 def all_new(asked: str) -> Listed:
     return [{"item": n, "operation": "new", "other": "", "why": ""} for n in numbered(asked, "new note")]
 

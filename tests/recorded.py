@@ -33,6 +33,12 @@ def keep_all(request: Mapping[str, Any]) -> object:
     return {"verdicts": [{"item": int(n), "verdict": "keep", "why": "it holds", "note": ""} for n in numbers]}
 
 
+def suggest_all(request: Mapping[str, Any]) -> object:
+    """A challenge that is sure of nothing."""
+    numbers = _NOTE.findall(request["user"])
+    return {"verdicts": [{"item": int(n), "verdict": "suggest", "why": "people differ", "note": ""} for n in numbers]}
+
+
 def all_new(request: Mapping[str, Any]) -> object:
     numbers = re.findall(r"^==\w+== new note (\d+),", request["user"], re.MULTILINE)
     return {"operations": [{"item": int(n), "operation": "new", "other": "", "why": ""} for n in numbers]}

@@ -129,7 +129,7 @@ def test_a_suggestion_that_the_user_types_again_becomes_active(tmp_path: Path) -
                 return {"items": [{**item, "quotes": [{"place": place, "words": said, "speaker": "user"}]}]}
 
             assert notes(keep, "active") == []
-            recorded.dream(keep, tmp_path / f"x{n}", read, merge=same)
+            recorded.dream(keep, tmp_path / f"x{n}", read, challenge=recorded.suggest_all, merge=same)
         assert len(notes(keep, "active")) == 1 and notes(keep, "suggested") == []
 
 
@@ -152,7 +152,7 @@ def test_what_a_user_rejected_does_not_come_back_in_other_words(tmp_path: Path) 
     with Keep.open(tmp_path / "keep") as keep:
         tell(keep, "first", "maybe we should log every loan", tmp_path)
         read = reads("maybe we should log every loan", "Every loan is logged.")
-        recorded.dream(keep, tmp_path / "one", lambda request: _maybe(read(request)))
+        recorded.dream(keep, tmp_path / "one", lambda request: _maybe(read(request)), challenge=recorded.suggest_all)
         [waiting] = keep.notes(state="suggested")
         keep.note_change(waiting["id"], "reject")
         tell(keep, "second", "log every loan somewhere", tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.surfaces.cli.dream import why
 from tests.model_keep import assert_grounded, memory, notes, open_keep, say
-from tests.model_server import Server, item, places, serving
+from tests.model_server import Server, item, places, serving, suggest_all
 from tests.secrets import planted
 
 RULE = "never send real mail from a test"
@@ -58,6 +58,7 @@ def test_a_clear_rule_that_the_user_typed_becomes_an_active_note(server: Server,
 
 def test_what_is_not_clear_is_suggested_and_stands_on_no_page_and_in_no_pack(server: Server, tmp_path: Path) -> None:
     server.items = about(RULE, note="Tests must never send real mail.", strength="maybe")
+    server.verdicts = suggest_all
     with open_keep(server, tmp_path / "keep") as keep:
         say(keep, "a", f"maybe {RULE}")
         assert keep.dream()["notes"] == {"added": 0, "suggested": 1, "strengthened": 0, "superseded": 0, "retracted": 0}
@@ -70,9 +71,11 @@ def test_what_is_not_clear_is_suggested_and_stands_on_no_page_and_in_no_pack(ser
 
 def test_a_suggestion_that_the_user_types_again_in_another_session_becomes_active(server: Server, tmp_path: Path) -> None:
     server.items = about(RULE, note="Tests must never send real mail.", strength="maybe")
+    server.verdicts = suggest_all
     with open_keep(server, tmp_path / "keep") as keep:
         say(keep, "a", f"maybe {RULE}")
         keep.dream()
+        assert notes(keep) == []
         server.items = about("no real mail", note="No test may send any real mail.", strength="maybe")
         server.operations = naming_near("same")
         say(keep, "b", "as I said, no real mail, also in this test")
@@ -158,8 +161,8 @@ def test_a_session_for_which_a_whole_budget_is_not_enough_fails_and_says_so(serv
         assert row["eligibility"] == "poisoned" and len(server.asked) == 2
 
 
-def test_a_merge_that_nobody_answers_leaves_the_session_to_the_next_run(server: Server, tmp_path: Path) -> None:
-    """A note that nobody compared with the others might contradict them. What was spent is told."""
+def test_a_merge_that_nobody_answers_is_asked_again_by_the_next_run(server: Server, tmp_path: Path) -> None:
+    """What was found is kept meanwhile. What was spent is told."""
     server.items = about("loans in SQLite", note="Loans are kept in SQLite.")
     with open_keep(server, tmp_path / "keep") as keep:
         say(keep, "a", "keep the loans in SQLite")
@@ -169,12 +172,13 @@ def test_a_merge_that_nobody_answers_leaves_the_session_to_the_next_run(server: 
         say(keep, "b", "keep the loans in Postgres")
         server.acts = ["good", "good", "500"]
         report = keep.dream()
-        assert report["failed"] == 1 and "500" in report["sessions"][0]["reason"] and report["usage"]["calls"] == 3
-        assert notes(keep) == ["Loans are kept in SQLite."]
-        assert keep.dream()["processed"] == 1 and notes(keep) == ["Loans are kept in Postgres."]
+        assert report["processed"] == 1 and report["usage"]["calls"] == 3
+        assert report["dropped"] == [{"why": "not merged: NoAnswer", "count": 1}]
+        assert notes(keep) == ["Loans are kept in Postgres.", "Loans are kept in SQLite."]
+        assert keep.dream()["processed"] == 0 and notes(keep) == ["Loans are kept in Postgres."]
 
 
-def test_a_merge_for_which_a_whole_budget_is_not_enough_keeps_what_was_found(server: Server, tmp_path: Path) -> None:
+def test_a_merge_for_which_a_budget_has_no_room_is_made_by_the_next_run_once(server: Server, tmp_path: Path) -> None:
     server.items = about("loans in SQLite", note="Loans are kept in SQLite.")
     with open_keep(server, tmp_path / "keep", "max_calls = 2") as keep:
         say(keep, "a", "keep the loans in SQLite")
@@ -185,7 +189,9 @@ def test_a_merge_for_which_a_whole_budget_is_not_enough_keeps_what_was_found(ser
         assert report["usage"]["calls"] == 2 and notes(keep) == ["Loans are kept in SQLite.", "Old loans are kept in files."]
         before = len(server.asked)
         keep.dream()
-        assert len(server.asked) == before and keep.dream_status()["trigger"]["waiting"] == 0
+        assert [kind for kind, _ in server.asked[before:]] == ["merge"]
+        keep.dream()
+        assert len(server.asked) == before + 1 and keep.dream_status()["trigger"]["waiting"] == 0
 
 
 def test_a_merge_for_which_the_budget_has_run_out_is_made_by_the_next_run(server: Server, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_item_that_the_place_shows_is_taken_with_whose_words_it_rests_on() ->
     found = read_items({"items": [item(), decided]}, batch().materials)
     assert not found.dropped
     [rule, choice] = found.found
-    assert [(one.author, one.origin) for one in rule.quotes] == [("user", "typed")] and rule.clear
+    assert [(one.author, one.origin) for one in rule.quotes] == [("user", "typed")] and rule.is_active("keep")
     assert [(one.author, one.origin) for one in choice.quotes] == [("user", "typed"), ("agent", "agent")]
     assert choice.task == "t-1"
 
@@ -169,13 +169,13 @@ def test_advice_that_stands_in_a_tools_output_never_becomes_a_note() -> None:
     assert dropped(hostile) == ["a command that nobody ran or typed"]
     fine = item(kind="procedure", note="The mail test is run with `make mailtest`.", quotes=advice)
     [kept] = read_items({"items": [fine]}, batch().materials).found
-    assert not kept.typed and not kept.clear
+    assert not kept.typed and not kept.is_active("keep")
 
 
 def test_pasted_words_are_no_wish_of_the_users() -> None:
     pasted = item(note="The stub must always be used.", quotes=quotes(("7", "The stub must always be used")))
     [kept] = read_items({"items": [pasted]}, batch().materials).found
-    assert kept.quotes[0].origin == "pasted" and not kept.typed and not kept.clear
+    assert kept.quotes[0].origin == "pasted" and not kept.typed and not kept.is_active("keep")
 
 
 def test_nothing_is_taken_from_lines_that_were_read_before() -> None:
@@ -246,10 +246,11 @@ def test_each_step_asks_only_what_is_not_answered() -> None:
     assert "evidence at 1" in second.user and "[3] user: A." in second.user, "with what the user typed later"
 
 
-def test_only_what_is_clear_typed_and_kept_is_active() -> None:
+def test_only_what_is_typed_and_sure_to_reader_or_challenge_is_active() -> None:
     assert [one.shelf for one in judged([{"item": 1, "verdict": "keep"}], item())[0]] == ["active"]
-    assert [one.shelf for one in judged([{"item": 1, "verdict": "suggest"}], item())[0]] == ["suggested"]
-    assert [one.shelf for one in judged([{"item": 1, "verdict": "keep"}], item(strength="maybe"))[0]] == ["suggested"]
+    assert [one.shelf for one in judged([{"item": 1, "verdict": "suggest"}], item())[0]] == ["active"]
+    assert [one.shelf for one in judged([{"item": 1, "verdict": "keep"}], item(strength="maybe"))[0]] == ["active"]
+    assert [one.shelf for one in judged([{"item": 1, "verdict": "suggest"}], item(strength="maybe"))[0]] == ["suggested"]
     pasted = item(note="The stub must always be used.", quotes=quotes(("7", "The stub must always be used")))
     assert [one.shelf for one in judged([{"item": 1, "verdict": "keep"}], pasted)[0]] == ["suggested"]
     assert [one.shelf for one in judged([], item())[0]] == ["suggested"], "nobody challenged it"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: The backend's name where files are answered; and how long exported sessions are left to whoever answers.
 _BY_FILES, _LEASE_S = "files", 7 * 86_400
+#: Backends that answer requests.
+_MODELS = ("openai", "anthropic", "command", _BY_FILES)
 
 
 class Dreams(Part):
@@ -166,7 +168,15 @@ class Dreams(Part):
 
         dreaming = self._dreaming()
         made = dreaming.run(
-            parts, if_due=if_due, sessions=sessions, limit=limit, name=name, publish=publish, take_in=take_in, holder=holder
+            parts,
+            if_due=if_due,
+            sessions=sessions,
+            limit=limit,
+            name=name,
+            publish=publish,
+            take_in=take_in,
+            holder=holder,
+            asks=name in _MODELS,
         )
         if made["run"]:
             self._follow_end()

@@ -387,8 +387,10 @@ class Run:
     def _merged_in(self, new: list[Insight], reader: ModelReader | None) -> list[Event]:
         assert reader is not None
         before = reader.model.spent
-        links = reader.merge(self.memory, new)
-        self._used = self._used.plus(_since(before, reader.model.spent))
+        try:
+            links = reader.merge(self.memory, new)
+        finally:
+            self._used = self._used.plus(_since(before, reader.model.spent))
         now = rfc3339(self._host.now())
         events = [self._event(kind, **body) for kind, body in links]
         events.append(self._event(Kind.DREAM_MERGED, insights=[one.id for one in new]))

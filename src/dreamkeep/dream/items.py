@@ -65,14 +65,16 @@ class Item(NamedTuple):
     strength: str
     scope: str
     task: str = ""
+    #: Its words were a tool's first: then it is at most a suggestion.
+    borrowed: bool = False
 
     @property
     def typed(self) -> bool:
         return any(one.origin in OWN_WORDS for one in self.quotes)
 
-    @property
-    def clear(self) -> bool:
-        return self.typed and self.strength == "clear"
+    def is_active(self, verdict: str) -> bool:
+        """Whether it needs no word of the user's: his own words show it, and of reader and challenge at least one is sure."""
+        return self.typed and not self.borrowed and (self.strength == "clear" or verdict == KEEP)
 
 
 class Verdict(NamedTuple):
@@ -280,7 +282,7 @@ def reworded(item: Item, note: str, material: Material) -> Item | str:
     if taken == COMMAND:
         return taken
     # What a tool printed is anybody's words: such a note is for the user to accept.
-    return item._replace(note=words, strength="maybe" if taken else item.strength)
+    return item._replace(note=words, borrowed=bool(taken))
 
 
 def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[Quoted, ...] | str, Material | None]:

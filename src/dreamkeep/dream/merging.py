@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.items import Operation, read_operations
@@ -39,6 +39,8 @@ class Case(NamedTuple):
     near: Mapping[str, Insight]
     shown: Newcomer
     refused: frozenset[str] = frozenset()
+    #: Its own notes that wait for the user.
+    waiting: tuple[str, ...] = ()
 
 
 def make_cases(memory: Memory, insights: Sequence[Insight]) -> list[Case]:
@@ -46,13 +48,15 @@ def make_cases(memory: Memory, insights: Sequence[Insight]) -> list[Case]:
     found: list[Case] = []
     for start in range(0, len(insights), _AT_ONCE):
         some = insights[start : start + _AT_ONCE]
-        found += [case for n, one in enumerate(some) if (case := _case(memory, one, some[:n])).near]
+        new = {one.id for one in some}
+        found += [case for n, one in enumerate(some) if (case := _case(memory, one, some[:n], new)).near]
     return found
 
 
-def _case(memory: Memory, one: Insight, before: Sequence[Insight]) -> Case:
+def _case(memory: Memory, one: Insight, before: Sequence[Insight], new: Collection[str]) -> Case:
+    """`before`: new ones that were said earlier, its peers. What rests on one that is `new` is shown as a peer only."""
     notes = [held for held in memory.notes.values() if held.project == one.project and held.state in _SHOWN]
-    rests = {held.id: (held, first) for held in notes if (first := _first(memory, held)) is not None and first.id != one.id}
+    rests = {held.id: (held, first) for held in notes if (first := _first(memory, held)) is not None and first.id not in new}
     texts = {id: held.text for id, (held, _) in rests.items()}
     peers = {f"peer-{n}": other for n, other in enumerate(before, 1) if other.project == one.project}
     texts |= {name: other.text for name, other in peers.items()}
@@ -67,7 +71,8 @@ def _case(memory: Memory, one: Insight, before: Sequence[Insight]) -> Case:
             near[name] = peers[name]
             shown.append(Neighbour(name, peers[name].type, peers[name].text, peers[name].said_at or ""))
     refused = frozenset(name for name in near if name in rests and rests[name][0].state == note.REJECTED)
-    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)), refused)
+    waiting = tuple(id for id in memory.rests.get(one.id, {}).get("notes", ()) if memory.notes[id].state == note.SUGGESTED)
+    return Case(one, near, Newcomer(one.type, one.text, one.said_at or "", tuple(shown)), refused, waiting)
 
 
 def _first(memory: Memory, held: Note) -> Insight | None:
@@ -112,6 +117,9 @@ def _events(case: Case, operation: Operation) -> list[tuple[str, dict[str, Any]]
         return []  # what was said earlier changes nothing that was said later
     body = {"id": case.insight.id, "op": operation.operation, "other": other.id, "reason": operation.why}
     found: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_LINKED, body)]
+    if operation.operation == "same" and operation.other.startswith("n-"):
+        over = {"by": operation.other, "reason": "another note says the same"}
+        found += [(Kind.NOTE_SUPERSEDED, {"id": id, **over}) for id in case.waiting]
     if operation.operation == "same" and repeated(case.insight, other):
         # What waits for the user and is said again by him waits no longer.
         told = {"reason": "typed again in another session", "on": [case.insight.id, other.id]}

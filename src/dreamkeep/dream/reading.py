@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.budget import estimate
-from dreamkeep.dream.items import DROP, KEEP, Item, Material, Unreadable, Verdict, given_of, read_items, read_verdicts, reworded
+from dreamkeep.dream.items import DROP, Item, Material, Unreadable, Verdict, given_of, read_items, read_verdicts, reworded
 from dreamkeep.dream.requests import Doubt, Excerpt, Request, Source, challenge_request, read_request
 from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.memory.redact import redact
@@ -219,8 +219,7 @@ def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | s
         if isinstance(better, str):
             return f"worded anew by the challenge, with {better}"
         item = better
-    active = verdict.verdict == KEEP and item.clear
-    return Judged(item, ACTIVE if active else SUGGESTED, verdict.why)
+    return Judged(item, ACTIVE if item.is_active(verdict.verdict) else SUGGESTED, verdict.why)
 
 
 def _by_session(items: Iterable[Item]) -> list[tuple[str, list[Item]]]:

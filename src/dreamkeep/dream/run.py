@@ -208,9 +208,11 @@ class Dreaming:
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
         take_in: Callable[[], object] = lambda: None,
         holder: str = "",
+        asks: bool = False,
     ) -> dict[str, Any]:
         """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run.
-        `take_in`: what was edited on them meanwhile, before anything is concluded."""
+        `take_in`: what was edited on them meanwhile, before anything is concluded. `asks`: a model is asked, who may also compare
+        what earlier runs found."""
         with self.lock() as mine:
             if not mine:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
@@ -220,7 +222,7 @@ class Dreaming:
             if self._end_dead_runs():
                 life = self.complete().life
             scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder)
-            if not scope.sessions and not (holder and self._ask(_is_unmerged)):
+            if not scope.sessions and not (asks and not if_due and self._ask(_is_unmerged)):
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
 
