@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: The backend's name where files are answered; and how long exported sessions are left to whoever answers.
 _BY_FILES, _LEASE_S = "files", 7 * 86_400
+_BY_HYGIENE = "hygiene"
 
 
 class Dreams(Part):
@@ -168,7 +169,7 @@ class Dreams(Part):
         made = dreaming.run(
             parts, if_due=if_due, sessions=sessions, limit=limit, name=name, publish=publish, take_in=take_in, holder=holder
         )
-        if made["run"]:
+        if made["run"] or "shelved" in made:
             self._follow_end()
         return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
 
@@ -572,7 +573,7 @@ class Dreams(Part):
         from dreamkeep.dream import hygiene
 
         if not self.exists():
-            return {"closed": [], "failed": [], "reconverged": 0, "compressed": 0}
+            return {"closed": [], "failed": [], "reconverged": 0, "expired": 0, "compressed": 0}
         self._finish_first()
         now = rfc3339(self._host.now())
         hours = self.config["hygiene.stale_hours"]
@@ -584,7 +585,23 @@ class Dreams(Part):
         done = hygiene.close(self._ask(quiet), self._end_stale)
         reconverged = len(set(self._dreaming().complete().sessions) - set(done.closed))
         failed = [{"session": session, "reason": why} for session, why in done.failed]
-        return {"closed": list(done.closed), "failed": failed, "reconverged": reconverged, "compressed": self.compress()}
+        told = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
+        return {**told, "expired": self._end_suggestions(), "compressed": self.compress()}
+
+    def _end_suggestions(self) -> int:
+        """Those that waited too long in the inbox; how many. While a dream runs, that dream does it."""
+        from dreamkeep.dream.inbox import end_suggestions
+        from dreamkeep.event import Event, Kind
+
+        with self._dreaming().lock() as ours:
+            if not ours:
+                return 0
+            now = rfc3339(self._host.now())
+            # It names a run, so that it is no hand on the note.
+            ended = end_suggestions(self._memory("notes"), now, _BY_HYGIENE)
+            if ended:
+                self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in ended])
+        return sum(one.kind == Kind.NOTE_EXPIRED for one in ended)
 
     def _end_stale(self, session: str) -> None:
         from dreamkeep.event import Kind

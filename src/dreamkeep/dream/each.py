@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
+from dreamkeep.dream.inbox import end_suggestions
 from dreamkeep.dream.model_session import ModelReader, as_insight, session_text
 from dreamkeep.dream.reading import MOST_SHARED, SessionText
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
@@ -128,6 +129,8 @@ class Run:
         self._used = Usage()
         self._changes: Counter[str] = Counter()
         self._suggested = 0
+        #: Suggestions that nobody decided on in time.
+        self._expired = 0
         self._dropped: Counter[str] = Counter()
         self._seen: list[dict[str, Any]] = []
         #: Notes that were active when the run began; and those of them that it took away.
@@ -145,14 +148,18 @@ class Run:
         glance: Ask[Any] | None = None,
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
         take_in: Callable[[], object] = lambda: None,
+        first: Sequence[Event] = (),
     ) -> dict[str, Any]:
         """`deletions`: for who writes. `publish`: writes the pages, given the run; what became of them is kept in its report.
-        `take_in`: journals what was edited on them meanwhile."""
+        `take_in`: journals what was edited on them meanwhile. `first`: what a preview takes for journaled."""
         self._deletions, self._glance, self._take_in = deletions, glance or self._ask, take_in
         self.memory = self._ask(_remembered)
+        for event in first:
+            self.memory.apply(event)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
         listed = [_listed(one) for one in scope.sessions]
-        self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
+        began = {"trigger": scope.trigger, "backend": self._name, "sessions": listed, "shelves": True}
+        self._journal([self._event(Kind.DREAM_STARTED, **began)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
             self._following = scope.sessions[n:]
@@ -170,6 +177,8 @@ class Run:
                 self._ask(lambda store: None)
         self._journal(self._thought_over())
         self._journal(self._merged())
+        ended = end_suggestions(self.memory, rfc3339(self._host.now()), self._id)
+        self._journal([self._event(kind, **body) for kind, body in ended])
         pages = {"pages": publish(self._id)} if publish else {}
         self._seen = [_wordless(one) if self._is_deleted(one["id"]) else one for one in self._seen]
         made = {**self._report(scope, self._spent), **pages}
@@ -190,9 +199,14 @@ class Run:
             self._deletions.ours(events)
         self._append(events)
         for event in events:
+            self._expired += event.kind == Kind.NOTE_EXPIRED and self._is_suggested(str(event.body["id"]))
             self.memory.apply(event)
             self._changes[event.kind] += 1
             self._suggested += event.kind == Kind.NOTE_ADDED and event.body.get("state") == note.SUGGESTED
+
+    def _is_suggested(self, id: str) -> bool:
+        found = self.memory.notes.get(id)
+        return found is not None and found.state == note.SUGGESTED
 
     def _unsay_if_deleted(self, session: str) -> None:
         """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
@@ -508,7 +522,8 @@ class Run:
                 "suggested": self._suggested,
                 "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
                 "superseded": self._changes[Kind.NOTE_SUPERSEDED],
-                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
+                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED] - self._expired,
+                "expired": self._expired,
             },
             dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
             usage=self._used._asdict(),

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
 from dreamkeep.memory import insight as i
-from dreamkeep.memory.note import ACTIVE, RETRACTED, Note
+from dreamkeep.memory.note import RETRACTED, Note
 from dreamkeep.memory.score import newest_of, score
 
 #: Raise it when pages are made otherwise of the same notes.
@@ -125,7 +125,7 @@ STRUCK = "its line was deleted from the page"
 
 def render(notes: Iterable[Note], project: str, budget: Budget = Budget(), mark: str = "") -> Rendered:  # noqa: B008  (a frozen value)
     """The active notes of the project, and those that hold everywhere. `mark`: whose region it is (`marked`)."""
-    listed = [one for one in notes if one.state == ACTIVE and one.project in (project, "")]
+    listed = [one for one in notes if one.is_on_page and one.project in (project, "")]
     newest = newest_of(one.last_at for one in listed)
     best = sorted(listed, key=lambda one: (-score(one, newest), one.id))
     page = _Page(budget, begin(mark))

@@ -134,6 +134,17 @@ def _note(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--reason", default="", help="kept in its history")
 
 
+def _review(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--project", metavar="P", help="only of this project: its name, or the path of a folder in it")
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument(
+        "--accept", metavar="ID", nargs="+", default=[], help="these hold: a note becomes active, projects are merged"
+    )
+    what.add_argument("--reject", metavar="ID", nargs="+", default=[], help="these don't, and are not suggested again")
+    what.add_argument("--edit", metavar=("ID", "TEXT"), nargs=2, help="this note holds, in these words")
+    what.add_argument("--accept-all", metavar="KIND", help="all suggested notes of this kind hold: decision, preference, …")
+
+
 def _page(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--project", default="", metavar="P", help="as `sessions` shows it; none: what holds everywhere")
     verb.add_argument("--write", metavar="FILE", help="MEMORY.md, AGENTS.md, CLAUDE.md …: only its fenced region is touched")
@@ -341,7 +352,7 @@ _VERBS = (
     _Verb(
         "mcp",
         "the MCP server, on stdin and stdout: agents start it; or over HTTP",
-        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, dream_status, dream_run.",
+        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run.",
         _mcp,
     ),
     _Verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves."),
@@ -379,6 +390,13 @@ _VERBS = (
     _Verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold"),
     _Verb("notes", "what is remembered, best first", words=_notes),
     _Verb("note", "add a note, or say what shall become of one", words=_note),
+    _Verb(
+        "review",
+        "decide on what waits in the inbox: suggested notes, and projects that may be one",
+        "On a terminal it shows one item after the\n"
+        "other and takes a key: a accept, e edit, r reject, s skip, q quit. In a pipe it lists them.",
+        _review,
+    ),
     _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
     _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
     _Verb("task", "open, close, show or rename a task", words=_task),
