@@ -13,6 +13,7 @@ from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.dream.exchange import Exchange
+    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
@@ -84,7 +85,7 @@ class Dreams(Part):
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar)
+            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar, self._known_files())
 
         if preview:
             dreaming = self._dreaming(look=True)
@@ -137,7 +138,13 @@ class Dreams(Part):
     def _answered_by(self, exchange: Exchange) -> Callable[[], Parts]:
         from dreamkeep.dream.parts import assemble_for
 
-        return lambda: assemble_for(exchange, self._similar)
+        return lambda: assemble_for(exchange, self._similar, self._known_files())
+
+    def _known_files(self) -> Callable[[str], Sequence[Statement]]:
+        """What the user's own files say to whoever works in a folder; each is read once for a run."""
+        from dreamkeep.dream.known_files import KnownFiles
+
+        return KnownFiles(self._host, self._home(None)[0]).of
 
     def _dream_now(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -312,6 +313,34 @@ class Remembering(Part):
         self._publish("")
         memory = self._memory("notes")
         return self._as_note(memory.notes[id], _newest(memory))
+
+    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+        """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
+        and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
+        file said it already."""
+        from dreamkeep.dream.promote import line_of, put_into
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.memory.note import ACTIVE
+
+        path = os.path.abspath(os.path.expanduser(os.fspath(file)))
+        self._take_in()
+        found = self._note(self._memory("notes"), note)
+        if found.state != ACTIVE:
+            way = f"`dreamkeep note confirm {found.id}` makes it active."
+            raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
+        try:
+            with alone(self._host, self.root):
+                done = put_into(self._host, self.root, path, found.text)
+        except OSError as problem:
+            raise from_os(problem, "promoting a note", path) from problem
+        # Written first: whoever dies in between finds the line there, and promotes it again.
+        body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
+        self._journals().say("", Kind.NOTE_PROMOTED, body)
+        self._publish("")
+        memory = self._memory("notes")
+        # Asked after our region in that file was written anew: lines before it may be gone.
+        told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
+        return {**self._as_note(memory.notes[found.id], _newest(memory)), **told}
 
     def _doubted(self, note: str, why: str) -> str:
         """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""

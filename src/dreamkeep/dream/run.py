@@ -27,6 +27,7 @@ from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.model_session import Asks
     from dreamkeep.index.store import Store
     from dreamkeep.session.summary import Summary
@@ -72,6 +73,8 @@ class Parts(NamedTuple):
     trusted: bool = False
     #: Whoever answers requests, where that is how sessions are read; then `backend` is nobody.
     model: Asks | None = None
+    #: What the user's own files say to whoever works in a folder.
+    known: Callable[[str], Sequence[Statement]] = lambda folder: ()
 
 
 class Scope(NamedTuple):

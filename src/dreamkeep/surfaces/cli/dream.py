@@ -17,7 +17,7 @@ Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit")
 #: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
 _TYPED = {
-    **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state")},
+    **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state", "to")},
     "imported": "--import",
     **dict.fromkeys(("what", "text", "title"), ""),
 }
@@ -30,7 +30,7 @@ _USES: dict[str, dict[str, tuple[str, ...]]] = {
         "why": ("what",),
         "undo": ("what",),
     },
-    "note": {"add": ("what", "kind", "project"), "edit": ("what", "text", "reason"), **_CHANGES},
+    "note": {"add": ("what", "kind", "project"), "promote": ("what", "to"), "edit": ("what", "text", "reason"), **_CHANGES},
     "task": {"open": ("what", "project"), "close": ("what", "state"), "show": ("what",), "rename": ("what", "title")},
 }
 
@@ -370,9 +370,18 @@ def note(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "add":
         kind = "preference" if arguments.kind is None else arguments.kind
         show(arguments, keep.note_add(arguments.what, kind=kind, project=_project(keep, arguments) or ""), _note)
+    elif arguments.act == "promote":
+        if not arguments.to:
+            raise BadUsage("into which file?", where="note promote", next="Name it: --to CLAUDE.md")
+        show(arguments, keep.note_promote(arguments.what, arguments.to), _promoted)
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
     return 0
+
+
+def _promoted(one: dict[str, Any]) -> str:
+    said = "added to" if one["added"] else "stands already in"
+    return f"{one['id']} {said} {text.line(one['file'])}:{one['line']}. Pages leave it out from now on, unless it is pinned."
 
 
 def page(keep: Keep, arguments: Namespace, show: Print) -> int:

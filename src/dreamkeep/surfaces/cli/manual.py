@@ -172,7 +172,8 @@ PAGES = {
            dreamkeep note pin n-698d4e8b4ad6                    # always first
            dreamkeep note retract n-698d4e8b4ad6 --reason "not any more"
            dreamkeep note reject n-698d4e8b4ad6                 # it never held
-           dreamkeep note confirm n-698d4e8b4ad6                # it does hold, also if it was taken back""",
+           dreamkeep note confirm n-698d4e8b4ad6                # it does hold, also if it was taken back
+           dreamkeep note promote n-698d4e8b4ad6 --to CLAUDE.md # into a file of your own""",
         "there is no such note",
     ),
     "review": Page(

@@ -126,12 +126,13 @@ def _notes(verb: argparse.ArgumentParser) -> None:
 
 
 def _note(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
+    verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject", "promote"))
     verb.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
     verb.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
     verb.add_argument("--kind", metavar="K", help="of a new note (preference)")
     verb.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
     verb.add_argument("--reason", default="", help="kept in its history")
+    verb.add_argument("--to", metavar="FILE", help="for `promote`: CLAUDE.md, AGENTS.md …; the note is added at its end")
 
 
 def _review(verb: argparse.ArgumentParser) -> None:

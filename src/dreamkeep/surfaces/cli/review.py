@@ -6,14 +6,11 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from dreamkeep.app import Keep
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.surfaces.cli import text
-
-if TYPE_CHECKING:
-    from io import BufferedReader
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _KEYS = "a accept, e edit, r reject, s skip, q quit"
@@ -111,10 +108,11 @@ def _read_key() -> str:
     import tty
 
     terminal = sys.stdin.fileno()
+    unbuffered: Any = sys.stdin.buffer
     before = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead counts
-        found = cast("BufferedReader", sys.stdin.buffer).raw.read(1)  # no more: what follows is the next answer
+        found = unbuffered.raw.read(1)  # no more: what follows is the next answer
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
     return "q" if not found or found in (b"\x04", b"\x1b") else found.decode("ascii", "replace").lower()
