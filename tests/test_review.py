@@ -60,7 +60,7 @@ def test_what_is_clear_is_active_and_the_rest_waits_and_the_report_counts_both(k
     assert (made["notes"]["added"], made["notes"]["suggested"]) == (1, 1)
     assert texts(keep) == ["Tables are named in the singular."]
     assert texts(keep, "suggested") == ["Summaries are made at commit time."]
-    assert keep.status()["inbox"] == {"note": 1, "project": 0}
+    assert keep.status()["notes"]["suggested"] == 1
 
 
 def test_an_item_shows_the_note_why_it_waits_and_its_evidence(inbox: Keep) -> None:

@@ -247,7 +247,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Reviewing, Pac
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
         limits = {"quota": self._use(), "disk": self._room(), "paused": self._paused_sources()}
-        return {**answer, "notes": self._counted_notes(), "inbox": self._counted_inbox(), "strays": len(self._strays), **limits}
+        return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:

@@ -158,12 +158,3 @@ class Reviewing(Part):
         for one in notes:
             assert memory is not None
             check_state(memory.notes[one.item], "confirm" if one.accept else "reject")
-
-    def _counted_inbox(self) -> dict[str, int]:
-        """How many items wait, by their types."""
-        from dreamkeep.dream import inbox
-
-        if not self.exists():
-            return {"note": 0, "project": 0}
-        waiting = inbox.suggestions(self._memory("notes").notes.values())
-        return {"note": len(waiting), "project": len(self.project_offers())}

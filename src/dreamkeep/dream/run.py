@@ -252,7 +252,7 @@ class Dreaming:
     def _old_notes_shelved(self, name: str) -> list[Event]:
         from dreamkeep.dream import inbox
 
-        if not inbox.is_due(self._ask(_runs).values()):
+        if not inbox.is_due(self._glance(_runs).values()):
             return []
         memory = self._ask(lambda store: Memory.load(store.memory()))
         old = inbox.old_insights(memory)

@@ -104,7 +104,7 @@ def status(s: dict[str, Any]) -> str:
         f"journal   {size(s['bytes'])}",
         f"notes     {s['notes']['active']}",
     ]
-    if waiting := sum(s["inbox"].values()):
+    if waiting := s["notes"]["suggested"]:
         lines.append(f"inbox     {waiting}  (suggestions that wait for you: `dreamkeep review`)")
     if doubted := s["notes"]["doubted"]:
         lines.append(f"doubted   {doubted}  (an agent says that they do not hold: `dreamkeep notes` marks them)")
