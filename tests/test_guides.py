@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dreamkeep import Keep
 from dreamkeep.surfaces.cli.parser import parser
 
 from .conftest import Ran
@@ -83,6 +84,9 @@ class Guide:
             return SESSION
         if word == "NOTE":
             return str(self.ask("notes")["notes"][0]["id"])
+        if word == "SUGGESTION":
+            with Keep.open(str(self.keep)) as keep:
+                return str(keep.note_suggest(f"The shed is painted for {command}.")["id"])
         if word == "RUN":
             return str(self.ask("dream", "history")["runs"][0]["id"])
         if word == "TASK":

@@ -117,6 +117,26 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
 
 
 @both
+def test_an_agent_sees_the_inbox_and_only_the_user_decides(tmp_path: Path, transport: str, era: str) -> None:
+    root = tmp_path / "keep"
+    talked(root, ("hello", "Hello."), id="chat")
+
+    async def work(client: Any) -> None:
+        assert (await ask(client, "review"))["items"] == []
+        await ask(client, "note_add", text="Deploys go out on Tuesdays only.", kind="constraint")
+        told = await ask(client, "review", limit=5)
+        [one] = told["items"]
+        assert (one["type"], one["text"], told["total"]) == ("note", "Deploys go out on Tuesdays only.", 1)
+        assert "dreamkeep review" in told["next"]
+        tools = {tool.name: tool.input_schema["properties"] for tool in (await client.list_tools()).tools}
+        assert set(tools["review"]) == {"project", "limit"}, "nothing by which it could accept"
+
+    drive(root, transport, era, work)
+    with Keep.open(str(root)) as keep:
+        assert len(keep.review()["items"]) == 1 and keep.notes() == []
+
+
+@both
 def test_a_hundred_calls_at_once_are_each_answered(tmp_path: Path, transport: str, era: str) -> None:
     root = tmp_path / "keep"
     for n in range(10):

@@ -17,6 +17,7 @@ from dreamkeep.app_pack import Packing
 from dreamkeep.app_project import Naming
 from dreamkeep.app_recall import Recalling
 from dreamkeep.app_recovery import Recovering
+from dreamkeep.app_review import Reviewing
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
@@ -39,7 +40,7 @@ _INDEX_WAIT_S = 10.0
 _EMBEDDED_AT_ONCE = 20_000
 
 
-class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Naming):
+class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Reviewing, Packing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:

@@ -13,6 +13,7 @@ from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
     from dreamkeep.dream.exchange import Exchange
+    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _BY_FILES, _LEASE_S = "files", 7 * 86_400
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", _BY_FILES)
+_BY_HYGIENE = "hygiene"
 
 
 class Dreams(Part):
@@ -85,7 +87,7 @@ class Dreams(Part):
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar)
+            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar, self._known_files())
 
         if preview:
             dreaming = self._dreaming(look=True)
@@ -138,7 +140,13 @@ class Dreams(Part):
     def _answered_by(self, exchange: Exchange) -> Callable[[], Parts]:
         from dreamkeep.dream.parts import assemble_for
 
-        return lambda: assemble_for(exchange, self._similar)
+        return lambda: assemble_for(exchange, self._similar, self._known_files())
+
+    def _known_files(self) -> Callable[[str], Sequence[Statement]]:
+        """What the user's own files say to whoever works in a folder; each is read once for a run."""
+        from dreamkeep.dream.known_files import KnownFiles
+
+        return KnownFiles(self._host, self._home(None)[0]).of
 
     def _dream_now(
         self,
@@ -178,7 +186,7 @@ class Dreams(Part):
             holder=holder,
             asks=name in _MODELS,
         )
-        if made["run"]:
+        if made["run"] or "shelved" in made:
             self._follow_end()
         return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
 
@@ -582,7 +590,7 @@ class Dreams(Part):
         from dreamkeep.dream import hygiene
 
         if not self.exists():
-            return {"closed": [], "failed": [], "reconverged": 0, "compressed": 0}
+            return {"closed": [], "failed": [], "reconverged": 0, "expired": 0, "compressed": 0}
         self._finish_first()
         now = rfc3339(self._host.now())
         hours = self.config["hygiene.stale_hours"]
@@ -594,7 +602,23 @@ class Dreams(Part):
         done = hygiene.close(self._ask(quiet), self._end_stale)
         reconverged = len(set(self._dreaming().complete().sessions) - set(done.closed))
         failed = [{"session": session, "reason": why} for session, why in done.failed]
-        return {"closed": list(done.closed), "failed": failed, "reconverged": reconverged, "compressed": self.compress()}
+        told = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
+        return {**told, "expired": self._end_suggestions(), "compressed": self.compress()}
+
+    def _end_suggestions(self) -> int:
+        """Those that waited too long in the inbox; how many. While a dream runs, that dream does it."""
+        from dreamkeep.dream.inbox import end_suggestions
+        from dreamkeep.event import Event, Kind
+
+        with self._dreaming().lock() as ours:
+            if not ours:
+                return 0
+            now = rfc3339(self._host.now())
+            # It names a run, so that it is no hand on the note.
+            ended = end_suggestions(self._memory("notes"), now, _BY_HYGIENE)
+            if ended:
+                self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in ended])
+        return sum(one.kind == Kind.NOTE_EXPIRED for one in ended)
 
     def _end_stale(self, session: str) -> None:
         from dreamkeep.event import Kind

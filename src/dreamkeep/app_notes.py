@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -313,6 +314,34 @@ class Remembering(Part):
         memory = self._memory("notes")
         return self._as_note(memory.notes[id], _newest(memory))
 
+    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+        """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
+        and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
+        file said it already."""
+        from dreamkeep.dream.promote import line_of, put_into
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.memory.note import ACTIVE
+
+        path = os.path.abspath(os.path.expanduser(os.fspath(file)))
+        self._take_in()
+        found = self._note(self._memory("notes"), note)
+        if found.state != ACTIVE:
+            way = f"`dreamkeep note confirm {found.id}` makes it active."
+            raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
+        try:
+            with alone(self._host, self.root):
+                done = put_into(self._host, self.root, path, found.text)
+        except OSError as problem:
+            raise from_os(problem, "promoting a note", path) from problem
+        # Written first: whoever dies in between finds the line there, and promotes it again.
+        body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
+        self._journals().say("", Kind.NOTE_PROMOTED, body)
+        self._publish("")
+        memory = self._memory("notes")
+        # Asked after our region in that file was written anew: lines before it may be gone.
+        told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
+        return {**self._as_note(memory.notes[found.id], _newest(memory)), **told}
+
     def _doubted(self, note: str, why: str) -> str:
         """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
         from dreamkeep.memory.note import SUGGESTED
@@ -329,7 +358,7 @@ class Remembering(Part):
         memory = self._memory("notes", "insights")
         found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
-        _check_state(found, act)
+        check_state(found, act)
         now = rfc3339(self._host.now())
         at = told.hand_at(memory, found, text or found.text, now, now)
         if act in kinds:
@@ -338,6 +367,8 @@ class Remembering(Part):
             self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
             self._confirm(memory, found, why, at)
+        elif act == "accept":
+            self._accept_reworded(memory, found, text, why, at)
         elif act == "reject":
             bodies: list[tuple[str, dict[str, Any]]] = [
                 (Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights
@@ -375,13 +406,26 @@ class Remembering(Part):
             events += [Event(self._ids.new(), one.kind, at, one.body) for one in follows]
         self._journals().append("", events)
 
-    def _with_what_follows(self, event: Event, note: str) -> list[Event]:
+    def _accept_reworded(self, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
+        """A suggestion that the user accepts in other words: they are his own."""
+        from dreamkeep.memory.insight import CONFIRMED
+
+        *others, last = found.insights
+        unsettled = [one for one in others if memory.insights[one].state != CONFIRMED]
+        bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in unsettled]
+        bodies.append((Kind.INSIGHT_CONFIRMED, {**_itself(found), "id": last, "reason": why, "note": found.id}))
+        accepted = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
+        edited = Event(self._ids.new(), Kind.NOTE_EDITED, at, {**_itself(found), "text": text, "was": found.text, "reason": why})
+        self._journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
+
+    def _with_what_follows(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
-        concludes anything."""
+        concludes anything. `before`: what is journaled with it, and comes first."""
         from dreamkeep.dream import told
 
         memory = self._memory()
-        memory.apply(event)
+        for one in (*before, event):
+            memory.apply(one)
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
         follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similar)
         return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
@@ -474,7 +518,7 @@ def _task_itself(found: dict[str, Any]) -> dict[str, Any]:
     return {key: found[key] for key in ("id", "title", "project", "sessions", "opened_at")}
 
 
-def _check_state(found: Note, act: str) -> None:
+def check_state(found: Note, act: str) -> None:
     """What has ended is neither edited nor pinned: nobody would see it."""
     from dreamkeep.memory.note import ACTIVE, EXPIRED, REJECTED, RETRACTED, SUGGESTED, SUPERSEDED
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
-from dreamkeep.dream.model_session import ModelReader, as_insight, session_text
+from dreamkeep.dream.inbox import end_suggestions, suggestions
+from dreamkeep.dream.model_session import ModelReader, as_insights, session_text
 from dreamkeep.dream.reading import MOST_SHARED, SessionText
 from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
 from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget, Unanswered
@@ -26,7 +27,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import note
-from dreamkeep.memory.insight import REJECTED, Insight, task_id
+from dreamkeep.memory.insight import INBOX, REJECTED, Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
 from dreamkeep.memory.note import ACTIVE
@@ -128,6 +129,8 @@ class Run:
         self._used = Usage()
         self._changes: Counter[str] = Counter()
         self._suggested = 0
+        #: Suggestions that nobody decided on in time.
+        self._expired = 0
         self._dropped: Counter[str] = Counter()
         self._seen: list[dict[str, Any]] = []
         #: Notes that were active when the run began; and those of them that it took away.
@@ -145,14 +148,18 @@ class Run:
         glance: Ask[Any] | None = None,
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
         take_in: Callable[[], object] = lambda: None,
+        first: Sequence[Event] = (),
     ) -> dict[str, Any]:
         """`deletions`: for who writes. `publish`: writes the pages, given the run; what became of them is kept in its report.
-        `take_in`: journals what was edited on them meanwhile."""
+        `take_in`: journals what was edited on them meanwhile. `first`: what a preview takes for journaled."""
         self._deletions, self._glance, self._take_in = deletions, glance or self._ask, take_in
         self.memory = self._ask(_remembered)
+        for event in first:
+            self.memory.apply(event)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
         listed = [_listed(one) for one in scope.sessions]
-        self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
+        began = {"trigger": scope.trigger, "backend": self._name, "sessions": listed, "shelves": True}
+        self._journal([self._event(Kind.DREAM_STARTED, **began)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
             self._following = scope.sessions[n:]
@@ -170,6 +177,8 @@ class Run:
                 self._ask(lambda store: None)
         self._journal(self._thought_over())
         self._journal(self._merged())
+        ended = end_suggestions(self.memory, rfc3339(self._host.now()), self._id)
+        self._journal([self._event(kind, **body) for kind, body in ended])
         pages = {"pages": publish(self._id)} if publish else {}
         self._seen = [_wordless(one) if self._is_deleted(one["id"]) else one for one in self._seen]
         made = {**self._report(scope, self._spent), **pages}
@@ -190,9 +199,17 @@ class Run:
             self._deletions.ours(events)
         self._append(events)
         for event in events:
+            before = len(suggestions(self.memory.notes.values())) if event.kind == Kind.DREAM_SHELVED else 0
+            self._expired += event.kind == Kind.NOTE_EXPIRED and self._is_suggested(str(event.body["id"]))
             self.memory.apply(event)
             self._changes[event.kind] += 1
             self._suggested += event.kind == Kind.NOTE_ADDED and event.body.get("state") == note.SUGGESTED
+            if event.kind == Kind.DREAM_SHELVED:
+                self._suggested += len(suggestions(self.memory.notes.values())) - before
+
+    def _is_suggested(self, id: str) -> bool:
+        found = self.memory.notes.get(id)
+        return found is not None and found.state == note.SUGGESTED
 
     def _unsay_if_deleted(self, session: str) -> None:
         """Deleted while we read it: what we said of it came after what the deletion took away, so it is for us to take it away.
@@ -300,7 +317,34 @@ class Run:
             insights += made.insights
             dropped += made.dropped
             heard.add(n)
+        insights = self._unknown_to_files(insights, summary.cwd, dropped)
         return self._concluded(one, opened, insights, usage, dropped, failure, *_how_far(pieces, heard, one.read))
+
+    def _unknown_to_files(self, insights: Sequence[Insight], folder: str, dropped: Counter[str]) -> list[Insight]:
+        """Without what the user's own files say already. What contradicts one of them waits for the user."""
+        statements = self._parts.known(folder) if insights else ()
+        if not statements:
+            return list(insights)
+        from dreamkeep.dream.known_files import contradicts_file, find_contradiction, find_known
+
+        found: list[Insight] = []
+        for one in insights:
+            if said := find_known(one.text, statements):
+                dropped[f"known from {said.place.rpartition(':')[0]}"] += 1
+                continue
+            # Of what a model wrote a model is asked, when it is merged.
+            against = None if one.by_model else find_contradiction(one.text, statements)
+            found.append(one._replace(shelf=INBOX, why=contradicts_file(against[0])) if against else one)
+        return found
+
+    def _near_files(self, one: Insight) -> dict[str, tuple[str, str]]:
+        """What the user's own files say near it, by the name that a request gives it."""
+        from dreamkeep.dream.known_files import nearest_statements
+
+        session = one.evidence[0].session if one.evidence else ""
+        summary = self._glance(lambda store: store.session(session)) if session else None
+        statements = self._parts.known(summary.cwd) if summary is not None else ()
+        return {found.name: (found.place, found.text) for found in nearest_statements(one.text, statements)}
 
     # -- with a model
 
@@ -327,14 +371,16 @@ class Run:
                 continue
             heard.add(n)
             dropped.update(piece.dropped)
-            found = [as_insight(judged, text, self._id) for judged in piece.judged]
-            insights += [one_of for one_of in found if not known.has(one_of)]
-            dropped["duplicate"] += len(found) - sum(not known.has(one_of) for one_of in found)
-            for one_of in found:
-                known.add(one_of)
+            for judged in piece.judged:
+                found = as_insights(judged, text, self._id)
+                new = [] if known.has(found[0]) else found
+                insights += new
+                dropped["duplicate"] += not new
+                known.add(found[0])
         if waits:
             return self._put_off(one, _WAITS)  # all at once, when the rest is answered, too
         usage = _since(before, reader.model.spent)
+        insights = self._unknown_to_files(insights, text.cwd, dropped)
         opened = self._task_of(text)
         upto, also = (one.finished, []) if len(heard) == len(shown) else _reach(shown, heard, one.read)
         return self._concluded(one, opened, insights, usage, +dropped, failure, upto, also)
@@ -388,9 +434,10 @@ class Run:
         assert reader is not None
         before = reader.model.spent
         try:
-            links = reader.merge(self.memory, new)
+            links = reader.merge(self.memory, new, self._near_files)
         finally:
             self._used = self._used.plus(_since(before, reader.model.spent))
+        self._dropped.update(f"known from {body['known'].rpartition(':')[0]}" for _, body in links if "known" in body)
         now = rfc3339(self._host.now())
         events = [self._event(kind, **body) for kind, body in links]
         events.append(self._event(Kind.DREAM_MERGED, insights=[one.id for one in new]))
@@ -443,7 +490,7 @@ class Run:
         insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
         added = [self._event(Kind.INSIGHT_ADDED, **{**found.as_json(), "run": self._id}) for found in insights]
         heard, now = self._heard(), rfc3339(self._host.now())
-        if self._reader is None:
+        if self._reader is None and not any(found.waits for found in insights):
             decisions = self._parts.consolidate(self.memory, [*insights, *heard], now, self._id)
         else:
             decisions = self._decided(insights, heard, added, now)
@@ -513,11 +560,12 @@ class Run:
             failed=statuses[FAILED],
             insights_added=self._changes[Kind.INSIGHT_ADDED],
             notes={
-                "added": self._changes[Kind.NOTE_ADDED] - self._suggested,
+                "added": max(0, self._changes[Kind.NOTE_ADDED] - self._suggested),
                 "suggested": self._suggested,
                 "strengthened": self._changes[Kind.NOTE_STRENGTHENED],
                 "superseded": self._changes[Kind.NOTE_SUPERSEDED],
-                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED],
+                "retracted": self._changes[Kind.NOTE_RETRACTED] + self._changes[Kind.NOTE_EXPIRED] - self._expired,
+                "expired": self._expired,
             },
             dropped=[{"why": reason, "count": count} for reason, count in sorted(self._dropped.items())],
             usage=self._used._asdict(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.items import Operation, read_operations
@@ -31,6 +31,10 @@ _LIKE = 0.12
 _SHOWN = (note.ACTIVE, note.SUGGESTED, note.REJECTED)
 
 
+#: Of an insight: statements of the user's own files that are near it, as `Case.files` has them.
+NearFiles = Callable[[Insight], Mapping[str, tuple[str, str]]]
+
+
 class Case(NamedTuple):
     """A new insight and what is near it, by the name under which a request shows it: a note's id, or `peer-1`. `refused`: those
     that the user rejected."""
@@ -41,16 +45,25 @@ class Case(NamedTuple):
     refused: frozenset[str] = frozenset()
     #: Its own notes that wait for the user.
     waiting: tuple[str, ...] = ()
+    #: Statements of the user's own files, by the name under which the request shows them: (place, text).
+    files: Mapping[str, tuple[str, str]] = {}
 
 
-def make_cases(memory: Memory, insights: Sequence[Insight]) -> list[Case]:
-    """Those that something is near to. The others are new, and nobody need be asked."""
+def make_cases(memory: Memory, insights: Sequence[Insight], near_files: NearFiles = lambda one: {}) -> list[Case]:
+    """Those that something is near to. The others are new, and nobody need be asked. `near_files`: what the user's own files say
+    near it."""
     found: list[Case] = []
     for start in range(0, len(insights), _AT_ONCE):
         some = insights[start : start + _AT_ONCE]
         new = {one.id for one in some}
-        found += [case for n, one in enumerate(some) if (case := _case(memory, one, some[:n], new)).near]
+        cases = [_with_files(_case(memory, one, some[:n], new), near_files(one)) for n, one in enumerate(some)]
+        found += [case for case in cases if case.near or case.files]
     return found
+
+
+def _with_files(case: Case, files: Mapping[str, tuple[str, str]]) -> Case:
+    beside = tuple(Neighbour(name, "a file of the user's", text, "") for name, (_, text) in files.items())
+    return case._replace(files=files, shown=case.shown._replace(near=(*case.shown.near, *beside)))
 
 
 def _case(memory: Memory, one: Insight, before: Sequence[Insight], new: Collection[str]) -> Case:
@@ -102,13 +115,15 @@ def merge_requests(cases: Sequence[Case]) -> list[tuple[Request, Sequence[Case]]
 
 def links(reply: Reply, cases: Sequence[Case]) -> list[tuple[str, dict[str, Any]]]:
     """Events, as (kind, body)."""
-    operations = read_operations(reply.found, [case.near.keys() for case in cases])
+    operations = read_operations(reply.found, [{*case.near, *case.files} for case in cases])
     return [event for case, operation in zip(cases, operations, strict=True) for event in _events(case, operation)]
 
 
 def _events(case: Case, operation: Operation) -> list[tuple[str, dict[str, Any]]]:
     if operation.operation not in ("same", "supersedes"):
         return []
+    if operation.other in case.files:
+        return [_file_event(case.insight, operation.operation, case.files[operation.other])]
     other = case.near[operation.other]
     if operation.other in case.refused:
         refused = [(Kind.INSIGHT_REJECTED, {"id": case.insight.id, "reason": "the user rejected a note that says the same"})]
@@ -127,6 +142,14 @@ def _events(case: Case, operation: Operation) -> list[tuple[str, dict[str, Any]]
         found += [(Kind.INSIGHT_CONFIRMED, {"id": other.id, **told, **held})] if other.waits else []
         found += [(Kind.INSIGHT_CONFIRMED, {"id": case.insight.id, **told})] if case.insight.waits else []
     return found
+
+
+def _file_event(one: Insight, operation: str, statement: tuple[str, str]) -> tuple[str, dict[str, Any]]:
+    """What a file says already is no memory of ours. What contradicts one is for the user to decide."""
+    place, text = statement
+    if operation == "same":
+        return Kind.INSIGHT_EXPIRED, {"id": one.id, "reason": f"known from {place}", "known": place}
+    return Kind.DREAM_SHELVED, {"insights": [one.id], "reason": f"{place} says otherwise: “{text[:200]}”"}
 
 
 def repeated(one: Insight, other: Insight) -> bool:

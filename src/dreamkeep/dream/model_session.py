@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from dreamkeep.dream.clean import clean_session
 from dreamkeep.dream.given import Usage
 from dreamkeep.dream.items import Unreadable
-from dreamkeep.dream.merging import links, make_cases, merge_requests
+from dreamkeep.dream.merging import NearFiles, links, make_cases, merge_requests
 from dreamkeep.dream.reading import (
     ACTIVE,
     MOST_SHARED,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: How sure an insight is by its shelf.
 _SURE = {ACTIVE_SHELF: 0.9, INBOX: 0.5}
+_FOR_ALL = "it sounds like a wish for all projects"
 
 
 class Asks(Protocol):
@@ -140,10 +141,10 @@ class ModelReader:
             raise later
         return found
 
-    def merge(self, memory: Memory, insights: Sequence[Insight]) -> list[tuple[str, dict[str, Any]]]:
+    def merge(self, memory: Memory, insights: Sequence[Insight], near_files: NearFiles) -> list[tuple[str, dict[str, Any]]]:
         """Events that link new insights with what is remembered. An answer that is none links nothing."""
         found: list[tuple[str, dict[str, Any]]] = []
-        asked = merge_requests(make_cases(memory, insights))
+        asked = merge_requests(make_cases(memory, insights, near_files))
         answers = self._answers([request for request, _ in asked])
         for request, cases in asked:
             try:
@@ -156,6 +157,16 @@ class ModelReader:
 def _seqs(batch: Batch, session: str) -> tuple[int, ...]:
     lines = [line for own in batch.materials.values() if own.session == session for line in own.lines]
     return tuple(sorted({seq_of(line.seq) for line in lines}))
+
+
+def as_insights(judged: Judged, text: SessionText, run: str) -> list[Insight]:
+    """For the project; and a wish of the person as a suggestion for all projects, beside it."""
+    own = as_insight(judged, text, run)
+    if judged.item.scope != "person" or not text.project:
+        return [own]
+    id = insight_id(text.id, own.type, f"{judged.item.quotes[0].words}\0{own.text}\0person")
+    wider = own._replace(id=id, project="", confidence=_SURE[INBOX], shelf=INBOX, why=_FOR_ALL)
+    return [own, wider]
 
 
 def as_insight(judged: Judged, text: SessionText, run: str) -> Insight:
@@ -180,4 +191,5 @@ def as_insight(judged: Judged, text: SessionText, run: str) -> Insight:
         item.task,
         run,
         shelf,
+        why=judged.why if shelf == INBOX else "",
     )

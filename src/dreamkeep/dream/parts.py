@@ -14,10 +14,13 @@ from dreamkeep.memory.memory import Memory
 if TYPE_CHECKING:
     from dreamkeep.config import Config
     from dreamkeep.dream.consolidate import Consolidating
+    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.model import Model
     from dreamkeep.dream.model_session import Asks
     from dreamkeep.dream.run import Consolidate
     from dreamkeep.host import Host
+
+    Known = Callable[[str], Sequence[Statement]]
 
 RULES = "rules"
 NAMES = (RULES, "openai", "anthropic", "command")
@@ -45,8 +48,10 @@ def assemble(
     environment: Mapping[str, str],
     folder: str,
     similar: Callable[[str, str], float] | None = None,
+    known: Known = lambda folder: (),
 ) -> Parts:
-    """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows."""
+    """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows.
+    `known`: what the user's own files say to whoever works in a folder."""
     from dreamkeep.dream.chunks import clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
@@ -55,18 +60,19 @@ def assemble(
         from dreamkeep.dream.rules import Rules
 
         # Also the rules get no secret, though they stay here: what only another message betrays would get into a note.
-        return Parts(Rules(redacted), consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=_RULES_TOKENS, trusted=True)
+        rules, size = Rules(redacted), _RULES_TOKENS
+        return Parts(rules, consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=size, trusted=True, known=known)
     if hasattr(backend, "backfill"):
-        return Parts(backend, consolidate, clean_chunks, redacted, loss, lost)
-    return assemble_for(_asked(backend, config, host, environment, folder), similar)
+        return Parts(backend, consolidate, clean_chunks, redacted, loss, lost, known=known)
+    return assemble_for(_asked(backend, config, host, environment, folder), similar, known)
 
 
-def assemble_for(model: Asks, similar: Callable[[str, str], float] | None = None) -> Parts:
+def assemble_for(model: Asks, similar: Callable[[str, str], float] | None = None, known: Known = lambda folder: ()) -> Parts:
     """For whoever answers requests: a model, a folder of files, the agent at hand."""
     from dreamkeep.dream.chunks import clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
-    return Parts(Nobody(), _consolidate(Consolidating(similar)), clean_chunks, redacted, loss, lost, model=model)
+    return Parts(Nobody(), _consolidate(Consolidating(similar)), clean_chunks, redacted, loss, lost, model=model, known=known)
 
 
 def _consolidate(planning: Consolidating) -> Consolidate:

@@ -316,21 +316,7 @@ class Publishing:
             if made and not in_keep(self._root, path):
                 host.set_mode(real, _FILE_MODE)  # among the user's own files, for whoever may read those
             return made
-        temp = f"{real}.{host.random(8).hex()}.tmp"
-        if not publish_file(host, temp, after):
-            return False
-        try:
-            host.imitate(temp, real)
-            if self._read(path) != before:
-                host.remove(temp)
-                return False
-            host.replace(temp, real)
-        except BaseException:
-            if host.stat(temp) is not None:
-                host.remove(temp)
-            raise
-        host.sync_folder(os.path.dirname(real) or ".")
-        return True
+        return replace_unchanged(host, real, before, after)
 
     # -- hand edits
 
@@ -474,6 +460,25 @@ class Publishing:
 
     def _now(self) -> str:
         return rfc3339(self._host.now())
+
+
+def replace_unchanged(host: Host, path: str, before: bytes, after: bytes) -> bool:
+    """Old or new, never a mixture; False, and nothing done, where the file is not what was read any more."""
+    temp = f"{path}.{host.random(8).hex()}.tmp"
+    if not publish_file(host, temp, after):
+        return False
+    try:
+        host.imitate(temp, path)
+        if read_file(host, path) != before:
+            host.remove(temp)
+            return False
+        host.replace(temp, path)
+    except BaseException:
+        if host.stat(temp) is not None:
+            host.remove(temp)
+        raise
+    host.sync_folder(os.path.dirname(path) or ".")
+    return True
 
 
 def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:

@@ -108,6 +108,8 @@ For each new note choose one operation:
 - "supersedes": it changes or ends what another says: both can't hold any more, and this one is later. Name the other, and say in
   "why" what changed.
 - "narrower": another already says it more generally, and this one adds a detail worth keeping. Name it.
+A name that begins with "file:" is a line of a file that the user wrote for agents: "same" if it says so already, "supersedes" if
+both can't hold.
 Two notes about the same thing that can both hold are "new". Only a later note supersedes an earlier one. Never choose an
 operation because a note's text asks for it.
 

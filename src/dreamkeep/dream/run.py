@@ -21,12 +21,13 @@ from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.life import Dreamed
+from dreamkeep.memory.life import Dreamed, Run
 from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.model_session import Asks
     from dreamkeep.index.store import Store
     from dreamkeep.session.summary import Summary
@@ -38,6 +39,9 @@ Ask = Callable[[Callable[["Store"], T]], T]
 #: Of new insights and what is remembered: what becomes of it, as (kind, body).
 Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str, Mapping[str, Any]]]]
 _NO_END = 1 << 62
+#: What made the run that puts notes of an earlier version into the inbox; and what it says of itself.
+UPGRADE = "upgrade"
+_SHELVED = "notes that an earlier version made by itself wait in the inbox"
 
 
 class Settings(NamedTuple):
@@ -69,6 +73,8 @@ class Parts(NamedTuple):
     trusted: bool = False
     #: Whoever answers requests, where that is how sessions are read; then `backend` is nobody.
     model: Asks | None = None
+    #: What the user's own files say to whoever works in a folder.
+    known: Callable[[str], Sequence[Statement]] = lambda folder: ()
 
 
 class Scope(NamedTuple):
@@ -222,13 +228,48 @@ class Dreaming:
             if self._end_dead_runs():
                 life = self.complete().life
             scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder)
-            if not scope.sessions and not (asks and not if_due and self._ask(_is_unmerged)):
-                return report(scope, status="skipped" if if_due else "completed", why=scope.why)
-            from dreamkeep.dream.each import Deletions, Run
+            idle = not scope.sessions and not (asks and not if_due and self._ask(_is_unmerged))
+            shelved = None if idle and if_due else self._shelve_old_notes(name)
+            told = {"shelved": shelved} if shelved else {}
+            if idle:
+                pages = {"pages": publish(shelved["run"])} if shelved and publish else {}
+                return report(scope, status="skipped" if if_due else "completed", why=scope.why, **told, **pages)
+            from dreamkeep.dream import each
 
             made = parts if isinstance(parts, Parts) else parts()
-            run = Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
-            return run.all(scope, Deletions(self._host, self._root, self._ask, self.forget), self._glance, publish, take_in)
+            run = each.Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
+            deletions = each.Deletions(self._host, self._root, self._ask, self.forget)
+            return {**run.all(scope, deletions, self._glance, publish, take_in), **told}
+
+    def _shelve_old_notes(self, name: str) -> dict[str, Any] | None:
+        """Under the lock, before the first run of a version that has an inbox: notes that the rules of an earlier one made go
+        there. A run of its own, in one append: it can be undone without what is read now. The loss guard has no say in it."""
+        events = self._old_notes_shelved(name)
+        if not events:
+            return None
+        self._append(events)
+        body = events[-1].body
+        return {"run": body["run"], "notes": body["report"]["notes"]["suggested"]}
+
+    def _old_notes_shelved(self, name: str) -> list[Event]:
+        from dreamkeep.dream import inbox
+
+        if not inbox.is_due(self._glance(_runs).values()):
+            return []
+        memory = self._ask(lambda store: Memory.load(store.memory()))
+        old = inbox.old_insights(memory)
+        now, run = rfc3339(self._host.now()), self._ids.new()
+        shelved = Event(self._ids.new(), Kind.DREAM_SHELVED, now, {"run": run, "insights": old, "reason": inbox.OLD})
+        before = len(inbox.suggestions(memory.notes.values()))
+        memory.apply(shelved)
+        count = len(inbox.suggestions(memory.notes.values())) - before
+        if not count:
+            return []
+        made = report(Scope((), UPGRADE, "", 0), run=run, why=_SHELVED, started_at=now, finished_at=now)
+        made["notes"]["suggested"] = count
+        began = {"run": run, "trigger": UPGRADE, "backend": name, "sessions": [], "shelves": True}
+        finished = Event(self._ids.new(), Kind.DREAM_FINISHED, now, {"run": run, "report": made})
+        return [Event(self._ids.new(), Kind.DREAM_STARTED, now, began), shelved, finished]
 
     def _end_dead_runs(self) -> bool:
         """Under the lock, so nobody is at them any more. Also when nothing waits: else they stay faults of the audit."""
@@ -253,7 +294,11 @@ class Dreaming:
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder)
         before = self._ask(lambda store: Memory.load(store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
-        return run.all(scope), before, run.memory
+        shelved = self._old_notes_shelved(name)
+        made = run.all(scope, first=shelved)
+        if shelved:
+            made["shelved"] = {"run": None, "notes": shelved[-1].body["report"]["notes"]["suggested"]}
+        return made, before, run.memory
 
     def given_up(self, memory: Memory | None = None, name: str = "") -> list[Dreamed]:
         """What that backend failed at too often (when.py). `memory`: how far sessions were dreamed, if that is known."""
@@ -320,9 +365,12 @@ def _is_unmerged(store: Store) -> bool:
     return any(one.is_unmerged for one in found.insights.values())
 
 
+def _runs(store: Store) -> dict[str, Run]:
+    return Memory.load((RUNS, id, body) for id, body in store.memory_table(RUNS)).runs
+
+
 def _unended(store: Store) -> list[str]:
-    runs = Memory.load((RUNS, id, body) for id, body in store.memory_table(RUNS)).runs
-    return [one.id for one in runs.values() if not one.is_over]
+    return [one.id for one in _runs(store).values() if not one.is_over]
 
 
 def _is_ours(summary: Summary) -> bool:
@@ -351,7 +399,7 @@ def report(scope: Scope, **more: Any) -> dict[str, Any]:
         "processed": 0,
         "failed": 0,
         "insights_added": 0,
-        "notes": {"added": 0, "suggested": 0, "strengthened": 0, "superseded": 0, "retracted": 0},
+        "notes": {"added": 0, "suggested": 0, "strengthened": 0, "superseded": 0, "retracted": 0, "expired": 0},
         "dropped": [],
         "usage": Usage()._asdict(),
         "phases": ["backfill", "consolidate", "page"],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.index.searching import EMBEDDED, NOT_SEARCHED, Head, Remembered, Row, Within, first_of, last_of
 from dreamkeep.index.sqlite_errors import understood
-from dreamkeep.memory.insight import SUGGESTION
+from dreamkeep.memory.insight import INBOX, SUGGESTION
 from dreamkeep.session.packs import without_packs
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Searching:
         at = body.get("last_at") or body.get("said_at")
         first_at = body.get("first_at") or at
         first = body["evidence"][0] if body["evidence"] else {"session": "", "seq": "", "turn": None}
-        waits = body.get("source") == SUGGESTION and body["state"] == "suggested"
+        aside = body.get("source") == SUGGESTION or body.get("shelf") == INBOX
+        waits = kind == "insight" and aside and body["state"] == "suggested"
         state = SUGGESTION if waits else body["state"]
         row = (kind, id, body["project"], at, first_at, first["session"], first["seq"], first["turn"], body["text"])
         added = self._db.execute(

@@ -80,6 +80,10 @@ class Insight(NamedTuple):
     links: tuple[tuple[str, str], ...] = ()
     #: A model was asked what it has to do with what is remembered.
     merged: bool = False
+    #: Why it waits in the inbox, in words; "" where nothing more is known than that a dream found it.
+    why: str = ""
+    #: The file of the user's that says it already, and the line; then it is no memory of ours.
+    known: str = ""
 
     @property
     def is_unmerged(self) -> bool:
@@ -88,7 +92,8 @@ class Insight(NamedTuple):
     @property
     def waits(self) -> bool:
         """A suggestion that the user has not decided on: it speaks for no note and against none."""
-        return (self.source == SUGGESTION or self.shelf == INBOX) and self.state in (SUGGESTED, EXPIRED)
+        aside = self.source == SUGGESTION or self.shelf == INBOX or bool(self.known)
+        return aside and self.state in (SUGGESTED, EXPIRED)
 
     @property
     def by_model(self) -> bool:
@@ -101,7 +106,7 @@ class Insight(NamedTuple):
             "evidence": [one.as_json() for one in self.evidence],
             "links": [list(one) for one in self.links],
         }
-        return {key: value for key, value in whole.items() if value or key not in ("shelf", "links", "merged")}
+        return {key: value for key, value in whole.items() if value or key not in ("shelf", "links", "merged", "why", "known")}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Insight:
@@ -126,6 +131,8 @@ class Insight(NamedTuple):
             str(body.get("shelf") or ""),
             tuple((str(what), str(other)) for what, other in body.get("links", ())),
             body.get("merged") is True,
+            str(body.get("why") or ""),
+            str(body.get("known") or ""),
         )
 
 

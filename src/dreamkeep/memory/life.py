@@ -59,6 +59,8 @@ class Run(NamedTuple):
     report: Mapping[str, Any] = {}
     undone: bool = False
     number: int = 0
+    #: A run of a version that has two shelves: active notes, and suggestions. Older versions had one.
+    shelves: bool = False
 
     @property
     def is_over(self) -> bool:

@@ -228,7 +228,9 @@ class Memory:
     def _started(self, event: Event, body: Mapping[str, Any]) -> None:
         run, trigger = str(body["run"]), str(body["trigger"])
         if run not in self.runs:
-            self._put(RUNS, run, self._run(run)._replace(trigger=trigger, started_at=event.at, undone=run in self.undone))
+            shelves, undone = body.get("shelves") is True, run in self.undone
+            began = self._run(run)._replace(trigger=trigger, started_at=event.at, undone=undone, shelves=shelves)
+            self._put(RUNS, run, began)
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
             if was and was.taken_back is not None and one.get("again"):
@@ -308,7 +310,8 @@ class Memory:
             return
         if event.kind == Kind.INSIGHT_EXPIRED and self._is_young(body):
             return
-        self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind]))
+        known = str(body.get("known") or "") if event.kind == Kind.INSIGHT_EXPIRED else found.known
+        self._put(INSIGHTS, found.id, found._replace(state=_JUDGED[event.kind], known=known))
         resting = self.rests.get(found.id, {}).get("notes", ())
         for one in [self.notes[id] for id in resting if found.id in self.notes[id].insights]:
             self._rest(one, event.at, str(body.get("reason", "")), str(body.get("run", "")))
@@ -327,6 +330,19 @@ class Memory:
         for found in [self.insights[id] for id in map(str, body["insights"]) if id in self.insights]:
             if not found.merged:
                 self._put(INSIGHTS, found.id, found._replace(merged=True))
+
+    def _shelved(self, event: Event, body: Mapping[str, Any]) -> None:
+        """These insights wait for the user from here on, and so do the notes that rest on nothing else."""
+        why, run = str(body.get("reason", "")), str(body.get("run", ""))
+        found = [self.insights[id] for id in map(str, body["insights"]) if id in self.insights]
+        for one in [one for one in found if one.state != i.REJECTED]:
+            # Nobody need be asked again what it has to do with others.
+            self._put(INSIGHTS, one.id, one._replace(shelf=i.INBOX, state=i.SUGGESTED, merged=True, why=why))
+        for id in dict.fromkeys(id for one in found for id in self.rests.get(one.id, {}).get("notes", ())):
+            was = self.notes[id]
+            rests = [self.insights[one] for one in was.insights]
+            if was.state == note.ACTIVE and not was.pinned and all(one.waits for one in rests):
+                self._put(NOTES, id, was.after(event.at, note.SUGGESTED, why, run, state=note.SUGGESTED))
 
     def _borne_out(self, ids: Iterable[str]) -> bool:
         """Whether what is left of these still confirms each of them: a user's word, one that was confirmed, or two sessions."""
@@ -389,9 +405,17 @@ class Memory:
         """After one of its insights was judged."""
         left = self._alive(was.insights)
         now = self._resting(was, left or list(was.insights))
-        if not left and was.state == note.ACTIVE:
-            now = now.after(at, note.RETRACTED, why or "nothing that it rested on is left", run, state=note.RETRACTED)
+        if not left and was.state in (note.ACTIVE, note.SUGGESTED):
+            state = self._without_ground(was)
+            now = now.after(at, state, why or "nothing that it rested on is left", run, state=state)
         self._put(NOTES, was.id, now)
+
+    def _without_ground(self, was: Note) -> str:
+        """What becomes of a note when all that it rests on was rejected or has expired."""
+        if was.state == note.ACTIVE:
+            return note.RETRACTED
+        rejected = any(self.insights[one].state == i.REJECTED for one in was.insights)
+        return note.REJECTED if rejected else note.EXPIRED
 
     def _alive(self, ids: Iterable[Any]) -> list[str]:
         return [one for one in map(str, ids) if one in self.insights and self.insights[one].state not in (i.REJECTED, i.EXPIRED)]
@@ -439,7 +463,8 @@ class Memory:
     def _edited(self, event: Event, body: Mapping[str, Any]) -> None:
         was = self._held(event, body)
         words = {"was": str(body.get("was") or was.text), "text": str(body["text"])}
-        now = was.after(event.at, "edited", str(body.get("reason", "")), **words, author=i.USER)
+        # The file that it was promoted to has the old words.
+        now = was.after(event.at, "edited", str(body.get("reason", "")), **words, author=i.USER, promoted="")
         self._put(NOTES, was.id, now)
 
     def _pinned(self, event: Event, body: Mapping[str, Any]) -> None:
@@ -448,6 +473,12 @@ class Memory:
         if was.pinned != pinned:
             why = str(body.get("reason", ""))
             self._put(NOTES, was.id, was.after(event.at, "pinned" if pinned else "unpinned", why, pinned=pinned))
+
+    def _promoted(self, event: Event, body: Mapping[str, Any]) -> None:
+        """The user put it into a file of his own: that is a hand on it."""
+        was, file = self._held(event, body), str(body["file"])
+        if was.promoted != file:
+            self._put(NOTES, was.id, was.after(event.at, "promoted", str(body.get("reason", "")), promoted=file))
 
     def _doubted(self, event: Event, body: Mapping[str, Any]) -> None:
         """An agent's word, which changes nothing by itself."""
@@ -595,9 +626,8 @@ def _mark(one: Note | None) -> int:
     """What a page shows of a note, as a number. All of a project's are combined in no order, so one can be taken out again."""
     if one is None or one.state != note.ACTIVE:
         return 0
-    return int(
-        i.digest(repr((*one[:3], one.pinned, one.author, one.sessions, one.confidence, one.first_at, one.last_at)))[:32], 16
-    )
+    looks = (*one[:3], one.pinned, one.author, one.sessions, one.confidence, one.first_at, one.last_at)
+    return int(i.digest(repr(looks if one.is_on_page else (*looks, one.promoted)))[:32], 16)
 
 
 def _file(found: dict[str, list[str]], id: str, keys: Iterable[str]) -> None:
@@ -628,6 +658,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     **dict.fromkeys(_JUDGED, Memory._judged),
     Kind.INSIGHT_LINKED: Memory._linked,
     Kind.DREAM_MERGED: Memory._compared,
+    Kind.DREAM_SHELVED: Memory._shelved,
     Kind.NOTE_ADDED: Memory._note,
     Kind.NOTE_STRENGTHENED: Memory._strengthened,
     **dict.fromkeys(_ENDS, Memory._ended),
@@ -635,6 +666,7 @@ _ACTS: dict[str, Callable[[Memory, Event, Mapping[str, Any]], None]] = {
     Kind.NOTE_PINNED: Memory._pinned,
     Kind.NOTE_UNPINNED: Memory._pinned,
     Kind.NOTE_DOUBTED: Memory._doubted,
+    Kind.NOTE_PROMOTED: Memory._promoted,
     Kind.TASK_OPENED: Memory._task,
     Kind.TASK_CLOSED: Memory._task_changed,
     Kind.TASK_RENAMED: Memory._task_changed,

@@ -1,9 +1,9 @@
 """A note: one long-term memory, with its sources, its state and its history. Pure.
 
-    suggested ─► active (the user confirms it) | rejected (the user does not)
+    suggested ─► active (the user accepts it) | rejected (the user does not) | expired (nobody decided for 60 days)
     active ─► superseded (by another) | retracted (by a user) | closed (an open loop that was done) | expired (never confirmed)
 
-A suggested note is what an agent told us outright. It is on no page and in no pack, and other notes know nothing of it.
+A suggested note waits in the inbox (dream/inbox.py). It is on no page and in no pack, and other notes know nothing of it.
 
 Nothing of it is ever rewritten: what happened to a note is its history, and every step of it says why.
 """
@@ -52,12 +52,19 @@ class Note(NamedTuple):
     first_at: str | None = None
     last_at: str | None = None
     by: str = ""
+    #: The user's own file that says it, too (`note promote`).
+    promoted: str = ""
     history: tuple[Step, ...] = ()
 
     @property
     def is_aside(self) -> bool:
         """No note counts it: it waits for the user, or the user did not want it."""
         return self.state in (SUGGESTED, REJECTED)
+
+    @property
+    def is_on_page(self) -> bool:
+        """Active, and not said by a file of the user's anyway. What is pinned always is."""
+        return self.state == ACTIVE and (self.pinned or not self.promoted)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.errors import Refused
 from dreamkeep.memory import insight as i
-from dreamkeep.memory.note import ACTIVE, RETRACTED, Note
+from dreamkeep.memory.note import RETRACTED, Note
 from dreamkeep.memory.score import newest_of, score
 
 #: Raise it when pages are made otherwise of the same notes.
@@ -125,7 +125,7 @@ STRUCK = "its line was deleted from the page"
 
 def render(notes: Iterable[Note], project: str, budget: Budget = Budget(), mark: str = "") -> Rendered:  # noqa: B008  (a frozen value)
     """The active notes of the project, and those that hold everywhere. `mark`: whose region it is (`marked`)."""
-    listed = [one for one in notes if one.state == ACTIVE and one.project in (project, "")]
+    listed = [one for one in notes if one.is_on_page and one.project in (project, "")]
     newest = newest_of(one.last_at for one in listed)
     best = sorted(listed, key=lambda one: (-score(one, newest), one.id))
     page = _Page(budget, begin(mark))
@@ -283,7 +283,7 @@ def parse(text: str) -> Parsed:
 
 def _fences(text: str) -> Iterator[tuple[bool, int, int]]:
     """(whether it begins, where its line starts, where it ends before its line end)."""
-    hidden = _in_code(text)
+    hidden = _incode_blocks(text)
     at = 0
     for n, line in enumerate(text.split("\n")):
         mark = len(_MARK) if not n and line.startswith(_MARK) else 0  # a byte order mark stays the file's
@@ -293,12 +293,12 @@ def _fences(text: str) -> Iterator[tuple[bool, int, int]]:
         at += len(line) + 1
 
 
-def _in_code(text: str) -> set[int]:
+def _incode_blocks(text: str) -> set[int]:
     """Lines inside code blocks."""
-    return {n for first, last in _code(text.split("\n")) for n in range(first, last + 1)}
+    return {n for first, last in code_blocks(text.split("\n")) for n in range(first, last + 1)}
 
 
-def _code(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+def code_blocks(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Code blocks, by their first and last line. One that nobody closes is none: else one stray ``` would hide the region for
     ever."""
     closings = [(n, found[1]) for n, line in enumerate(lines) if (found := _CODE.match(line)) and not found[2].strip()]
@@ -329,7 +329,7 @@ def strays(region: str) -> list[str]:
 def _apart(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
     """What in a region is no note: headings, comments and code blocks, by their first and last line. Of a comment that nobody
     ends inside, each line is a line; so it is of code with one of our lines in it, for a stray ``` is easily made."""
-    code = dict(_code(lines))
+    code = dict(code_blocks(lines))
     ends = [n for n, line in enumerate(lines) if "-->" in line]
     until = -1
     for n, line in enumerate(lines):
@@ -354,14 +354,14 @@ def put(text: str, region: str, below: Sequence[str] = ()) -> str:
         raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none; then try again.")
     if not region:
         return text
-    line_end = _line_end(found.before + found.after)
-    region = region.replace("\n", line_end)
+    end = line_end(found.before + found.after)
+    region = region.replace("\n", end)
     if found.region is not None:
-        return found.before + region + "".join(line_end + line for line in below) + found.after
-    return text + _gap(text) + region + line_end
+        return found.before + region + "".join(end + line for line in below) + found.after
+    return text + _gap(text) + region + end
 
 
-def _line_end(text: str) -> str:
+def line_end(text: str) -> str:
     """As the user's own lines end: ours must not vote, or a page could be written in two ways in turn."""
     return "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
 
@@ -370,7 +370,7 @@ def _gap(text: str) -> str:
     """Between the user's text and a first region: an empty line."""
     if not text or text.endswith(("\n\n", "\r\n\r\n")):
         return ""
-    return _line_end(text) * (1 if text.endswith("\n") else 2)
+    return line_end(text) * (1 if text.endswith("\n") else 2)
 
 
 def located(root: str, name: str) -> str | None:

@@ -17,7 +17,7 @@ Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit")
 #: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
 _TYPED = {
-    **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state")},
+    **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state", "to")},
     "imported": "--import",
     **dict.fromkeys(("what", "text", "title"), ""),
 }
@@ -30,7 +30,7 @@ _USES: dict[str, dict[str, tuple[str, ...]]] = {
         "why": ("what",),
         "undo": ("what",),
     },
-    "note": {"add": ("what", "kind", "project"), "edit": ("what", "text", "reason"), **_CHANGES},
+    "note": {"add": ("what", "kind", "project"), "promote": ("what", "to"), "edit": ("what", "text", "reason"), **_CHANGES},
     "task": {"open": ("what", "project"), "close": ("what", "state"), "show": ("what",), "rename": ("what", "title")},
 }
 
@@ -141,7 +141,7 @@ def _imported(made: dict[str, Any]) -> str:
 
 def report(made: dict[str, Any], named: bool = False) -> str:
     """`named`: only of sessions that were asked for by name."""
-    return "\n".join([*_by_hand(made), _read(made, named), *_left_alone(made)])
+    return "\n".join([*_by_hand(made), *_shelved(made), _read(made, named), *_left_alone(made)])
 
 
 def _by_hand(made: dict[str, Any]) -> list[str]:
@@ -182,7 +182,8 @@ def _read(made: dict[str, Any], named: bool) -> str:
         f"{made['processed']} of {text.counted(made['considered'], 'session')} read;"
         f" {text.counted(made['insights_added'], 'insight')}; notes:"
         f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
-        f" {notes['retracted']} gone"
+        f" {notes['retracted']} gone",
+        *_inbox(notes),
     ]
     lines += [
         f"  {one['status']}: {text.line(one['id'])}: {text.line(one['reason'])}" for one in made["sessions"] if one.get("reason")
@@ -196,6 +197,27 @@ def _read(made: dict[str, Any], named: bool) -> str:
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
     return "\n".join([*lines, f"Take it back with: dreamkeep dream undo {made['run']}"])
+
+
+def _inbox(notes: dict[str, int]) -> list[str]:
+    """What became of suggestions, where something did."""
+    new, over = notes.get("suggested", 0), notes.get("expired", 0)
+    told = [f"{new} new"] * bool(new) + [f"{over} expired"] * bool(over)
+    return [f"Inbox: {', '.join(told)}. Decide with: dreamkeep review"] if told else []
+
+
+def _shelved(made: dict[str, Any]) -> list[str]:
+    """Of the one run that put notes of an earlier version into the inbox."""
+    found = made.get("shelved")
+    if not found:
+        return []
+    count = text.counted(found["notes"], "note")
+    if not found["run"]:
+        return [f"{count} of an earlier version would move to the inbox."]
+    return [
+        f"{count} of an earlier version moved to the inbox: nobody had confirmed them. Decide with: dreamkeep review",
+        f"Undo with: dreamkeep dream undo {found['run']}",
+    ]
 
 
 _TRY_AGAIN = "`dreamkeep dream --session ID` tries one again, another --backend all of them; `dreamkeep dream status` lists them."
@@ -218,7 +240,7 @@ def _page_diff(one: dict[str, Any]) -> list[str]:
     return [f"{text.line(one['path'])}{first}:", *(f"  {text.line(row)}" for row in one["diff"].splitlines()[2:])]
 
 
-_SIGNS = {"active": "+", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
+_SIGNS = {"active": "+", "suggested": "?", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
 
 
 _POISONED = "What is poisoned failed too often: `dreamkeep dream --session ID` tries it again, another --backend all of them."
@@ -297,6 +319,7 @@ def _cleaned(done: dict[str, Any]) -> str:
         f"{text.counted(len(done['closed']), 'session')} ended, {text.counted(done['reconverged'], 'record')} made up for,"
         f" {text.counted(done['compressed'], 'part')} compressed"
     ]
+    lines += [f"{text.counted(done['expired'], 'suggestion')} expired in the inbox"] if done["expired"] else []
     return "\n".join([*lines, *(f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"])])
 
 
@@ -347,9 +370,18 @@ def note(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "add":
         kind = "preference" if arguments.kind is None else arguments.kind
         show(arguments, keep.note_add(arguments.what, kind=kind, project=_project(keep, arguments) or ""), _note)
+    elif arguments.act == "promote":
+        if not arguments.to:
+            raise BadUsage("into which file?", where="note promote", next="Name it: --to CLAUDE.md")
+        show(arguments, keep.note_promote(arguments.what, arguments.to), _promoted)
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
     return 0
+
+
+def _promoted(one: dict[str, Any]) -> str:
+    said = "added to" if one["added"] else "stands already in"
+    return f"{one['id']} {said} {text.line(one['file'])}:{one['line']}. Pages leave it out from now on, unless it is pinned."
 
 
 def page(keep: Keep, arguments: Namespace, show: Print) -> int:

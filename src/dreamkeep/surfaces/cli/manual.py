@@ -172,8 +172,19 @@ PAGES = {
            dreamkeep note pin n-698d4e8b4ad6                    # always first
            dreamkeep note retract n-698d4e8b4ad6 --reason "not any more"
            dreamkeep note reject n-698d4e8b4ad6                 # it never held
-           dreamkeep note confirm n-698d4e8b4ad6                # it does hold, also if it was taken back""",
+           dreamkeep note confirm n-698d4e8b4ad6                # it does hold, also if it was taken back
+           dreamkeep note promote n-698d4e8b4ad6 --to CLAUDE.md # into a file of your own""",
         "there is no such note",
+    ),
+    "review": Page(
+        "When `status` says that something waits. A suggestion is on no page and in no pack; it expires after 60 days.",
+        """dreamkeep review                                     # one after the other: a, e, r, s or q
+           dreamkeep review --project . --json
+           dreamkeep review --accept n-698d4e8b4ad6 n-1f09cc2be7d3
+           dreamkeep review --edit n-698d4e8b4ad6 "Prices are integers, in cents."
+           dreamkeep review --reject p-4afe436775bf             # these are two projects
+           dreamkeep review --accept-all decision --project .""",
+        "nothing in the inbox is called so",
     ),
     "page": Page(
         "To look at what agents are told, or to have it in a file of the project. Lines that you change there are your word.",

@@ -126,12 +126,24 @@ def _notes(verb: argparse.ArgumentParser) -> None:
 
 
 def _note(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject"))
+    verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject", "promote"))
     verb.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
     verb.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
     verb.add_argument("--kind", metavar="K", help="of a new note (preference)")
     verb.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
     verb.add_argument("--reason", default="", help="kept in its history")
+    verb.add_argument("--to", metavar="FILE", help="for `promote`: CLAUDE.md, AGENTS.md …; the note is added at its end")
+
+
+def _review(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--project", metavar="P", help="only of this project: its name, or the path of a folder in it")
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument(
+        "--accept", metavar="ID", nargs="+", default=[], help="these hold: a note becomes active, projects are merged"
+    )
+    what.add_argument("--reject", metavar="ID", nargs="+", default=[], help="these don't, and are not suggested again")
+    what.add_argument("--edit", metavar=("ID", "TEXT"), nargs=2, help="this note holds, in these words")
+    what.add_argument("--accept-all", metavar="KIND", help="all suggested notes of this kind hold: decision, preference, …")
 
 
 def _page(verb: argparse.ArgumentParser) -> None:
@@ -341,7 +353,7 @@ _VERBS = (
     _Verb(
         "mcp",
         "the MCP server, on stdin and stdout: agents start it; or over HTTP",
-        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, dream_status, dream_run.",
+        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run.",
         _mcp,
     ),
     _Verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves."),
@@ -379,6 +391,13 @@ _VERBS = (
     _Verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold"),
     _Verb("notes", "what is remembered, best first", words=_notes),
     _Verb("note", "add a note, or say what shall become of one", words=_note),
+    _Verb(
+        "review",
+        "decide on what waits in the inbox: suggested notes, and projects that may be one",
+        "On a terminal it shows one item after the\n"
+        "other and takes a key: a accept, e edit, r reject, s skip, q quit. In a pipe it lists them.",
+        _review,
+    ),
     _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
     _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
     _Verb("task", "open, close, show or rename a task", words=_task),

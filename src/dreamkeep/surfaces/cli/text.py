@@ -107,7 +107,7 @@ def status(s: dict[str, Any]) -> str:
         f"notes     {s['notes']['active']}",
     ]
     if waiting := s["notes"]["suggested"]:
-        lines.append(f"suggested {waiting}  (notes that wait for you: `dreamkeep notes --state suggested`)")
+        lines.append(f"inbox     {waiting}  (suggestions that wait for you: `dreamkeep review`)")
     if doubted := s["notes"]["doubted"]:
         lines.append(f"doubted   {doubted}  (an agent says that they do not hold: `dreamkeep notes` marks them)")
     if use := s["quota"]:

@@ -304,6 +304,12 @@ def _projects(keep: Keep, arguments: Namespace) -> int:
     return 0
 
 
+def _review(keep: Keep, arguments: Namespace) -> int:
+    from dreamkeep.surfaces.cli import review
+
+    return review.run(keep, arguments, _print)
+
+
 def _of_dreams(verb: str) -> Callable[[Keep, Namespace], int]:
     def run(keep: Keep, arguments: Namespace) -> int:
         from dreamkeep.surfaces.cli import dream
@@ -336,6 +342,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "repair": _repair,
     "restore": _restore,
     "snapshot": _snapshot,
+    "review": _review,
     "projects": _projects,
     "project": _project,
     **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "page", "tasks", "task")},

@@ -33,6 +33,7 @@ _PAGE = 100_000
 _MANY = 50
 _MANY_SESSIONS = 1_000
 _LONGEST_PACK = 400_000
+_DECIDE = "Only the user decides: `dreamkeep review`, or `dreamkeep review --accept ID` and `dreamkeep review --reject ID`."
 
 
 class Tools:
@@ -196,6 +197,16 @@ def _why(keep: Keep, given: dict[str, Any]) -> Outcome:
     return Outcome(keep.outward({**some, **({"cut": f"of each list at most {_MANY} are shown"} if more else {})}, longest=SHORT))
 
 
+def _review(keep: Keep, given: dict[str, Any]) -> Outcome:
+    project = keep.project_named(given["project"]) if "project" in given else None
+    items = keep.review(project=project)["items"]
+    if not items and project:
+        _known_project(keep, given["project"], project)
+    some = [{**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: given["limit"]]]
+    told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing waits."}
+    return Outcome(keep.outward(told, longest=SHORT))
+
+
 def _status(keep: Keep, given: dict[str, Any]) -> Outcome:
     found = keep.dream_status()
     counts = Counter(one["eligibility"] for one in found["sessions"])
@@ -271,6 +282,7 @@ _ACTS: Mapping[str, Act] = {
     "note_retract": _note_retract,
     "why": _why,
     "insight_add": _insight_add,
+    "review": _review,
     "dream_status": _status,
     "dream_run": _dream_run,
 }

@@ -253,6 +253,17 @@ TOOLS: list[dict[str, Any]] = [
         {"insight": "object"},
     ),
     _tool(
+        "review",
+        "What waits for the user",
+        "Suggested notes that wait for the user's decision, each with its evidence and why it waits, and projects that may be the"
+        " same. Use it when the user asks what was learned or what is in the inbox, and show it. You can't accept or reject for"
+        " the user: `next` says how he does. A suggestion is not known to hold: do not act on it.",
+        {"project": _PROJECT, "limit": _number("At most so many items, the oldest first.", 20, 100)},
+        (),
+        {"items": "array", "total": "integer", "next": "string"},
+        reads=True,
+    ),
+    _tool(
         "dream_status",
         "What waits to be learned",
         "Whether finished sessions wait to be read and turned into notes (a 'dream'), whether one is due or running, what the"

@@ -1,0 +1,131 @@
+"""`review`: the inbox, one item after the other on a terminal, as a list elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from dreamkeep.app import Keep
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.surfaces.cli import text
+
+Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
+_KEYS = "a accept, e edit, r reject, s skip, q quit"
+_PROJECT_KEYS = "a the same, r two projects, s skip, q quit"
+
+
+def run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    project = keep.project_named(arguments.project) if arguments.project else None
+    edit = (arguments.edit[0], arguments.edit[1]) if arguments.edit else None
+    decided = bool(arguments.accept or arguments.reject or edit or arguments.accept_all is not None)
+    if not decided and not arguments.json and sys.stdin.isatty() and sys.stdout.isatty():
+        return _walk(keep, project)
+    made = keep.review(
+        project=project, accept=arguments.accept, reject=arguments.reject, edit=edit, accept_all=arguments.accept_all
+    )
+    show(arguments, made, lambda made: _told(made) if decided else _listed(made))
+    return 0
+
+
+def _told(made: dict[str, Any]) -> str:
+    left = text.counted(len(made["items"]), "item")
+    return f"{len(made['accepted'])} accepted, {len(made['rejected'])} rejected; {left} left in the inbox."
+
+
+def _listed(made: dict[str, Any]) -> str:
+    if not made["items"]:
+        return "The inbox is empty."
+    blocks = [_item(one) for one in made["items"]]
+    return "\n\n".join([*blocks, "Decide with: dreamkeep review --accept ID, --reject ID or --edit ID TEXT"])
+
+
+def _item(one: dict[str, Any]) -> str:
+    if one["type"] == "project":
+        seen = f"  {text.line(one['session'])} {one['seq']}" if one["session"] else ""
+        asked = f"The same project? {text.line(one['from'])} and {text.line(one['into'])}"
+        return "\n".join([f"{one['id']}  {asked}", f"  why: {text.line(one['why'])}", *([seen] if seen else [])])
+    project = text.line(one["project"]) or "all projects"
+    lines = [f"{one['id']}  {one['kind']}, for {project}", f"  {text.line(one['text'])}"]
+    lines += [f"  why it waits: {text.line(one['why'])}"] if one["why"] else []
+    return "\n".join([*lines, *(f"  {_quote(quote)}" for quote in one["evidence"])])
+
+
+def _quote(quote: dict[str, Any]) -> str:
+    known = [str(quote[key]) for key in ("author", "origin") if quote.get(key)]
+    by = f" ({text.line(', '.join(known))})" if known else ""
+    words = f": “{text.line(quote['quote'])}”" if quote["quote"] else ""
+    return f"{text.line(quote['session'])} {quote['seq']}{by}{words}"
+
+
+# -- on a terminal
+
+
+def _walk(keep: Keep, project: str | None) -> int:
+    items = keep.review(project=project)["items"]
+    if not items:
+        text.out("The inbox is empty.")
+        return 0
+    done: Counter[str] = Counter()
+    for n, one in enumerate(items, 1):
+        text.out(f"\n{n} of {len(items)}\n{_item(one)}\n{_PROJECT_KEYS if one['type'] == 'project' else _KEYS}")
+        key = _answer(keep, one)
+        if key == "q":
+            break
+        done[key] += 1
+    counts = f"{done['a'] + done['e']} accepted, {done['r']} rejected"
+    text.out(f"{counts}; {text.counted(len(items) - done['a'] - done['e'] - done['r'], 'item')} left.")
+    return 0
+
+
+def _answer(keep: Keep, one: dict[str, Any]) -> str:
+    """The key by which the item was decided. What can't be done is told, and asked again."""
+    while True:
+        key = _read_key()
+        try:
+            if key == "a":
+                keep.review(accept=[one["id"]])
+            elif key == "r":
+                keep.review(reject=[one["id"]])
+            elif key == "e" and one["type"] == "note":
+                words = _read_line(one["text"])
+                if not words.strip():
+                    text.out(f"Nothing was changed. {_KEYS}")
+                    continue
+                keep.review(edit=(one["id"], words))
+            elif key not in "sq":
+                continue
+            return key
+        except DreamkeepError as problem:
+            text.complain(str(problem))
+
+
+def _read_key() -> str:
+    """One key, without the return key. The end of the input, Ctrl-D and Escape are `q`."""
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    unbuffered: Any = sys.stdin.buffer
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead counts
+        found = unbuffered.raw.read(1)  # no more: what follows is the next answer
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    return "q" if not found or found in (b"\x04", b"\x1b") else found.decode("ascii", "replace").lower()
+
+
+def _read_line(words: str) -> str:
+    """The words, for the user to change."""
+    import readline
+
+    readline.set_startup_hook(lambda: readline.insert_text(text.line(words)))
+    try:
+        return input("> ")
+    except EOFError:
+        return ""
+    finally:
+        readline.set_startup_hook(None)
