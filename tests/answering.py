@@ -24,7 +24,8 @@ def item(note: str, words: str, place: str = "2", **more: Any) -> dict[str, Any]
 class Reader:
     """Gives each item to the session whose request holds its words, keeps all in the challenge, and merges as it is told.
 
-    `verdicts`: by note, what the challenge says, else `keep`. `operations`: by note, (operation, the other's text or name, why).
+    `verdicts`: by note, what the challenge says; else `keep`, and `suggest` of what the reader was not sure of.
+    `operations`: by note, (operation, the other's text or name, why).
     """
 
     def __init__(self, *items: Mapping[str, Any]) -> None:
@@ -51,9 +52,10 @@ class Reader:
         return {"items": found}
 
     def _challenge(self, shown: str) -> Mapping[str, Any]:
+        doubted = {str(one["note"]): "suggest" for one in self.items if one["strength"] == "maybe"}
+        said = {**doubted, **self.verdicts}
         notes = _marked(shown, " note ")
-        verdicts = [{"item": n, "verdict": self.verdicts.get(text, "keep"), "why": "w", "note": ""} for n, text in notes]
-        return {"verdicts": verdicts}
+        return {"verdicts": [{"item": n, "verdict": said.get(text, "keep"), "why": "w", "note": ""} for n, text in notes]}
 
     def _merge(self, shown: str) -> Mapping[str, Any]:
         names = {}

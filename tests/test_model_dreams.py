@@ -61,7 +61,8 @@ def test_what_is_not_clear_is_suggested_and_stands_on_no_page_and_in_no_pack(ser
     server.verdicts = suggest_all
     with open_keep(server, tmp_path / "keep") as keep:
         say(keep, "a", f"maybe {RULE}")
-        assert keep.dream()["notes"] == {"added": 0, "suggested": 1, "strengthened": 0, "superseded": 0, "retracted": 0}
+        made = keep.dream()["notes"]
+        assert {kind: count for kind, count in made.items() if count} == {"suggested": 1}
         assert notes(keep) == [] and notes(keep, "suggested") == ["Tests must never send real mail."]
         assert "real mail" not in keep.page(project=note_project(keep))["text"] and "real mail." not in str(
             keep.pack(project=note_project(keep))
