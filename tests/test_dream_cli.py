@@ -670,7 +670,7 @@ def test_what_an_undone_run_had_read_is_read_again_only_when_it_is_asked_for_by_
         assert [one["id"] for one in keep.notes()] == [note["id"]] and keep.dream()["considered"] == 0
         keep.dream_undo(again["run"])
         session = keep.session("s0")
-        session.record("Ask before you delete anything.")
+        session.record("Always ask before you delete anything.")
         session.end()
         assert keep.dream()["insights_added"] == 1, "by itself only the new part"
         assert keep.dream(sessions=["s0"])["insights_added"] == 1, "by name also what was taken back"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.dream import work
 from dreamkeep.dream.dates import resolved
-from dreamkeep.dream.given import Answer, Given, Proposal, TaskGiven
+from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
 from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
 from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normal
 from dreamkeep.session.origin import TYPED, Heard, split_origins
@@ -83,48 +83,45 @@ class Standing(NamedTuple):
     quote: str
 
 
+class Own(NamedTuple):
+    """The user's own words, where they stand."""
+
+    words: str
+    said: Said
+    known: bool
+
+
 def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
     """What was said stays unless the user takes it back with his next words."""
-    heard = Heard()
-    told = {said.seq: said for turn in given.turns for said in turn.messages if said.role in ("assistant", "tool")}
-    held: list[Proposal] = []
-    waiting = iter(sorted(told.values(), key=lambda said: _order(said.seq)))
-    said = next(waiting, None)
+    own: dict[str, list[Own]] = {}
     for step in steps:
-        seq, words = _own(step)
-        if not words:
-            continue
-        while said is not None and _order(said.seq) < _order(seq):
+        if (one := _own(step)) is not None:
+            own.setdefault(one.said.seq, []).append(one)
+    heard = Heard()
+    held: list[Proposal] = []
+    for said in (said for turn in given.turns for said in turn.messages):
+        for one in own.get(said.seq, ()):
+            if not _takes_back(one.words):
+                yield from held
+            held = [] if one.known else list(_proposed(one, heard))
+        if said.role in ("assistant", "tool"):
             heard.add(said.text)
-            said = next(waiting, None)
-        if not _takes_back(words):
-            yield from held
-        held = [] if step.known else list(_proposed(step, seq, words, heard))
     yield from held
 
 
-def _order(seq: str) -> tuple[int, int]:
-    frame, _, n = seq.partition(".")
-    return int(frame), int(n or 0)
-
-
-def _own(step: Step) -> tuple[str, str]:
-    """Where the user speaks in a step, and his words."""
+def _own(step: Step) -> Own | None:
     if isinstance(step, Prompt):
-        return step.said.seq, step.said.text
+        return Own(step.said.text, step.said, step.known)
     if isinstance(step, Answered):
-        return step.result.seq, step.answer
-    if isinstance(step, Refused):
-        return step.result.seq, step.words
-    return "", ""
+        return Own(step.answer, step.result, step.known)
+    return Own(step.words, step.result, step.known) if isinstance(step, Refused) and step.words else None
 
 
-def _proposed(step: Step, seq: str, words: str, heard: Heard) -> Iterator[Proposal]:
-    at = step.said.at if isinstance(step, Prompt) else step.result.at if isinstance(step, (Answered, Refused)) else None
-    for one in standing(words, at, heard.has):
-        quote = one.quote if isinstance(step, Prompt) else work.quoted(step.result, one.quote)  # type: ignore[union-attr]
-        if quote:
-            yield Proposal(one.type, one.text, seq, quote, author=USER, confidence=0.9)
+def _proposed(one: Own, heard: Heard) -> Iterator[Proposal]:
+    """A client writes an answer into a tool's result, where its signs may be escaped."""
+    for found in standing(one.words, one.said.at, heard.has):
+        if quote := work.quoted(one.said, found.quote):
+            yield Proposal(found.type, found.text, one.said.seq, quote, author=USER, confidence=0.9)
 
 
 def _takes_back(words: str) -> bool:
@@ -136,32 +133,56 @@ def standing(message: str, at: str | None = None, heard: Callable[[str], bool] =
     if len(message) > _MESSAGE:
         return []
     typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
-    quotes = [quote for text in typed for quote in _sentences(text) if _is_standing(quote)]
+    quotes = [quote for text in typed for quote in _sentences(_QUOTED.sub(_blank, text)) if _is_standing(quote)]
     return [Standing(_kind(quote), _worded(quote, at), quote) for quote in quotes]
 
 
 _ITEM = re.compile(r"\s*[-*•+–]\s+")
-#: One of several steps: of this task, and of what stands around it.
-_STEP = re.compile(r"\s*\(?\d{1,2}[.)]\s+")
+#: One of several steps of this task; a line that quotes.
+_NOT_OWN = re.compile(r"\s*(?:\(?\d{1,2}[.)]\s|[>|])")
+_RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
 #: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
 _END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
+#: What stands in quotation marks is somebody else's, or a text that is spoken of; the last one may be left open.
+_QUOTED = re.compile(r"""["“”„«「『][^"“”„«»」』]{3,2000}(?:["“”»」』]|\Z)|(?<!\w)['‘](?=\w)[^\n]{12,1000}?[.,!?\w]['’](?!\w)""")
+#: In the place of such a text; no sentence that holds it is kept.
+_BLANK = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+def _blank(quoted: re.Match[str]) -> str:
+    """As long as it was. A name or a word in quotation marks stays."""
+    return quoted[0] if len(quoted[0].split()) < 4 else _BLANK * len(quoted[0])
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Verbatim. A line is a sentence by itself, unless it is a long one that plainly goes on in the next."""
+    """A line is a sentence by itself, unless it is a long one that plainly goes on in the next. The block that follows a line
+    with a colon is the user's own only if that line says so; what stands between two rules ("---") is not."""
+    led = foreign = ruled = False
+    for line in _lines(text):
+        if not line.strip():
+            foreign = foreign and led
+            continue
+        ruled = ruled != (_RULE.match(line) is not None)
+        if not foreign and not ruled and not _NOT_OWN.match(line):
+            yield from (piece.strip() for piece in _END.split(line[_item_end(line) :]) if piece and piece.strip())
+        led = line.rstrip().endswith((":", "："))
+        foreign = foreign or (led and not _leads_to_rules(line))
+
+
+def _leads_to_rules(line: str) -> bool:
+    plain = _plain(line)
+    return _pattern("rules", "any").search(plain) is not None and not _pattern("never", "others").search(plain)
+
+
+def _lines(text: str) -> list[str]:
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         goes_on = bool(lines) and len(lines[-1]) > 60 and lines[-1].rstrip()[-1:].isalnum() and line.lstrip()[:1].islower()
-        if goes_on and not _ITEM.match(line) and not _STEP.match(line):
+        if goes_on and not _ITEM.match(line) and not _NOT_OWN.match(line):
             lines[-1] += line
         else:
             lines.append(line)
-    for line in lines:
-        if _STEP.match(line):
-            continue
-        for piece in _END.split(line[_item_end(line) :]):
-            if piece and piece.strip():
-                yield piece.strip()
+    return lines
 
 
 def _item_end(line: str) -> int:
@@ -171,9 +192,9 @@ def _item_end(line: str) -> int:
 
 def _is_standing(sentence: str) -> bool:
     plain = _plain(sentence)
-    if not plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
+    if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
         return False
-    if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "hangs")):
+    if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "others", "hangs")):
         return False
     return any(_is_in(plain, language) for language in _table()["standing"])
 
