@@ -138,8 +138,8 @@ def standing(message: str, at: str | None = None, heard: Callable[[str], bool] =
 
 
 _ITEM = re.compile(r"\s*[-*•+–]\s+")
-#: One of several steps of this task; a line that quotes.
-_NOT_OWN = re.compile(r"\s*(?:\(?\d{1,2}[.)]\s|[>|])")
+#: One of several steps of this task; a line that quotes, or is set in as code is.
+_NOT_OWN = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
 _RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
 #: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
 _END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
