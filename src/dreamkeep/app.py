@@ -246,7 +246,8 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Packing, Namin
         now = rfc3339(self._host.now())
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
         limits = {"quota": self._use(), "disk": self._room(), "paused": self._paused_sources()}
-        return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
+        more = {"notes": self._counted_notes(), "backend": self.config["dream.backend"], "strays": len(self._strays)}
+        return {**answer, **more, **limits}
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
