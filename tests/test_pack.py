@@ -213,7 +213,7 @@ def told(keep: Keep, project: Path) -> Keep:
     words = (
         "We never use floats for prices.",
         "Always run `make lint` before you commit.",
-        "Let's use PostgreSQL for storage, not MySQL.",
+        "From now on use PostgreSQL for storage, not MySQL.",
     )
     for n, said in enumerate(words):
         session = keep.session(f"s{n}", cwd=project)
@@ -264,9 +264,9 @@ def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Pat
     plain = told.pack(project=str(project), budget=140)
     asked = told.pack("which storage do we use?", project=str(project), budget=220)
     assert "PostgreSQL" not in plain["text"].partition("### Decisions")[0]
-    assert "### For this task\n- Let's use PostgreSQL for storage, not MySQL. [n-" in asked["text"]
+    assert "### For this task\n- From now on use PostgreSQL for storage, not MySQL. [n-" in asked["text"]
     task = next(one for one in told.tasks() if "PostgreSQL" in one["title"])
-    assert "### For this task\n- Let's use PostgreSQL" in told.pack(project=str(project), task=task["id"][:9])["text"]
+    assert "### For this task\n- From now on use PostgreSQL" in told.pack(project=str(project), task=task["id"][:9])["text"]
     assert "PostgreSQL" in told.pack(project=str(project), task="choose a storage", budget=220)["text"]
     said = told.pack("tests green", project=str(project))["sources"]
     assert {"kind": "message", "session": "python:last"}.items() <= next(o for o in said if o["kind"] == "message").items()
@@ -636,7 +636,7 @@ def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Ag
     """Issue 6: constraints, decisions and open ends of this very session, which no dream has read."""
     agent.starts()
     agent.says("Money is integer cents everywhere, we never use floats for prices. My password is hunter2pass!")
-    agent.says("Let's use PostgreSQL for storage, not MySQL.")
+    agent.says("From now on use PostgreSQL for storage, not MySQL.")
     agent.says("Rename the price column.")
     keep.drain()
     assert "### Said in this session" not in agent.starts("compact"), "nothing was compacted yet"
