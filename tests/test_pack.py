@@ -213,13 +213,14 @@ def told(keep: Keep, project: Path) -> Keep:
     words = (
         "We never use floats for prices.",
         "Always run `make lint` before you commit.",
-        "From now on use PostgreSQL for storage, not MySQL.",
+        "Let's use PostgreSQL for storage, not MySQL.",
     )
     for n, said in enumerate(words):
         session = keep.session(f"s{n}", cwd=project)
         session.record(said, ("assistant", "Understood."))
         session.end()
     keep.dream()
+    keep.add_insight("decision", words[2], session="s2", quote=words[2])
     keep.note_add("The importer still drops the last row of a file.", kind="open_loop", project=keep.sessions()[0].project)
     last = keep.session("last", cwd=project, title="Move prices to cents")
     last.record("Move the prices to cents.", ("assistant", "The prices are in cents now; the tests are next."))
@@ -264,9 +265,9 @@ def test_what_matches_the_query_or_the_task_comes_along(told: Keep, project: Pat
     plain = told.pack(project=str(project), budget=140)
     asked = told.pack("which storage do we use?", project=str(project), budget=220)
     assert "PostgreSQL" not in plain["text"].partition("### Decisions")[0]
-    assert "### For this task\n- From now on use PostgreSQL for storage, not MySQL. [n-" in asked["text"]
+    assert "### For this task\n- Let's use PostgreSQL for storage, not MySQL. [n-" in asked["text"]
     task = next(one for one in told.tasks() if "PostgreSQL" in one["title"])
-    assert "### For this task\n- From now on use PostgreSQL" in told.pack(project=str(project), task=task["id"][:9])["text"]
+    assert "### For this task\n- Let's use PostgreSQL" in told.pack(project=str(project), task=task["id"][:9])["text"]
     assert "PostgreSQL" in told.pack(project=str(project), task="choose a storage", budget=220)["text"]
     said = told.pack("tests green", project=str(project))["sources"]
     assert {"kind": "message", "session": "python:last"}.items() <= next(o for o in said if o["kind"] == "message").items()
