@@ -305,7 +305,9 @@ def test_sessions_that_take_away_too_much_together_are_refused_as_one_would_be_a
         keep.dream()
         assert len(keep.notes()) == 6
         for k in range(3):
-            say(keep, f"s{k}", *(f"The {one} port must always be 900{n}." for n, one in enumerate(things, 1) if (n - 1) // 2 == k))
+            say(
+                keep, f"s{k}", *(f"The {one} port must always be 900{n}." for n, one in enumerate(things, 1) if (n - 1) // 2 == k)
+            )
         say(keep, "t", "Never use tabs in YAML files.")
         made = keep.dream()
         assert [one["status"] for one in made["sessions"]] == ["completed", "failed", "failed", "completed"]

@@ -90,7 +90,8 @@ def main(words: Sequence[str]) -> int:
     for name, sessions in sets().items():
         with TemporaryDirectory() as folder:
             found = taken(sessions, Path(folder))
-        met, others, decoys = (sum(len(one[n]) for one in found) for n in (1, 2, 3))
+        met, others = sum(len(one.expected) for one in found), sum(len(one.others) for one in found)
+        decoys = sum(len(one.on_decoys) for one in found)
         planted = sum(len(one.expect) for one in sessions)
         print(f"{name:8} {len(sessions):9} {met + others + decoys:6} {met:9} {decoys:7} {planted:8}")
         worst += decoys
