@@ -164,6 +164,8 @@ def test_a_greeting_is_no_part_of_the_note_and_days_are_dates() -> None:
     [one] = standing("ok, one more thing: starting today, deploys go through staging", AT)
     assert one.text == "Starting today (2026-09-03), deploys go through staging"
     assert one.quote == "ok, one more thing: starting today, deploys go through staging"
+    [one] = standing("from Monday on we squash before merging", AT)
+    assert one.text == "From 2026-09-07 on we squash before merging"
 
 
 def test_the_words_of_an_agent_or_a_tool_are_pasted_where_they_come_back() -> None:
@@ -258,6 +260,9 @@ def test_secrets_go_through_the_redactor() -> None:
         ("until tomorrow", "until 2026-09-04"),
         ("by friday", "by 2026-09-04"),
         ("since monday it is slow", "since 2026-08-31 it is slow"),
+        ("from Monday on we squash", "from 2026-09-07 on we squash"),
+        ("starting friday, tag releases", "starting 2026-09-04, tag releases"),
+        ("open from monday to friday", "open from monday to friday"),
         ("next friday", "on 2026-09-11"),
         ("last friday", "on 2026-08-28"),
         ("next week", "in the week of 2026-09-07"),
