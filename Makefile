@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all attack test-agents test-scanners lint bench quality weights format clean
+.PHONY: run test test-all attack test-agents test-scanners lint bench quality format clean
 
 run: $(VENV)/ready
 	@$(BIN)/dreamkeep tour
@@ -40,17 +40,11 @@ format: $(VENV)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# How well the rules understand the written sessions (tests/planted), by type; -v behind ARGS= says what was wrong and missed.
+# What the rules keep of the written sessions (tests/planted); ARGS=-v says what of it no author expects.
 # Then how well search finds evidence, if the set is there; RECALL="--data FILE" says where.
 quality: $(VENV)/dev
 	@PYTHONPATH=. $(BIN)/python -m tests.planted.quality $(ARGS); said=$$?; \
 	PYTHONPATH=. $(BIN)/python -m tests.quality_recall $(RECALL) || said=1; exit $$said
-
-# Learns the weights of `rules` again, when tests/data/talks changed; ARGS=--check says how good they are on talk they were not learnt from.
-weights: $(VENV)/dev
-	@sh tools/venv.sh "$(PYTHON)" .learn-venv
-	@.learn-venv/bin/python -m pip install --quiet --disable-pip-version-check -e . scikit-learn
-	@PYTHONPATH=. .learn-venv/bin/python -W ignore tools/learn.py $(ARGS)
 
 bench: $(VENV)/ready
 	@bench/run.sh

@@ -358,21 +358,32 @@ def test_an_open_loop_is_closed_when_something_later_shows_it_done() -> None:
 
 def test_a_suggestion_that_nobody_confirms_expires_by_record_time() -> None:
     """D28: and not by the clock."""
-    world = dreamt(said("run make before you push", 1, "procedure", author="agent"))
+    world = dreamt(said("run make before you push", 1, "decision", author="agent"))
     assert world.texts() == ["run make before you push"], "NOW is a year later, and nothing was said since"
     world.dream(said("use tabs", 20))
     assert len(world.texts()) == 2
     world.dream(said("something else entirely", 40))
     assert "run make before you push" not in world.texts()
     assert [one.state for one in world.memory.insights.values()] == ["expired", "confirmed", "confirmed"]
-    world.dream(said("Run make before you push", 41, "procedure", author="agent"))
+    world.dream(said("Run make before you push", 41, "decision", author="agent"))
     found = world.the("run make before you push")
     assert found.sessions == 2 and world.again() == []
     assert {one.state for one in world.memory.insights.values()} == {"confirmed"}
 
 
+def test_a_command_that_an_agent_ran_is_a_note_only_when_two_sessions_show_it() -> None:
+    ran = "Tests run with `make check`."
+    world = dreamt(said(ran, 1, "procedure", author="agent", session="a"))
+    assert world.texts() == []
+    world.dream(said(ran, 2, "procedure", author="agent", session="a"))
+    assert world.texts() == [], "the same session shows nothing new"
+    world.dream(said(ran, 3, "procedure", author="agent", session="b"))
+    assert world.the(ran).sessions == 2
+    assert dreamt(said("run make before you push", 1, "procedure")).texts() == ["run make before you push"], "a user says it once"
+
+
 def test_a_record_from_the_future_makes_nothing_old() -> None:
-    world = dreamt(said("run make before you push", 1, "procedure", author="agent"))
+    world = dreamt(said("run make before you push", 1, "decision", author="agent"))
     world.dream(said("use tabs")._replace(said_at="2099-01-01T00:00:00Z"))
     assert len(world.texts()) == 2
 
@@ -638,7 +649,7 @@ def test_moments() -> None:
 def test_what_is_old_only_beside_a_run_that_is_undone_is_young_again(others: bool) -> None:
     """D28: a later run read an older session, whose suggestion had expired beside the first run's record. `others`: beside a
     third one's it still has."""
-    suggested = said("run make before you push", 1, "procedure", author="agent")
+    suggested = said("run make before you push", 1, "decision", author="agent")
     journal = Journal()
     journal.dream("r1", [said("use tabs", 60, run="r1")])
     journal.dream("r2", [suggested._replace(run="r2")])

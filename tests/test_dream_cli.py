@@ -55,6 +55,15 @@ def test_a_dream_is_told_what_it_did_and_what_is_remembered(told: str, cli: Cli)
     assert "Nothing to dream of" in cli("dream").out
 
 
+def test_status_says_that_a_model_would_make_more_of_the_sessions_unless_one_does(
+    told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("status", "--json").json["backend"] == "rules"
+    assert "a model would make more of these sessions: `dreamkeep model`" in cli("status").out
+    monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "command")
+    assert "dreams    by command" in cli("status").out and "a model would" not in cli("status").out
+
+
 def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """D36: nor does a preview write; scope is told, nothing is recorded."""
     cli("dream", "status")
@@ -670,7 +679,7 @@ def test_what_an_undone_run_had_read_is_read_again_only_when_it_is_asked_for_by_
         assert [one["id"] for one in keep.notes()] == [note["id"]] and keep.dream()["considered"] == 0
         keep.dream_undo(again["run"])
         session = keep.session("s0")
-        session.record("Ask before you delete anything.")
+        session.record("Always ask before you delete anything.")
         session.end()
         assert keep.dream()["insights_added"] == 1, "by itself only the new part"
         assert keep.dream(sessions=["s0"])["insights_added"] == 1, "by name also what was taken back"

@@ -301,11 +301,13 @@ def test_sessions_that_take_away_too_much_together_are_refused_as_one_would_be_a
         session.end()
 
     with Keep.open(tmp_path / "k") as keep:
-        say(keep, "s", *(f"The {one} port must be 800{n}." for n, one in enumerate(things, 1)))
+        say(keep, "s", *(f"The {one} port must always be 800{n}." for n, one in enumerate(things, 1)))
         keep.dream()
         assert len(keep.notes()) == 6
         for k in range(3):
-            say(keep, f"s{k}", *(f"The {one} port must be 900{n}." for n, one in enumerate(things, 1) if (n - 1) // 2 == k))
+            say(
+                keep, f"s{k}", *(f"The {one} port must always be 900{n}." for n, one in enumerate(things, 1) if (n - 1) // 2 == k)
+            )
         say(keep, "t", "Never use tabs in YAML files.")
         made = keep.dream()
         assert [one["status"] for one in made["sessions"]] == ["completed", "failed", "failed", "completed"]
@@ -314,7 +316,7 @@ def test_sessions_that_take_away_too_much_together_are_refused_as_one_would_be_a
         assert "67%" in reason and "25%" in reason and "`dreamkeep dream --session python:s1`" in reason
         for name in ("s1", "s2"):
             assert keep.dream(sessions=[name])["notes"]["superseded"] == 2
-        say(keep, "all", *(f"The {one} port must be 700{n}." for n, one in enumerate(things, 1)))
+        say(keep, "all", *(f"The {one} port must always be 700{n}." for n, one in enumerate(things, 1)))
         [refused] = keep.dream()["sessions"]
         assert "`DREAMKEEP_DREAM_LOSS_GUARD=1 dreamkeep dream --session python:all`" in refused["reason"]
         [waiting] = [one for one in keep.dream_status()["sessions"] if one["id"] == "python:all"]

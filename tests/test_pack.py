@@ -220,6 +220,7 @@ def told(keep: Keep, project: Path) -> Keep:
         session.record(said, ("assistant", "Understood."))
         session.end()
     keep.dream()
+    keep.add_insight("decision", words[2], session="s2", quote=words[2])
     keep.note_add("The importer still drops the last row of a file.", kind="open_loop", project=keep.sessions()[0].project)
     last = keep.session("last", cwd=project, title="Move prices to cents")
     last.record("Move the prices to cents.", ("assistant", "The prices are in cents now; the tests are next."))
@@ -636,7 +637,7 @@ def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Ag
     """Issue 6: constraints, decisions and open ends of this very session, which no dream has read."""
     agent.starts()
     agent.says("Money is integer cents everywhere, we never use floats for prices. My password is hunter2pass!")
-    agent.says("Let's use PostgreSQL for storage, not MySQL.")
+    agent.says("From now on use PostgreSQL for storage, not MySQL.")
     agent.says("Rename the price column.")
     keep.drain()
     assert "### Said in this session" not in agent.starts("compact"), "nothing was compacted yet"

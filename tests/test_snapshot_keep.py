@@ -438,13 +438,13 @@ def test_a_users_edit_is_not_undone_by_what_another_keeps_dream_found_better(tmp
 def test_a_users_retraction_holds_though_a_dream_elsewhere_superseded_the_note_later(tmp_path: Path, order: str) -> None:
     """R2: intent is never taken away."""
     a, b = tmp_path / "a", tmp_path / "b"
-    talk(a, "chat", "We decided to use MongoDB for the ledger database.")
+    talk(a, "chat", "From now on we use MongoDB for the ledger database.")
     dreamt(a)
     into(a, b, tmp_path / "s")
     with Keep.open(b) as keep:
         note = keep.notes()[0]["id"]
         keep.note_change(note, "retract")
-    talk(a, "later", "We decided to use PostgreSQL instead of MongoDB for the ledger database.")
+    talk(a, "later", "From now on we use PostgreSQL instead of MongoDB for the ledger database.")
     dreamt(a)
     for one, other in [(a, b), (b, a)] if order == "ab" else [(b, a), (a, b)]:
         into(one, other, tmp_path / "s")

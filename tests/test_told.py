@@ -34,10 +34,10 @@ def _session(keep: Keep, name: str, *said: str) -> str:
 def test_a_note_supersedes_at_once_what_it_contradicts_and_why_tells(tmp_path: Path) -> None:
     """M9: by a user's hand or by a dream; the older one is kept with the reason, and comes back by no later dream."""
     with Keep.open(tmp_path / "k") as keep:
-        project = _session(keep, "a", "The port of the server is always 8080.", "We never use floats for prices.")
+        project = _session(keep, "a", "The port of the server must always be 8080.", "We never use floats for prices.")
         keep.dream()
         [old] = [one for one in keep.notes() if "8080" in one["text"]]
-        new = keep.note_add("The port of the server is always 8443.", project=project)
+        new = keep.note_add("The port of the server must always be 8443.", project=project)
         assert new["state"] == "active" and [(one["what"], one["id"]) for one in new["changed"]] == [
             ("note.added", new["id"]),
             ("note.superseded", old["id"]),
@@ -48,7 +48,7 @@ def test_a_note_supersedes_at_once_what_it_contradicts_and_why_tells(tmp_path: P
         _session(keep, "b", "We never use floats for prices.", "Ask before you delete anything.")
         keep.dream()
         assert {one["state"] for one in keep.notes(state=None) if one["id"] == old["id"]} == {"superseded"}
-        back = keep.note_add("The port of the server is always 8080.", project=project)
+        back = keep.note_add("The port of the server must always be 8080.", project=project)
         assert {one["text"] for one in keep.notes() if "port" in one["text"]} == {back["text"]}, "said again, it is meant"
 
 
@@ -65,9 +65,9 @@ def test_a_note_that_says_the_same_strengthens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on_the_page", [False, True])
 def test_a_note_that_is_changed_by_hand_supersedes_what_it_contradicts_now(tmp_path: Path, on_the_page: bool) -> None:
     with Keep.open(tmp_path / "k") as keep:
-        old = keep.note_add("The port of the server is always 8080.", project="p")["id"]
+        old = keep.note_add("The port of the server must always be 8080.", project="p")["id"]
         other = keep.note_add("Ask about the walrus.", project="p")["id"]
-        new = "The port of the server is always 8443."
+        new = "The port of the server must always be 8443."
         if on_the_page:
             [file] = (tmp_path / "k" / "pages").rglob("MEMORY.md")
             file.write_text(file.read_text().replace("Ask about the walrus.", new))
@@ -120,15 +120,15 @@ def test_an_agents_insight_with_a_quote_is_grounded_in_its_session(tmp_path: Pat
 def test_an_agents_own_word_says_that_it_is_one(tmp_path: Path) -> None:
     """Without a quote: no words of a session are its evidence, and it overrules no user."""
     with Keep.open(tmp_path / "k") as keep:
-        project = _session(keep, "a", "The port of the server is always 8080.")
+        project = _session(keep, "a", "The port of the server must always be 8080.")
         keep.dream()
         alone = keep.add_insight("decision", "Logs go to stderr.", project=project)
         assert (alone["insight"]["evidence"], alone["insight"]["state"], alone["note"]["author"]) == ([], "suggested", "agent")
         placed = keep.add_insight("decision", "Names are in lower case.", session="a")
         assert [(one["session"], one["quote"]) for one in placed["insight"]["evidence"]] == [("python:a", "")]
-        other = keep.add_insight("decision", "The port of the server is always 8443.", session="a")
+        other = keep.add_insight("decision", "The port of the server must always be 8443.", session="a")
         assert other["note"]["state"] == "suggested" and [one["what"] for one in other["changed"]] == ["note.added"]
-        assert [one["text"] for one in keep.notes()] == ["The port of the server is always 8080."]
+        assert [one["text"] for one in keep.notes()] == ["The port of the server must always be 8080."]
         guess = keep.add_insight("hypothesis", "Perhaps the cache leaks.", session="a")
         assert guess["note"] is None and guess["changed"] == []
 
@@ -197,11 +197,11 @@ def test_a_dream_finds_again_what_was_told_and_keeps_it_once(tmp_path: Path) -> 
 def test_a_note_that_was_taken_back_and_is_confirmed_holds_again(tmp_path: Path, act: str) -> None:
     """D28: the user's newer word counts, also against what came in between; dreams, a rebuilt index and deletion leave it so."""
     with Keep.open(tmp_path / "k") as keep:
-        project = _session(keep, "a", "The port of the server is always 8080.", "We never use floats for prices.")
+        project = _session(keep, "a", "The port of the server must always be 8080.", "We never use floats for prices.")
         keep.dream()
         [old] = [one["id"] for one in keep.notes() if "8080" in one["text"]]
         assert keep.note_change(old, act)["state"] == "retracted"
-        new = keep.note_add("The port of the server is always 8443.", project=project)["id"]
+        new = keep.note_add("The port of the server must always be 8443.", project=project)["id"]
         back = keep.note_change(old, "confirm", reason="it was right after all")
         assert (back["id"], back["state"], back["author"]) == (old, "active", "user")
         assert keep.dream_why(new)["note"]["state"] == "superseded"
@@ -218,8 +218,8 @@ def test_a_note_that_was_taken_back_and_is_confirmed_holds_again(tmp_path: Path,
 def test_what_has_ended_is_not_edited_or_pinned_and_the_way_out_is_told(tmp_path: Path) -> None:
     """Neither would be seen anywhere."""
     with Keep.open(tmp_path / "k") as keep:
-        old = keep.note_add("The port of the server is always 8080.", project="p")["id"]
-        new = keep.note_add("The port of the server is always 8443.", project="p")["id"]
+        old = keep.note_add("The port of the server must always be 8080.", project="p")["id"]
+        new = keep.note_add("The port of the server must always be 8443.", project="p")["id"]
         gone = keep.note_add("Ask about the walrus.", project="p")["id"]
         keep.note_change(gone, "retract")
         before = keep.notes(state=None)
@@ -231,7 +231,7 @@ def test_what_has_ended_is_not_edited_or_pinned_and_the_way_out_is_told(tmp_path
             (gone, "pin", f"note confirm {gone}"),
         ):
             with pytest.raises(Refused, match=way_out) as problem:
-                keep.note_change(note, act, text="The port of the server is always 9090.")
+                keep.note_change(note, act, text="The port of the server must always be 9090.")
             assert (new in problem.value.what) == (note == old)
         assert keep.notes(state=None) == before
         assert keep.note_change(gone, "unpin")["state"] == keep.note_change(gone, "retract")["state"] == "retracted"
@@ -276,7 +276,7 @@ def test_a_record_whose_clock_runs_ahead_does_not_overrule_what_the_user_says_la
         assert [one["text"] for one in keep.notes()] == ["The port must be 3333."]
 
 
-OLD, NEW = "The port of the server is always 8080.", "The port of the server is always 8443."
+OLD, NEW = "The port of the server must always be 8080.", "The port of the server must always be 8443."
 _HOUR_NS = 3600 * 10**9
 
 
@@ -327,7 +327,7 @@ def test_what_is_told_now_is_newer_than_what_a_clock_that_ran_ahead_dated_later(
         project = _session(keep, "a", "nothing of note")
         clock.ahead_ns = _HOUR_NS
         if ahead in ("edit", "page"):
-            tell("note", "The port of the server is always 7000.")
+            tell("note", "The port of the server must always be 7000.")
         tell(ahead, OLD)
         clock.ahead_ns = 0
         tell(then, NEW)

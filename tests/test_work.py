@@ -14,7 +14,7 @@ from dreamkeep import Keep
 from dreamkeep.capture.sources import AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
-from dreamkeep.dream.work import Answered, Approved, Committed, Edited, Prompt, Ran, Refused, Reply, Step, Todos
+from dreamkeep.dream.work import Answered, Edited, Prompt, Ran, Refused, Reply, Step
 from dreamkeep.session import tools
 from tests.planted import quality
 from tests.planted import written as w
@@ -117,16 +117,11 @@ def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path
         ("git commit -qam 'Count from two'", True, False),
     ]
     assert [one.path.removeprefix("/home/dev/thing/") for one in found if isinstance(one, Edited)] == ["src/a.py"]
-    assert [one.message for one in found if isinstance(one, Committed)] == ["Count from two"]
-    [todos] = [one for one in found if isinstance(one, Todos)]
-    assert [entry[:2] for entry in todos.entries] == [("Write it down", False), ("Tell the others", True)]
     [refused] = [one for one in found if isinstance(one, Refused)]
     assert refused.words == ("keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
     assert refused.what == "rm -rf data"
     asks = agent not in w.LACKS or w.Ask not in w.LACKS[agent]
     assert [(one.question, one.answer) for one in found if isinstance(one, Answered)] == ([("Which unit?", "km")] if asks else [])
-    plans = [one.plan for one in found if isinstance(one, Approved)]
-    assert plans == (["1. Use a queue\n2. Drop the table"] if agent == "claude" else [])
     assert [one.said.text for one in found if isinstance(one, Prompt)] == ["do it", "clean up"]
     assert "Done." in [one.said.text for one in found if isinstance(one, Reply)]
 
@@ -178,22 +173,6 @@ def test_the_same_command_is_the_same_however_it_was_called() -> None:
     for other in ("cd /p && pytest -q", "CI=1 FOO='a b' pytest -q", "pytest -q 2>&1 | tail -20", "timeout 60 pytest -q || true"):
         assert work.key_of(other) == "pytest -q"
     assert work.key_of("pytest -q tests") != "pytest -q"
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("git commit -m 'Fix it'", "Fix it"),
-        ('git add -A && git commit -am "Say \\"hi\\" to all"', 'Say \\"hi\\" to all'),
-        ("git -C x commit --message='One'", "One"),
-        ("git commit -m \"$(cat <<'EOF'\nFirst line\n\nMore\nEOF\n)\"", "First line"),
-        ("git commit --amend -m 'Again'", ""),
-        ("git log --grep commit", ""),
-        ("echo commit", ""),
-    ],
-)
-def test_a_commits_message_is_read_from_its_command(command: str, message: str) -> None:
-    assert work.commit_message(command) == message
 
 
 @pytest.mark.parametrize(
@@ -268,37 +247,6 @@ def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
 )
 def test_an_answer_is_read_in_every_form(given: Any, told: str, wanted: list[tuple[str, str]]) -> None:
     assert tools.answers(given, told) == wanted
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("TodoWrite", {"todos": [{"content": "a", "status": "completed"}, {"content": "b", "status": "in_progress"}]}),
-        ("update_plan", {"plan": [{"step": "a", "status": "completed"}, {"step": "b", "status": "pending"}]}),
-        ("write_todos", {"todos": [{"description": "a", "status": "cancelled"}, {"description": "b", "status": "pending"}]}),
-        ("SetTodoList", {"todos": [{"title": "a", "status": "done"}, {"title": "b", "status": "pending"}]}),
-        ("manage_todo_list", {"todoList": [{"title": "a", "status": "completed"}, {"title": "b", "status": "not-started"}]}),
-        ("todo__todo_write", {"content": "- [x] a\n- [ ] b"}),
-        ("update_todo", {"todos": "1. [x] a\n2. [ ] b"}),
-    ],
-)
-def test_a_list_is_read_in_every_form(name: str, given: Any) -> None:
-    [one] = called(name, given)
-    assert isinstance(one, Todos) and [entry[:2] for entry in one.entries] == [("a", False), ("b", True)]
-
-
-def test_tasks_that_are_made_one_by_one_are_a_list_too() -> None:
-    def call(n: int, name: str, given: Any, told: str) -> tuple[Said, Said]:
-        tool = {"id": f"c{n}", "name": name, "input": given}
-        return Said(str(n), "assistant", "", AT, tool), Said(str(n + 1), "tool", told, AT, {"id": f"c{n}"})
-
-    found = steps(
-        *call(1, "TaskCreate", {"description": "of it", "subject": "a"}, "Task #1 created"),
-        *call(3, "TaskCreate", {"subject": "b"}, "Task #2 created"),
-        *call(5, "TaskUpdate", {"taskId": "1", "status": "completed"}, "ok"),
-    )
-    assert isinstance(found[-1], Todos) and [entry[:2] for entry in found[-1].entries] == [("a", False), ("b", True)]
-    assert [entry.call.seq for entry in found[-1].entries] == ["1", "3"], "each where it was made: there it can be quoted"
 
 
 def test_a_call_and_its_result_in_one_record_are_both() -> None:

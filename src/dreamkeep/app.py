@@ -248,7 +248,8 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Reviewing, Pac
         answer = self._ask(lambda store: views.status(self.root, self.exists(), off, store, self._alive, now))
         disk = self._room()
         limits = {"quota": self._use(), "disk": disk if disk["short"] else None, "paused": self._paused_sources()}
-        return {**answer, "notes": self._counted_notes(), "strays": len(self._strays), **limits}
+        more = {"notes": self._counted_notes(), "backend": self.config["dream.backend"], "strays": len(self._strays)}
+        return {**answer, **more, **limits}
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:

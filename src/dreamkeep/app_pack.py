@@ -317,26 +317,26 @@ def _asked_last(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
 
 
 def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
-    from dreamkeep.dream.sentences import own_words
     from dreamkeep.recall.pack import Past
+    from dreamkeep.session.origin import typed_words
     from dreamkeep.session.packs import holds_pack, without_packs
 
     title = "" if holds_pack(summary.title) else summary.title
     past = Past(summary.id, summary.agent, title, _at(summary, turns) or None)
     if not turns:
         return past
-    return past._replace(prompts=tuple(own_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
+    return past._replace(prompts=tuple(typed_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
 
 
 def _match(one: Found, text: str) -> Match:
-    from dreamkeep.dream.sentences import own_words
     from dreamkeep.recall.pack import Match
     from dreamkeep.session.messages import USER
+    from dreamkeep.session.origin import typed_words
     from dreamkeep.session.packs import without_packs
 
     said = without_packs(text)
     return Match(
-        one.kind, own_words(said) if one.role == USER else said, one.session, one.place[1], one.at or "", one.id, one.role
+        one.kind, typed_words(said) if one.role == USER else said, one.session, one.place[1], one.at or "", one.id, one.role
     )
 
 

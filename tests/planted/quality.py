@@ -1,17 +1,14 @@
-"""How good a backend is on the written sessions: `make quality`.
+"""What the rules take of the written sessions: `make quality`. `-v` says which of it nobody expects.
 
-    precision   of what it proposed and was not optional, how much was wanted
-    recall      of what was wanted, how much it proposed
-
-A proposal is right if it meets something wanted; wrong if it meets nothing, or rests on a decoy. What is optional counts neither
-way. Subagents' sessions are left out, as a dream leaves them out. `-v` says what was wrong and what was missed; names of sessions
-behind it choose among them. Of the set that is held out only totals are told.
+taken     standing sentences of users that become insights
+expected  of these, how many an author expects, or allows
+decoys    of these, how many rest on words that only sound like it: there must be none
+planted   what the authors expect; most of it takes a model to read
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,49 +16,27 @@ from typing import Any, NamedTuple
 
 from dreamkeep import Keep
 from dreamkeep.dream.backfill import Known, checked
-from dreamkeep.dream.given import Backend, Given, Said, TaskGiven, TurnGiven
+from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven
 from dreamkeep.dream.rules import Rules
-from dreamkeep.memory.insight import TYPES, Insight
+from dreamkeep.memory.insight import USER, Insight
 from tests.planted import into, written
-from tests.planted.written import Wanted, Written
+from tests.planted.written import Written
 
 FOLDER = Path(__file__).parent
-PRECISION, RECALL = 0.95, 0.8
-#: Whoever works on the rules sees their totals only; else they would say nothing about other sessions.
-HELD_OUT = ("third", "fourth", "fifth", "sixth", "ninth", "tenth")
 
 
-class Judged(NamedTuple):
-    """What a backend made of one session. `dropped`: proposals that did not hold (their quote, their type …)."""
+class Taken(NamedTuple):
+    """What the rules take of one session's talk."""
 
     session: Written
-    right: tuple[Insight, ...]
-    optional: tuple[Insight, ...]
-    wrong: tuple[Insight, ...]
-    met: tuple[Wanted, ...]
-    missed: tuple[Wanted, ...]
-    dropped: int
+    expected: tuple[Insight, ...]
+    others: tuple[Insight, ...]
+    on_decoys: tuple[Insight, ...]
 
 
-class Score(NamedTuple):
-    right: int
-    wrong: int
-    met: int
-    missed: int
-
-    @property
-    def precision(self) -> float:
-        return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
-
-    @property
-    def recall(self) -> float:
-        return self.met / (self.met + self.missed) if self.met + self.missed else 1.0
-
-
-def halves() -> dict[str, list[Written]]:
+def sets() -> dict[str, list[Written]]:
     """By the folder's name."""
-    found = {place.name: written.load(place) for place in sorted(FOLDER.iterdir()) if any(place.glob("*.json"))}
-    return {name: sessions for name, sessions in found.items() if sessions}
+    return {place.name: written.load(place) for place in sorted(FOLDER.iterdir()) if any(place.glob("*.json"))}
 
 
 def captured(sessions: Sequence[Written], folder: Path) -> Iterator[tuple[Written, Given]]:
@@ -85,30 +60,22 @@ def given(shown: dict[str, Any]) -> Given:
         else:
             groups.append((one.get("turn") or "", [said]))
     turns = tuple(TurnGiven(name, states.get(name, ""), tuple(messages)) for name, messages in groups)
-    tasks = (TaskGiven("t-0", about.get("title") or ""),)
-    return Given(
-        about["id"], about["agent"], about.get("project") or "", about.get("cwd") or "", about.get("title") or "", tasks, turns
-    )
+    title = about.get("title") or ""
+    project, cwd = about.get("project") or "", about.get("cwd") or ""
+    return Given(about["id"], about["agent"], project, cwd, title, (TaskGiven("t-0", title),), turns)
 
 
-def judge(session: Written, what: Given, backend: Backend) -> Judged:
-    answer = backend.backfill(what)
-    insights, dropped = checked(answer, what, Known(), run="r", redact=str, trusted=isinstance(backend, Rules))
-    right, optional, wrong = [], [], []
-    for one in insights:
-        if _meets(one, session.expect):
-            right.append(one)
-        elif _on_a_decoy(one, session) or not _meets(one, session.optional):
-            wrong.append(one)
-        else:
-            optional.append(one)
-    met = tuple(wanted for wanted in session.expect if any(wanted.is_met_by(one.type, one.text) for one in insights))
-    missed = tuple(wanted for wanted in session.expect if wanted not in met)
-    return Judged(session, tuple(right), tuple(optional), tuple(wrong), met, missed, sum(dropped.values()))
+def taken(sessions: Sequence[Written], folder: Path) -> list[Taken]:
+    return [_judged(session, what) for session, what in captured(sessions, folder)]
 
 
-def _meets(one: Insight, wanted: Sequence[Wanted]) -> bool:
-    return any(each.is_met_by(one.type, one.text) for each in wanted)
+def _judged(session: Written, what: Given) -> Taken:
+    insights, _ = checked(Rules().backfill(what), what, Known(), run="r", redact=str, trusted=True)
+    said = [one for one in insights if one.author == USER]
+    decoys = tuple(one for one in said if _on_a_decoy(one, session))
+    wanted = (*session.expect, *session.optional)
+    met = tuple(one for one in said if one not in decoys and any(each.is_met_by(one.type, one.text) for each in wanted))
+    return Taken(session, met, tuple(one for one in said if one not in met and one not in decoys), decoys)
 
 
 def _on_a_decoy(one: Insight, session: Written) -> bool:
@@ -117,64 +84,21 @@ def _on_a_decoy(one: Insight, session: Written) -> bool:
     return any(quote in decoy or decoy in quote for quote in quotes for decoy in session.decoys)
 
 
-def score(judged: Sequence[Judged]) -> Score:
-    return Score(
-        sum(len(one.right) for one in judged),
-        sum(len(one.wrong) for one in judged),
-        sum(len(one.met) for one in judged),
-        sum(len(one.missed) for one in judged),
-    )
-
-
-def by_type(judged: Sequence[Judged]) -> dict[str, Score]:
-    """What is wanted may be of several types: if it was met it counts for the one that met it, else for the first."""
-    right, wrong, met, missed = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for one in judged:
-        right.update(insight.type for insight in one.right)
-        wrong.update(insight.type for insight in one.wrong)
-        for wanted in one.met:
-            met[
-                next(found.type for found in (*one.right, *one.optional, *one.wrong) if wanted.is_met_by(found.type, found.text))
-            ] += 1
-        missed.update(next(kind for kind in TYPES if kind in wanted.types) for wanted in one.missed)
-    return {kind: Score(right[kind], wrong[kind], met[kind], missed[kind]) for kind in TYPES}
-
-
-def measured(sessions: Sequence[Written], backend: Backend, folder: Path) -> list[Judged]:
-    return [judge(session, what, backend) for session, what in captured(sessions, folder)]
-
-
-def _table(name: str, judged: Sequence[Judged]) -> Iterator[str]:
-    whole = score(judged)
-    yield f"{name}: {len(judged)} sessions, {sum(one.dropped for one in judged)} proposals did not hold"
-    yield f"  {'type':12} {'right':>6} {'wrong':>6} {'met':>6} {'missed':>7} {'precision':>10} {'recall':>7}"
-    for kind, one in [*by_type(judged).items(), ("all", whole)]:
-        yield (f"  {kind:12} {one.right:6} {one.wrong:6} {one.met:6} {one.missed:7} {one.precision:10.3f} {one.recall:7.3f}")
-
-
-def _details(judged: Sequence[Judged]) -> Iterator[str]:
-    for one in judged:
-        for insight in one.wrong:
-            yield f"  wrong   {one.session.name}: {insight.type}: {insight.text!r}"
-        for wanted in one.missed:
-            yield f"  missed  {one.session.name}: {'/'.join(sorted(wanted.types))}: {wanted.quote!r}"
-
-
 def main(words: Sequence[str]) -> int:
+    print(f"{'set':8} {'sessions':>9} {'taken':>6} {'expected':>9} {'decoys':>7} {'planted':>8}")
     worst = 0
-    names = [word for word in words[1:] if word != "-v"]
-    for name, sessions in halves().items():
-        chosen = [one for one in sessions if not names or any(one.name.startswith(word) for word in names)]
-        if not chosen:
-            continue
+    for name, sessions in sets().items():
         with TemporaryDirectory() as folder:
-            judged = measured(chosen, Rules(), Path(folder))
-        print("\n".join(_table(name, judged)))
-        if "-v" in words and name not in HELD_OUT:
-            print("\n".join(_details(judged)))
-        whole = score(judged)
-        worst |= whole.precision < PRECISION or whole.recall < RECALL
-    return int(worst)
+            found = taken(sessions, Path(folder))
+        met, others = sum(len(one.expected) for one in found), sum(len(one.others) for one in found)
+        decoys = sum(len(one.on_decoys) for one in found)
+        planted = sum(len(one.expect) for one in sessions)
+        print(f"{name:8} {len(sessions):9} {met + others + decoys:6} {met:9} {decoys:7} {planted:8}")
+        worst += decoys
+        for one in found if "-v" in words else ():
+            for insight in (*one.others, *one.on_decoys):
+                print(f"  {one.session.name}: {insight.type}: {insight.text!r}")
+    return int(worst > 0)
 
 
 if __name__ == "__main__":

@@ -354,7 +354,7 @@ class _Planning:
                 self._say(ends[fate.what], id=one.id, reason=fate.why, **by)
         elif fate.what == SILENT:
             for one in self._unasked(about):
-                self._say(Kind.NOTE_EXPIRED, id=one.id, reason="what made more of it than a guess was taken back")
+                self._say(Kind.NOTE_EXPIRED, id=one.id, reason="nothing is left that makes it more than a guess")
 
     def _judge(self, about: Fact, fate: Fate) -> None:
         """Suggested insights are confirmed by a user or a second session, or expire."""

@@ -156,5 +156,5 @@ _NEXT_AND_LAST: _Phrases = (
     (_phrase(r"(next|last|this) (week|month|year)"), _span),
     (_phrase(rf"(next|last|this|past) {_WEEKDAY}"), _weekday),
 )
-#: "By friday": the preposition stays.
-_STAYS = _phrase(rf"(by|until|till|since|before) {_WEEKDAY}")
+#: "By friday", "from monday on": the preposition stays.
+_STAYS = _phrase(rf"(by|until|till|since|before|starting|from(?= \w{{6,9}} on\b)) {_WEEKDAY}")

@@ -26,7 +26,7 @@ RULES = "rules"
 NAMES = (RULES, "openai", "anthropic", "command")
 
 
-#: A whole session, unless it is huge: what failed may be mended hundreds of messages later.
+#: A whole session, unless it is huge: words that an agent said long before are known again where the user pastes them.
 _RULES_TOKENS = 400_000
 
 

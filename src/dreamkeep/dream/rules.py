@@ -1,41 +1,37 @@
-"""The default backend: offline, deterministic, by rules. What it knows of words is in data/*.toml.
+"""The default backend: offline, deterministic, few and certain. Its words and command forms are in data/rules.toml.
 
-It prefers to say nothing: an insight that was missed is in the session still, a false one is in everybody's way.
+    a short sentence that the user typed, or answered, with a standing word    ─► constraint, or fact
+    a command of the project that succeeded                                    ─► procedure; a note when two sessions show it
+
+It proposes nothing else. What is pasted, asked, ordered for now, or said by an agent stays searchable, and is no note: what a
+talk means takes a model to read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import NamedTuple
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
-from dreamkeep.dream import lexicon, rules_work, work
-from dreamkeep.dream.choose import Message
+from dreamkeep.dream import work
+from dreamkeep.dream.dates import resolved
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.offers import about, offers
-from dreamkeep.dream.rules_said import Found, asked, said
-from dreamkeep.dream.sentences import Sentence, plain, sentences
-from dreamkeep.dream.tool_words import ToolWords
-from dreamkeep.dream.weigh import Around, Weighed, Within, of_model, weighed
-from dreamkeep.dream.worded import TEXT, shortened, worded
-from dreamkeep.dream.work import Edited, Prompt, Ran, Refused, Reply, Step
-from dreamkeep.memory.insight import normal
+from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
+from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normal
+from dreamkeep.session.origin import TYPED, Heard, split_origins
 
-#: Of one session: what the user said before what an agent did, the surest, the latest. More than anybody says in one.
-MOST = 200
-_SAME = 0.8
-#: Of a model's words so much is looked at, so many sentences, and so few are kept.
-_LOOK, _MANY, _FEW = 6000, 40, 2
-#: From which weight on.
-MODEL = 0.25
-#: What an agent says in words of its own.
-_IN_ITS_WORDS = ("finding", "hypothesis", "evidence", "open_loop", "decision")
+#: Of one session; more than anybody says in one.
+MOST = 50
+#: No standing sentence of a person is longer, in characters and in words, or shorter.
+LONGEST, _WORDS, _SHORTEST = 220, 40, 3
+#: A longer message was pasted, whatever it looks like.
+_MESSAGE = 20_000
+_COMMAND = 120
+
 Redact = Callable[[str], str]
-
-
-def _talk(part: str, name: str) -> re.Pattern[str]:
-    return lexicon.pattern("talk", part, name)
 
 
 class Rules:
@@ -50,32 +46,11 @@ class Rules:
         if is_subagent(given):
             return Answer()
         steps = work.steps(given)
-        foreign = ToolWords(given)
-        found = chain(
-            _words(steps),
-            rules_work.refusals(steps),
-            rules_work.answers(steps),
-            rules_work.plans(steps),
-            rules_work.fixes(steps, given.cwd, lambda words: not foreign.refused([words])[0]),
-            rules_work.commands(steps, given.cwd),
-            rules_work.commits(steps),
-            _causes(steps),
-            rules_work.left_open(steps) if given.chunk[0] == given.chunk[1] else (),
-        )
-        own = _own_words(list(found), foreign)
-        clean = (one._replace(text=shortened(self._redact(one.text)), task=_task(one, given.tasks)) for one in own)
-        found_once = list(_once(clean, given.tasks))
-        kept = _most(found_once)
-        more = len(found_once) - len(kept)
-        return Answer(tuple(kept), dropped={f"more than {MOST} of one session": more} if more else {})
-
-
-def _own_words(found: Sequence[Proposal], foreign: ToolWords) -> list[Proposal]:
-    """Without what the agent only repeats of a tool's output. What a command shows is worded by us."""
-    repeats = [one for one in found if one.author == "agent" and one.type in _IN_ITS_WORDS]
-    refused = foreign.refused([one.text for one in repeats])
-    gone = {id(one) for one, why in zip(repeats, refused, strict=True) if why}
-    return [one for one in found if id(one) not in gone]
+        found = [*_said(steps, given), *_commands(steps, given.cwd)]
+        clean = [one._replace(text=self._redact(one.text)) for one in found]
+        once = list(_once(clean, given.tasks))
+        more = len(once) - MOST
+        return Answer(tuple(once[:MOST]), dropped={f"more than {MOST} of one session": more} if more > 0 else {})
 
 
 def is_subagent(given: Given) -> bool:
@@ -83,281 +58,290 @@ def is_subagent(given: Given) -> bool:
     return "/agent-" in given.session
 
 
-# -- what the user said
-
-
-def _words(steps: Sequence[Step]) -> Iterator[Proposal]:
-    """What was said stays until the user speaks again: he may take it back."""
-    held: list[Proposal] = []
-    for step in heard(steps):
-        if isinstance(step, Refused):
-            held += _why(step)
-            continue
-        yield from _kept(held, step.prompt.said.text)
-        held = list(_of_prompt(step, steps))
-    yield from held
-
-
-class Heard(NamedTuple):
-    """A user's message where it stands, with what the rules make of it. `n`: which step it is. `taken`: what the model had
-    offered, and he took."""
-
-    prompt: Prompt
-    n: int
-    found: list[Found]
-    around: Around
-    refused: Refused | None
-    taken: list[Proposal]
-
-
-def heard(steps: Sequence[Step]) -> Iterator[Heard | Refused]:
-    """Message by message; refusals stand between. What is known is heard, and nothing is found in it."""
-    refused: Refused | None = None
-    reply, first = "", True
-    taken = list(offers(steps))
-    for n, step in enumerate(steps):
-        if isinstance(step, Reply):
-            reply = step.said.text
-        elif isinstance(step, Refused) and not step.known:
-            yield step
-            refused = step if not step.words else None
-        elif isinstance(step, Prompt):
-            around = _around(steps, n, reply, first=first)
-            found = said(step.said.text, step.said.at, refused=refused is not None, reply=reply, first=first)
-            his = [one for one in taken if one.seq == step.said.seq]
-            yield Heard(step, n, [] if step.known else found, around, refused, his)
-            refused, reply, first = None, "", False
-
-
-def _around(steps: Sequence[Step], n: int, reply: str, *, first: bool) -> Around:
-    answer = ""
-    for step in steps[n + 1 :]:
-        if isinstance(step, Prompt):
-            break
-        if isinstance(step, Reply):
-            answer = step.said.text[:200]
-            break
-    return Around(first, reply, asked(reply), _then(steps[n + 1 :])[0], answer)
-
-
-def _of_prompt(one: Heard, steps: Sequence[Step]) -> Iterator[Proposal]:
-    place = one.prompt.said
-    if one.prompt.known:
-        return
-    message = Message(place.text, place.at, one.found, one.around, [(each.type, each.quote) for each in one.taken])
-    for each in message.chosen() if one.refused is None else _to_refusal(one.found, message.chosen()):
-        yield _proposed(_tested(_to_what(each, one.refused), steps, one.n), place)
-    yield from (each for each in one.taken if message.holds(each.quote))
-
-
-def _to_refusal(found: Sequence[Found], chosen: Sequence[Found]) -> list[Found]:
-    """What is said to a refusal was looked at as such; what weighs enough besides counts, and rather than a mere reason."""
-    kept = [one for one in found if one.rule != "reason" or not chosen]
-    more = [one for one in chosen if not any(_overlap(one, other) for other in kept)]
-    return sorted((*kept, *more), key=lambda one: one.start)
-
-
-def _overlap(one: Found, other: Found) -> bool:
-    return one.start < other.start + len(other.quote) and other.start < one.start + len(one.quote)
-
-
-def _kept(held: Sequence[Proposal], message: str) -> Iterator[Proposal]:
-    """Without what the user takes back with his next words: "nah, forget it, tview stays"."""
-    if not _talk("answer", "back").search(message[:300]) or len(message) > 300:
-        yield from held
-        return
-    words = set(about(message).split())
-    short = len(message.split()) <= 6
-    for one in held:
-        if not short and not words & set(about(one.text).split()):
-            yield one
-
-
-def _to_what(one: Found, refused: Refused | None) -> Found:
-    if one.rule != "reason" or refused is None:
-        return one
-    return one._replace(text=shortened(f"Rejected {_brief(refused.what)}: {one.text}"))
-
-
-def _why(step: Refused) -> Iterator[Proposal]:
-    """What the user said to a call that he did not allow. Short words are one reason; long ones are looked through. He had it
-    stopped for that: whatever else it may be, it is how it must be, and not merely how it is."""
-    at, words = step.result.at, " ".join(step.words.split())
-    found = said(step.words, at, refused=True, first=True)
-    if len(words) <= TEXT and (found or _tells_why(words)) and (quote := work.quoted(step.result, step.words)):
-        kind, text = found[0].type if found else "rejection", worded(words, at)
-        if not found or found[0].rule == "reason":
-            kind, text = "rejection", shortened(f"Rejected {_brief(step.what)}: {text}")
-        yield Proposal(_as_reason(kind), text, step.result.seq, quote, author="user", confidence=0.85)
-        return
-    for one in found:
-        if quote := work.quoted(step.result, one.quote):
-            sure = min(0.9, one.sure + 0.1)
-            yield Proposal(_as_reason(one.type), one.text, step.result.seq, quote, author="user", confidence=sure)
-
-
-def _tells_why(words: str) -> bool:
-    """More than that it is to stop, or to wait."""
-    return len(words.split()) >= 4 and not words.endswith("?") and not _talk("answer", "later").search(words)
-
-
-def _as_reason(kind: str) -> str:
-    return "constraint" if kind in ("finding", "hypothesis", "evidence") else kind
-
-
-def _brief(what: str) -> str:
-    line = what.split("\n", maxsplit=1)[0]
-    return what if what == "the plan" else f"`{shortened(line, 80)}`"
-
-
-def _proposed(one: Found, place: Said) -> Proposal:
-    return Proposal(one.type, one.text, place.seq, one.quote, author="user", confidence=one.sure)
-
-
-def _tested(one: Found, steps: Sequence[Step], n: int) -> Found:
-    """A hypothesis that the model's work confirmed or refuted before the user spoke again."""
-    if one.type != "hypothesis":
-        return one
-    for step in steps[n + 1 :]:
-        if isinstance(step, Prompt):
-            break
-        if isinstance(step, Reply):
-            head = step.said.text[:400]
-            if _talk("reply", "refuted").search(head):
-                return one._replace(type="finding", text=shortened(f"Ruled out: {one.text}"), sure=0.6)
-            if _talk("reply", "confirmed").search(head):
-                return one._replace(type="finding", sure=0.8)
-    return one
-
-
-# -- what the model found out
-
-
-def _causes(steps: Sequence[Step]) -> Iterator[Proposal]:
-    """What the model found out; not if the user says at once that it is wrong."""
-    for one in spoken(steps):
-        if _talk("answer", "no").match(one.after):
-            continue
-        place = one.reply.said
-        for sentence, kind in one.kept():
-            text = worded(sentence.text, place.at)
-            sure = 0.5 if kind.keep < 2 else 0.6
-            yield Proposal(kind.type, text, place.seq, sentence.quote, author="agent", confidence=sure)
-
-
-class Spoken(NamedTuple):
-    """Words of the model where they stand. `before`, `after`: the user's; `did`, `then`: what the model did between, a letter
-    each (see weigh.Around); `cause`: the sentence that a rule takes for a reason."""
-
-    reply: Reply
-    before: str
-    after: str
-    did: str
-    then: str
-    cause: str
-
-    def marks(self) -> Iterator[tuple[Sentence, frozenset[str]]]:
-        """For each sentence; what the weights are learnt from, too."""
-        own = sentences(self.reply.said.text[:_LOOK])[:_MANY]
-        for n, one in enumerate(own):
-            cause = bool(self.cause) and one.quote == self.cause
-            yield one, of_model(own, n, Within(self.before, self.after, self.did, self.then), found=cause)
-
-    def kept(self) -> list[tuple[Sentence, Weighed]]:
-        each = [(one, weighed("model", marks)) for one, marks in self.marks()]
-        heavy = [(one, kind) for one, kind in each if kind.keep >= MODEL and len(one.text) <= TEXT and not _suggests(one)]
-        return sorted(heavy, key=lambda pair: (-pair[1].keep, pair[0].start))[:_FEW]
-
-
-def _suggests(one: Sentence) -> bool:
-    return _talk("reply", "suggests").search(plain(one.text)) is not None
-
-
-def spoken(steps: Sequence[Step]) -> Iterator[Spoken]:
-    """What the user guessed himself is proposed in his words, see `_tested`: then no cause of the model's."""
-    before, guessed, did = "", False, ""
-    for n, step in enumerate(steps):
-        if isinstance(step, Prompt):
-            before, did = step.said.text, ""
-            guessed = any(one.type == "hypothesis" for one in said(before))
-        elif isinstance(step, Reply) and not step.known:
-            wanted = _talk("answer", "wanted").search(before[:2000]) is not None
-            found = None if guessed else _cause(step.said, wanted=wanted)
-            then, after = _then(steps[n + 1 :])
-            yield Spoken(step, before, after, did, then, found[1] if found else "")
-        did = (did + _letter(step))[-8:]
-
-
-def _then(steps: Sequence[Step]) -> tuple[str, str]:
-    """What is done until the user speaks again, and what he says."""
-    done = ""
-    for step in steps:
-        if isinstance(step, Prompt):
-            return done, step.said.text
-        done = (done + _letter(step))[:8]
-    return done, ""
-
-
-def _letter(step: Step) -> str:
-    return "A" if isinstance(step, Reply) else "R" if isinstance(step, Ran) else "E" if isinstance(step, Edited) else ""
-
-
-def _cause(place: Said, *, wanted: bool) -> tuple[Said, str] | None:
-    for sentence in sentences(place.text[:6000]):
-        words = plain(sentence.text)
-        told = _talk("reply", "cause").search(words) or (wanted and _talk("reply", "because").search(words))
-        if told and not _talk("reply", "unsure").search(words) and len(sentence.text) <= 240:
-            return place, sentence.quote
-    return None
-
-
-# -- once each
-
-
 def _once(found: Iterable[Proposal], tasks: Sequence[TaskGiven]) -> Iterator[Proposal]:
     """The same again is more evidence for the first (M7); what the task knows already is not proposed again."""
     known = {(kind, normal(text)) for task in tasks[:1] for kind, text in task.insights}
-    kept: list[Proposal] = []
+    kept: dict[tuple[str, str], Proposal] = {}
     for one in found:
-        if (one.type, normal(one.text)) in known or not one.text.strip():
+        key = one.type, normal(one.text)
+        if key in kept:
+            first = kept[key]
+            kept[key] = first._replace(more=(*first.more, (one.seq, one.quote))[:5])
+        elif key not in known:
+            kept[key] = one
+    yield from kept.values()
+
+
+# -- what the user said
+
+
+class Standing(NamedTuple):
+    """A standing sentence: `quote` is as it stands in the message, `text` as a note says it."""
+
+    type: str
+    text: str
+    quote: str
+
+
+class Own(NamedTuple):
+    """The user's own words, where they stand."""
+
+    words: str
+    said: Said
+    known: bool
+
+
+def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
+    """What was said stays unless the user takes it back with his next words."""
+    own: dict[str, list[Own]] = {}
+    for step in steps:
+        if (one := _own(step)) is not None:
+            own.setdefault(one.said.seq, []).append(one)
+    heard = Heard()
+    held: list[Proposal] = []
+    for said in (said for turn in given.turns for said in turn.messages):
+        for one in own.get(said.seq, ()):
+            if not _takes_back(one.words):
+                yield from held
+            held = [] if one.known else list(_proposed(one, heard))
+        if said.role in ("assistant", "tool"):
+            heard.add(said.text)
+    yield from held
+
+
+def _own(step: Step) -> Own | None:
+    if isinstance(step, Prompt):
+        return Own(step.said.text, step.said, step.known)
+    if isinstance(step, Answered):
+        return Own(step.answer, step.result, step.known)
+    return Own(step.words, step.result, step.known) if isinstance(step, Refused) and step.words else None
+
+
+def _proposed(one: Own, heard: Heard) -> Iterator[Proposal]:
+    """A client writes an answer into a tool's result, where its signs may be escaped."""
+    for found in standing(one.words, one.said.at, heard.has):
+        if quote := work.quoted(one.said, found.quote):
+            yield Proposal(found.type, found.text, one.said.seq, quote, author=USER, confidence=0.9)
+
+
+def _takes_back(words: str) -> bool:
+    return len(words) <= 300 and _pattern("back", "any").search(words.lower()) is not None
+
+
+def standing(message: str, at: str | None = None, heard: Callable[[str], bool] = lambda piece: False) -> list[Standing]:
+    """The standing sentences among the words that a user typed. `at`: when; `heard`: what agents and tools said before."""
+    if len(message) > _MESSAGE:
+        return []
+    typed = [message[span.start : span.end] for span in split_origins(message, heard) if span.origin == TYPED]
+    quotes = [quote for text in typed for quote in _sentences(_QUOTED.sub(_blank, text)) if _is_standing(quote)]
+    return [Standing(_kind(quote), _worded(quote, at), quote) for quote in quotes]
+
+
+_ITEM = re.compile(r"\s*[-*•+–]\s+")
+#: One of several steps of this task; a line that quotes, or is set in as code is.
+_NOT_OWN = re.compile(r" {4}|\t|\s*(?:\(?\d{1,2}[.)]\s|[>|])")
+_RULE = re.compile(r"\s*(?:-{3,}|={3,}|\*{3,}|_{3,}|~{3,})\s*$")
+#: Where a sentence ends: behind a stop, but not behind "e.g." or a single letter.
+_END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b\w\.)(?<!\betc\.)(?<!\bvs\.)(?<=[.!?])[)\"'”]?\s+|(?<=[。！？])")
+#: What stands in quotation marks is somebody else's, or a text that is spoken of; the last one may be left open.
+_QUOTED = re.compile(r"""["“”„«「『][^"“”„«»」』]{3,2000}(?:["“”»」』]|\Z)|(?<!\w)['‘](?=\w)[^\n]{12,1000}?[.,!?\w]['’](?!\w)""")
+#: In the place of such a text; no sentence that holds it is kept.
+_BLANK = "\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+def _blank(quoted: re.Match[str]) -> str:
+    """As long as it was. A name or a word in quotation marks stays."""
+    return quoted[0] if len(quoted[0].split()) < 4 else _BLANK * len(quoted[0])
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """A line is a sentence by itself, unless it is a long one that plainly goes on in the next. The block that follows a line
+    with a colon is the user's own only if that line says so; what stands between two rules ("---") is not."""
+    led = foreign = ruled = False
+    for line in _lines(text):
+        if not line.strip():
+            foreign = foreign and led
             continue
-        again = next((n for n, other in enumerate(kept) if _alike(one, other)), None)
-        if again is None:
-            kept.append(one)
-        elif (one.seq, one.quote) != (kept[again].seq, kept[again].quote):
-            kept[again] = kept[again]._replace(more=(*kept[again].more, (one.seq, one.quote))[:5])
-    yield from kept
+        ruled = ruled != (_RULE.match(line) is not None)
+        if not foreign and not ruled and not _NOT_OWN.match(line):
+            yield from (piece.strip() for piece in _END.split(line[_item_end(line) :]) if piece and piece.strip())
+        led = line.rstrip().endswith((":", "："))
+        foreign = foreign or (led and not _leads_to_rules(line))
 
 
-def _alike(one: Proposal, other: Proposal) -> bool:
-    if one.type != other.type and not {one.type, other.type} <= {
-        "constraint",
-        "preference",
-        "correction",
-        "decision",
-        "procedure",
-    }:
+def _leads_to_rules(line: str) -> bool:
+    plain = _plain(line)
+    return _pattern("rules", "any").search(plain) is not None and not _pattern("never", "others").search(plain)
+
+
+def _lines(text: str) -> list[str]:
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        goes_on = bool(lines) and len(lines[-1]) > 60 and lines[-1].rstrip()[-1:].isalnum() and line.lstrip()[:1].islower()
+        if goes_on and not _ITEM.match(line) and not _NOT_OWN.match(line):
+            lines[-1] += line
+        else:
+            lines.append(line)
+    return lines
+
+
+def _item_end(line: str) -> int:
+    found = _ITEM.match(line)
+    return found.end() if found else 0
+
+
+def _is_standing(sentence: str) -> bool:
+    plain = _plain(sentence)
+    if not plain or _BLANK in plain or len(plain) > LONGEST or len(plain.split()) > _WORDS or _is_short(plain):
         return False
-    if (one.seq, one.quote) == (other.seq, other.quote) and one.type == other.type:
-        return True
-    a, b = _set(one.text), _set(other.text)
-    return bool(a and b) and len(a & b) >= _SAME * max(len(a), len(b))
+    if any(_pattern("never", name).search(plain) for name in ("now", "unsure", "others", "hangs")):
+        return False
+    return any(_is_in(plain, language) for language in _table()["standing"])
 
 
-def _set(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[\w./-]+", text.lower()))
+def _is_in(plain: str, language: str) -> bool:
+    if not _pattern("standing", language, "any").search(plain):
+        return False
+    unless = "unless" in _table()["standing"][language]
+    return not (unless and _pattern("standing", language, "unless").search(plain))
 
 
-def _most(found: Iterable[Proposal]) -> list[Proposal]:
-    kept = list(found)
-    best = sorted(range(len(kept)), key=lambda n: (kept[n].author != "user", -kept[n].confidence, -n))[:MOST]
-    return [kept[n] for n in sorted(best)]
+_UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff]")
 
 
-def _task(one: Proposal, tasks: Sequence[TaskGiven]) -> str:
-    if len(tasks) <= 1:
-        return tasks[0].id if tasks else ""
-    words = _set(one.text)
-    shared = [(len(words & _set(task.title)), -n) for n, task in enumerate(tasks)]
-    best = max(shared)
-    return tasks[-best[1]].id if best[0] else ""
+def _is_short(plain: str) -> bool:
+    """Too few words to say anything; where words are not set apart, too few signs."""
+    return len(plain) < 6 if _UNSPACED.search(plain) else len(plain.split()) < _SHORTEST
+
+
+def _plain(sentence: str) -> str:
+    """As it is put to the patterns: without a lead, in lower case, with straight apostrophes."""
+    flat = " ".join(sentence.split()).replace("’", "'").lower().rstrip(".!。！ ")
+    return _pattern("lead", "any").sub("", flat)
+
+
+def _kind(sentence: str) -> str:
+    """What is only to be remembered is a fact; all else is how things are to be done."""
+    return FACT if _pattern("remember", "any").match(_plain(sentence)) else CONSTRAINT
+
+
+def _worded(quote: str, at: str | None) -> str:
+    """One line, without "ok so", with days as dates by when it was said."""
+    flat = " ".join(quote.split())
+    cut = _pattern("lead", "any").match(flat.lower())
+    flat = flat[cut.end() :] if cut else flat
+    text = resolved(flat, at)
+    return text[:1].upper() + text[1:] if re.match(r"[a-zäöüéà]+\b(?![./_:@-]\w)", text) else text
+
+
+# -- commands
+
+
+_WORKS = {
+    "test": "Tests run with",
+    "build": "It builds with",
+    "lint": "The linter runs with",
+    "typecheck": "Types are checked with",
+    "format": "Code is formatted with",
+    "migrate": "The database is migrated with",
+    "deploy": "It is deployed with",
+}
+
+
+def _commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
+    """Of each kind, program and folder the shortest command for everything that worked."""
+    best: dict[tuple[str, str, str], tuple[str, Ran]] = {}
+    for step in steps:
+        if not isinstance(step, Ran) or step.failed is not False or step.result is None:
+            continue
+        for command in parts(step.key):
+            kind = kind_of(command)
+            if not kind or is_narrow(command) or len(command) > _COMMAND:
+                continue
+            way = kind, program_of(command), work.folder_in(step.command, cwd)
+            if way not in best or len(command) <= len(best[way][0]):
+                best[way] = command, step
+    own = {(kind, folder) for kind, program, folder in best if _is_own(program)}
+    for (kind, name, folder), (command, step) in best.items():
+        if step.known or ((kind, folder) in own and not _is_own(name)):
+            continue
+        text = f"{_WORKS[kind]} `{command}`{f' in `{folder}`' if folder else ''}."
+        quote = step.command[:300].partition("\n")[0]
+        yield Proposal(PROCEDURE, text, step.call.seq, quote, author=AGENT, confidence=0.6)
+
+
+_SIGN = re.compile(r"""&&|;|\|\||\||["']""")
+
+
+def parts(key: str) -> list[str]:
+    """The commands in a line that all succeeded if the line did; none where that is not certain. Quotes are not looked into."""
+    found, start, quote = [], 0, ""
+    for sign in _SIGN.finditer(key):
+        if sign[0] in ("'", '"'):
+            quote = "" if quote == sign[0] else quote or sign[0]
+        elif not quote and sign[0] != "&&":
+            return []
+        elif not quote:
+            found.append(key[start : sign.start()])
+            start = sign.end()
+    each = [one.strip() for one in (*found, key[start:]) if one.strip()]
+    return [] if any(one.startswith("cd ") for one in each) else each
+
+
+def kind_of(command: str) -> str:
+    """test, build, lint …; "" for a command that is none of them."""
+    inner = _inner(command)
+    if _pattern("look", "only").match(inner) or _pattern("handles", "only").match(inner):
+        return ""
+    called = (inner, _pattern("starts", "only").sub("", inner, count=1))
+    named = next((kind for words in called for kind in _table()["commands"] if _pattern("commands", kind).match(words)), "")
+    if named == "build" and _pattern("outward", "only").match(inner):
+        return ""
+    words = [word.rpartition("/")[2].partition(":")[0] for word in inner.split()[:4] if not word.startswith("-")]
+    return named or next((kind for word in words for kind, names in _table()["says"].items() if word in names), "")
+
+
+def program_of(command: str) -> str:
+    """Which one does it in the end: `pytest` also where that is started by `python -m` or `uv run`."""
+    started = _pattern("starts", "only").sub("", _inner(command), count=1)
+    return (started.split() or [command])[0].rpartition("/")[2]
+
+
+#: What is called, without what it is given: `python manage.py test` tests everything, though a file is named in it.
+_PROGRAM = re.compile(
+    r"^(?:python[\d.]{0,5} (?:-\w{1,9} ){0,3}[\w./-]{0,60}?\b(?:manage|setup|runtests|run_tests|tasks|build|make)\.py|\S+)"
+)
+
+
+def is_narrow(command: str) -> bool:
+    """For one file, one test, one package; or not for real."""
+    arguments = _PROGRAM.sub("", _pattern("starts", "only").sub("", _inner(command), count=1), count=1)
+    return _pattern("narrow", "only").search(f" {arguments}") is not None
+
+
+def _inner(command: str) -> str:
+    """What is run in a container or by another's rights: `docker compose run --rm api pytest` tests as `pytest` does."""
+    return _pattern("around", "only").sub("", command, count=1) or command
+
+
+def _is_own(name: str) -> bool:
+    """A project's own way to call other programs: what it has one for is not called by hand there."""
+    return _pattern("own", "only").fullmatch(name) is not None
+
+
+# -- the data
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("data", "rules.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _pattern(*path: str) -> re.Pattern[str]:
+    """A list of patterns as one; names in braces stand in `[words]`. It is put to one sentence or one command, never to more."""
+    listed: Any = _table()
+    for name in path:
+        listed = listed[name]
+    words = _table()["words"]
+    return re.compile("|".join(f"(?:{re.sub(r'{([a-z]+)}', lambda found: words[found[1]], one)})" for one in listed))

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dreamkeep.dream import lexicon, work
+from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, said_by
 from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
 from dreamkeep.session import facts as f
@@ -48,6 +48,54 @@ _BETWEEN = re.compile(r"\s*(?:&&|;)\s*")
 _HEARD = frozenset(("", f.PARTIAL, f.INJECTED, f.HOOK, f.META))
 #: A command that the agent ran, a path that it named.
 _DID = "did"
+
+#: Short words that are in every sentence.
+_COMMON = frozenset(
+    (
+        *("a", "an", "the", "and", "or", "but", "if", "of", "to", "in", "on", "at", "by", "for", "as", "is", "are", "was", "be"),
+        *(
+            "it",
+            "its",
+            "we",
+            "you",
+            "i",
+            "he",
+            "she",
+            "us",
+            "our",
+            "my",
+            "me",
+            "do",
+            "did",
+            "not",
+            "no",
+            "yes",
+            "so",
+            "too",
+            "can",
+        ),
+        *(
+            "may",
+            "has",
+            "had",
+            "use",
+            "now",
+            "any",
+            "all",
+            "out",
+            "up",
+            "who",
+            "why",
+            "how",
+            "let",
+            "get",
+            "go",
+            "one",
+            "ok",
+            "own",
+        ),
+    )
+)
 
 Run = tuple[str, ...]
 
@@ -139,9 +187,8 @@ def _runs(statement: str) -> set[Run]:
     length = min(_RUN, len(words))
     if not words or (length == 1 and len(words[0]) < _SENTENCE):
         return set()
-    stop = set(lexicon.table("said")["text"]["stop"])
     found = {tuple(words[n : n + length]) for n in range(len(words) - length + 1)}
-    return {run for run in found if length < _RUN or sum(len(word) >= _LONG or word not in stop for word in run) > 1}
+    return {run for run in found if length < _RUN or sum(len(word) >= _LONG or word not in _COMMON for word in run) > 1}
 
 
 def _literals(statement: str) -> set[str]:

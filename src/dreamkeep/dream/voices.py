@@ -71,14 +71,22 @@ def corroborated(members: Sequence[Insight]) -> bool:
 
 
 def worth(members: Sequence[Insight]) -> bool:
-    """Whether it is a memory. A guess or a measurement is one when two sessions say so; a mere taking back never is."""
+    """Whether it is a memory. A guess, a measurement or a command that was run is one when two sessions show it; a mere taking
+    back never is."""
     if all(alike.only_takes_back(one.text) for one in members):
         return False
     if len(sessions(members)) >= 2:
         return True
-    return any(
-        one.type not in _WEAK and (one.type != i.FINDING or one.author == i.USER or one.confidence >= _SURE) for one in members
-    )
+    return any(one.type not in _WEAK and not _seen_once(one) and not _is_guess(one) for one in members)
+
+
+def _seen_once(one: Insight) -> bool:
+    """A command that an agent ran: that it worked once says little. What somebody told us, or a model read, is another thing."""
+    return one.type == i.PROCEDURE and one.author == i.AGENT and one.source == "dream" and not one.by_model
+
+
+def _is_guess(one: Insight) -> bool:
+    return one.type == i.FINDING and one.author != i.USER and one.confidence < _SURE
 
 
 def spoken(members: Iterable[Insight]) -> dict[tuple[str, bool], list[Insight]]:

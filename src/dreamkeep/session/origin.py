@@ -170,6 +170,14 @@ def origin_at(spans: Sequence[Span], start: int, end: int) -> str:
     return max(shares, key=lambda origin: (shares[origin], origin == PASTED), default=TYPED)
 
 
+def typed_words(message: str) -> str:
+    """What somebody typed in a message of several lines, as one line, without what was pasted into it."""
+    if "\n" not in message.strip():
+        return message
+    typed = (message[span.start : span.end] for span in split_origins(message) if span.origin == TYPED)
+    return " ".join(" ".join(typed).split())
+
+
 # -- blocks
 
 

@@ -52,12 +52,6 @@ def input_names(name: str) -> Sequence[str]:
     return found
 
 
-def done_words() -> Sequence[str]:
-    """How agents call a task that is over."""
-    found: Sequence[str] = table()["status"]["done"]
-    return found
-
-
 @cache
 def _names(kind: str) -> frozenset[str]:
     return frozenset(table()["names"][kind])
@@ -187,32 +181,6 @@ def error_line(result: Result) -> str:
             if found.match(line):
                 return _without_stamp(line)
     return _without_stamp(told[-1]) if told else ""
-
-
-def error_kind(result: Result | None, exit_code: int | None) -> str:
-    """Of what kind an error was, in words of ours: no word of the output gets into it, but for a class of errors we know."""
-    if result is None:
-        return ""
-    for text in (error_line(result), output_of(result)):
-        classes = _error_classes().search(text)
-        if kind := _error_in(text, "kinds") or (classes[0] if classes else "") or _error_in(text, "broad"):
-            return kind
-    return f"exit {exit_code}" if exit_code else ""
-
-
-def _error_in(text: str, part: str) -> str:
-    return next((name for name, signs in _error_kinds(part) if signs.search(text)), "")
-
-
-@cache
-def _error_kinds(part: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    flags = re.IGNORECASE | re.MULTILINE
-    return tuple((str(one["name"]), _any_of(one["signs"], flags)) for one in table()["errors"][part])
-
-
-@cache
-def _error_classes() -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(table()['errors']['classes'])})\b")
 
 
 def _without_stamp(line: str) -> str:

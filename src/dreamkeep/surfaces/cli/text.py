@@ -95,6 +95,9 @@ def _clock(at: str | None) -> str:
     return (at or "")[:16].replace("T", " ")
 
 
+_BY_RULES = "rules, which keep few and certain notes; a model would make more of these sessions: `dreamkeep model`"
+
+
 def status(s: dict[str, Any]) -> str:
     if not s["exists"]:
         return f"No keep at {s['keep']} yet. The first session that is recorded makes it."
@@ -110,6 +113,7 @@ def status(s: dict[str, Any]) -> str:
         lines.append(f"inbox     {waiting}  (suggestions that wait for you: `dreamkeep review`)")
     if doubted := s["notes"]["doubted"]:
         lines.append(f"doubted   {doubted}  (an agent says that they do not hold: `dreamkeep notes` marks them)")
+    lines.append(f"dreams    by {_BY_RULES if s['backend'] == 'rules' else line(s['backend'])}")
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")

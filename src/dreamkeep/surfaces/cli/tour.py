@@ -97,19 +97,21 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     _do(tour, "audit")
     _do(tour, "restore", "gemini:c1f2a9d4", "--to", "gemini")
     _do(tour, "repair", "--apply")
-    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.")
+    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _BY_RULES)
     _do(tour, "hygiene")
     _do(tour, "dream")
     _do(tour, "page", "--project", _PROJECT)
     _say("4. Search: across agents, also what a compaction has squeezed out, with the place where it was said.")
     for words in _QUERIES:
         _do(tour, "search", *words)
-    for note in tour.keep.notes(state="superseded"):
+    for note in tour.keep.notes(kind="constraint")[:1]:
         _do(tour, "dream", "why", note["id"])
     _say("5. Pack: what the next session is given to read first, by a hook.")
     _do(tour, "pack", "--project", _PROJECT, "--query", "deploy to the Pi", "--budget", "300")
 
 
+#: Told with each dream of a tour: it is offline and free.
+_BY_RULES = "(By rules, without a model: only what is certain is kept. A model makes more of the same sessions: dreamkeep model)"
 _PROJECT = "example.org/you/toolshed"
 _QUERIES = (
     ("when do reminders go out?", "--limit", "3"),
@@ -137,7 +139,7 @@ def _own(tour: Tour) -> None:
     _do(tour, "repair")
     _say(
         "3. Dream: what was learned becomes notes, each with its evidence, and a page.",
-        "(Here every session that is quiet counts as ended; elsewhere after a day.)",
+        f"(Here every session that is quiet counts as ended; elsewhere after a day.)\n{_BY_RULES}",
     )
     _do(tour, "hygiene")
     _do(tour, "dream", "--limit", _DREAMED)
