@@ -148,8 +148,8 @@ def test_the_report_says_from_which_file_it_is_known(keep: Keep, shed: Path) -> 
 def test_what_contradicts_a_file_waits_in_the_inbox_and_says_which_line(keep: Keep, shed: Path) -> None:
     (shed / "AGENTS.md").write_text("# Shed\n\n- Never squash commits.\n")
     session(keep, "one", "From now on, always squash commits.", shed)
-    keep.dream(backend="rules")
-    assert texts(keep) == []
+    assert keep.dream(backend="rules", preview=True)["notes"]["suggested"] == 1 and keep.review()["items"] == []
+    assert keep.dream(backend="rules")["notes"]["suggested"] == 1 and texts(keep) == []
     [one] = keep.review()["items"]
     assert "AGENTS.md:3 says otherwise" in one["why"]
     keep.review(accept=[one["id"]])

@@ -20,6 +20,7 @@ from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost
 from tests.answering import Reader, dream, item
 from tests.conftest import Ran
+from tests.test_same_project import Transcripts
 
 SAID = "A. And please name the tables in the singular, everywhere"
 A = item("Summaries are made at commit time.", "A.", strength="maybe")
@@ -229,27 +230,28 @@ def test_undo_of_the_dream_that_ended_a_suggestion_brings_it_back(inbox: Keep, m
 # -- projects
 
 
-def test_a_project_offer_is_an_item_that_is_accepted_or_rejected(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    session(keep, "one", "hello")
-    offer = {"id": "p-0123456789ab", "from": "here/a", "into": "here/b", "why": "the same remote", "session": "s", "seq": "3"}
-    done: list[tuple[str, str, str]] = []
-    offers = [offer]
+@pytest.mark.parametrize("accept", [True, False])
+def test_a_project_offer_is_an_item_that_is_accepted_or_rejected(
+    root: str, tmp_path: Path, cli: Callable[..., Ran], accept: bool
+) -> None:
+    transcripts = Transcripts(tmp_path / "home")
+    link = (("gh pr create --fill", "https://example.org/team/app/pull/12\n"),)
+    for folder in ("/gone/one", "/gone/two", "/gone/two"):
+        transcripts.write((folder, "main"), commands=link)
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=tmp_path / "home"))
+        [offer] = keep.project_offers()
+        assert keep.review()["items"] == [{**offer, "type": "project"}]
+        assert keep.review(project="elsewhere")["items"] == []
+    assert "The same project?" in cli("review").out
+    done = cli("review", "--accept" if accept else "--reject", offer["id"], "--json").json
+    assert done["items"] == [] and done["accepted" if accept else "rejected"] == [offer["id"]]
+    assert len(cli("projects", "--json").json["projects"]) == (1 if accept else 2)
 
-    def act(name: str) -> Callable[[str, str], None]:
-        def decided(project: str, other: str) -> None:
-            done.append((name, project, other))
-            offers.clear()
 
-        return decided
-
-    monkeypatch.setattr(keep, "project_offers", lambda: list(offers))
-    monkeypatch.setattr(keep, "project_merge", act("merge"))
-    monkeypatch.setattr(keep, "project_apart", act("apart"))
-    assert keep.review()["items"] == [{**offer, "type": "project"}]
-    assert keep.review(accept=[offer["id"]])["accepted"] == [offer["id"]]
-    offers.append(offer)
-    assert keep.review(reject=[offer["id"]])["items"] == []
-    assert done == [("merge", "here/a", "here/b"), ("apart", "here/a", "here/b")]
+def test_a_suggestion_goes_with_the_session_that_it_rests_on(inbox: Keep) -> None:
+    inbox.delete("python:one")
+    assert inbox.review()["items"] == [] and inbox.notes(state=None) == []
 
 
 # -- the command line
