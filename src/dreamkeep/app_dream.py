@@ -12,7 +12,6 @@ from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.exchange import Exchange
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from dreamkeep.recall.embed import Embedder
 
 T = TypeVar("T")
-#: The backend's name where files are answered; and how long exported sessions are left to whoever answers.
-_BY_FILES, _LEASE_S = "files", 7 * 86_400
 
 
 class Dreams(Part):
@@ -92,52 +89,6 @@ class Dreams(Part):
             return _with_given_up(told, dreaming.given_up(name=name))
         return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
 
-    def dream_export(self, folder: str, *, sessions: Sequence[str] = (), limit: int | None = None) -> dict[str, Any]:
-        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week."""
-        from dreamkeep.dream.exchange import Exchange
-
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        exchange.check_target()
-        dreaming = self._dreaming()
-        with dreaming.lock() as mine:
-            if not mine:
-                raise Busy("another dream runs", where=self.root, next="Try again when it is over.")
-            dreaming.complete()
-            chosen = [self.resolve(one) for one in sessions]
-            made, _, _ = dreaming.preview(
-                self._answered_by(exchange), sessions=chosen, limit=limit, name=_BY_FILES, holder=folder
-            )
-            named = [one["id"] for one in made["sessions"]]
-            count = exchange.write(named)
-            dreaming.leases.take(named, folder, _LEASE_S)
-        tokens = sum(len(one.system) + len(one.user) for one in exchange.missing.values()) // 4
-        return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
-
-    def dream_import(self, folder: str) -> dict[str, Any]:
-        """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
-        from dreamkeep.dream.exchange import Exchange
-
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        sessions = exchange.sessions()
-        waiting = self._ask(lambda store: [one for one in sessions if store.session(one) is not None])
-        made = self._dream_now(
-            self._answered_by(exchange), if_due=False, sessions=waiting, limit=None, name=_BY_FILES, holder=folder
-        )
-        if made["lock"] != "acquired":
-            return made
-        left = exchange.write(sessions)
-        if not left:
-            self._dreaming().leases.release(sessions)
-        status = {"status": "partial"} if left and made["status"] == "completed" else {}
-        return {**made, **status, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
-
-    def _answered_by(self, exchange: Exchange) -> Callable[[], Parts]:
-        from dreamkeep.dream.parts import assemble_for
-
-        return lambda: assemble_for(exchange, self._similar)
-
     def _dream_now(
         self,
         parts: Callable[[], Parts],
@@ -147,6 +98,7 @@ class Dreams(Part):
         limit: int | None,
         name: str,
         holder: str = "",
+        part_tokens: int | None = None,
     ) -> dict[str, Any]:
         """The run itself, with the pages before and after it."""
         self._finish_first()
@@ -164,7 +116,7 @@ class Dreams(Part):
                 told[place] = _with_earlier(told.get(place), one)
             return list(told.values())
 
-        dreaming = self._dreaming()
+        dreaming = self._dreaming(part_tokens=part_tokens)
         made = dreaming.run(
             parts, if_due=if_due, sessions=sessions, limit=limit, name=name, publish=publish, take_in=take_in, holder=holder
         )
@@ -214,7 +166,8 @@ class Dreams(Part):
             return False
         return True
 
-    def _dreaming(self, *, look: bool = False) -> Dreaming:
+    def _dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
+        """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
         from dreamkeep.dream.run import Dreaming, Settings
 
         config = self.config
@@ -223,7 +176,7 @@ class Dreams(Part):
             config["dream.time_hours"],
             config["dream.max_attempts"],
             config["dream.loss_guard"],
-            chunk_tokens=config["dream.model.chunk_tokens"],
+            chunk_tokens=part_tokens or config["dream.model.chunk_tokens"],
         )
         ask = self._look if look else self._ask
 

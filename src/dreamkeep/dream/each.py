@@ -344,7 +344,8 @@ class Run:
         summary, messages = found
         task, known = task_id(summary.id), self.memory.tasks.get(task_id(summary.id))
         title = known.title if known else self._title(summary)
-        others = ((each.id, each.title) for each in self._open_tasks(summary.project, task))
+        # Only older tasks: else a request, and with it its id, would change by what a run finds in other sessions.
+        others = ((each.id, each.title) for each in self._open_tasks(summary.project, task, before=one.completion_at))
         read = ((0, one.read), *one.also)
         tasks = ((task, title), *others)
         secrets = reader.model.secrets
@@ -367,8 +368,10 @@ class Run:
 
     def _merged(self) -> list[Event]:
         """What the insights that nobody compared yet have to do with what is remembered. What can't be asked now is asked by the
-        next run."""
-        waiting = [] if self._reader is None or self._spent else [one for one in self.memory.insights.values() if one.is_unmerged]
+        next run, or when no session waits for answers any more."""
+        if self._reader is None or self._spent or any(one.get("reason") == _WAITS for one in self._seen):
+            return []  # with what the sessions that wait give, it would be another question
+        waiting = [one for one in self.memory.insights.values() if one.is_unmerged]
         found: list[Event] = []
         for _, new in groupby(sorted(waiting, key=lambda one: (one.project, one.said_at or "", one.id)), _project_of):
             try:
@@ -480,8 +483,10 @@ class Run:
         tasks = (task, *(TaskGiven(one.id, one.title, self._insights_of(one.id)) for one in others))
         return Given(summary.id, summary.agent, summary.project, summary.cwd, self._title(summary), tasks, tuple(turns), chunk)
 
-    def _open_tasks(self, project: str, but: str) -> list[Task]:
+    def _open_tasks(self, project: str, but: str, before: str | None = None) -> list[Task]:
         open_ones = (one for one in self.memory.tasks_of(project) if one.state == OPEN and one.id != but)
+        if before:
+            open_ones = (one for one in open_ones if (one.opened_at or "") < before)
         return nlargest(_TASKS_GIVEN, open_ones, key=lambda one: one.opened_at or "")
 
     def _insights_of(self, task: str) -> tuple[tuple[str, str], ...]:

@@ -79,6 +79,9 @@ class Model:
             raise
         return Reply(got.found, got.cut)
 
+    def unreadable(self, request: Request, why: str) -> NoAnswer:
+        return NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
+
     # -- asking
 
     def _answer(self, question: Request) -> Got:

@@ -148,7 +148,7 @@ class Dreaming:
             named = dict.fromkeys(sessions)
             found = when.waiting((when.asked_for(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
             if not found:
-                told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
+                told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
         else:
             failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
@@ -164,7 +164,7 @@ class Dreaming:
         )
         if if_due and not due.due:
             return Scope((), "", due.why, due.waiting)
-        chosen = tuple(found[:limit] if limit else found)
+        chosen = tuple(found if limit is None else found[:limit])
         return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
 
     def complete(self) -> Recorded:
@@ -261,6 +261,10 @@ class Dreaming:
     def _waiting(self) -> int:
         memory = self._ask(_life)
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
+
+
+def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:
+    return "somebody else reads it now" if session in held else when.eligibility(of, max_attempts=max_attempts)
 
 
 # -- asked of the index
