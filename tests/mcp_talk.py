@@ -16,7 +16,7 @@ from dreamkeep import Keep
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 TOOLS = (
     *("search", "pack", "timeline", "note_add", "note_pin", "note_retract"),
-    *("why", "insight_add", "dream_status", "dream_run"),
+    *("why", "insight_add", "dream_status", "dream_run", "dream_next", "dream_submit"),
 )
 
 
@@ -180,7 +180,7 @@ def slow_keep(root: Path | str, go: Path) -> None:
     """A keep whose dream takes until the file `go` is there: its model is a command that waits for it."""
     talked(root, ("We always use tabs here, never spaces.", "Understood."), id="old", end=True)
     waits = f"while not os.path.exists({str(go)!r}): time.sleep(0.02)"
-    answers = json.dumps({"insights": []})
+    answers = json.dumps({"items": []})
     program = f"import sys, os, time\nsys.stdin.read()\n{waits}\nprint({answers!r})"
     model = f'[dream]\nbackend = "command"\n[dream.model]\ncommand = {json.dumps([sys.executable, "-c", program])}\n'
     Path(root, "keep.toml").write_text(model)

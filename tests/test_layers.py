@@ -13,7 +13,10 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 #: `Keep`, in parts by their reasons to change, and what its answers look like.
 APP = {"app", "views"} | {
     f"app_{part}"
-    for part in ("access", "asked", "capture", "dream", "notes", "pack", "part", "project", "recall", "recovery", "tour")
+    for part in (
+        *("access", "asked", "capture", "dream", "exchange", "model", "notes", "pack", "part", "project", "recall"),
+        *("recovery", "tour"),
+    )
 }
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [

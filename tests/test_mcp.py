@@ -75,7 +75,7 @@ def test_tools_say_truly_whether_they_change_something() -> None:
     hints = {tool["name"]: tool["annotations"] for tool in tools.TOOLS}
     assert {name for name, one in hints.items() if one["readOnlyHint"]} == {"search", "pack", "timeline", "why", "dream_status"}
     assert {name for name, one in hints.items() if one.get("destructiveHint")} == {"note_retract"}
-    assert {name for name, one in hints.items() if not one["idempotentHint"]} == {"dream_run"}
+    assert {name for name, one in hints.items() if not one["idempotentHint"]} == {"dream_run", "dream_next"}
     assert tools.TYPES == TYPES, "what a model may choose from is what there is"
 
 

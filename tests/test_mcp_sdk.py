@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from tests.answers import answer
 from tests.mcp_talk import TOOLS, address, slow_keep, talked, words
 
 mcp = pytest.importorskip("mcp", reason="the official package is not installed")
@@ -79,6 +80,8 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
     root = tmp_path / "keep"
     talked(root, ("Always run the linter before a commit, never after.", "Understood."), id="done", end=True)
     talked(root, ("why is the lock file old?", "Because of the cache."))
+    deploys = "Deploys go out on Tuesdays only."
+    talked(root, (deploys, "Noted."), id="deploys")
 
     async def work(client: Any) -> None:
         listed = await client.list_tools()
@@ -89,7 +92,7 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
         [hit, *_] = (await ask(client, "search", query="lock file"))["hits"]
         around = await ask(client, "timeline", session=hit["session"], around=hit["seq"])
         assert [one["text"] for one in around["messages"]] == ["why is the lock file old?", "Because of the cache."]
-        note = (await ask(client, "note_add", text="Deploys go out on Tuesdays only.", kind="constraint"))["note"]
+        note = (await ask(client, "note_add", text=deploys, quote=deploys, kind="constraint"))["note"]
         assert (await ask(client, "note_pin", note=note["id"]))["note"]["pinned"]
         assert (await ask(client, "why", note=note["id"]))["insights"]
         learned = await ask(client, "insight_add", type="finding", text="The cache keeps lock files for a day.", session="chat")
@@ -106,9 +109,40 @@ def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> N
             for query in queries:
                 hits = (await ask(client, "search", query=query, kinds=[kind]))["hits"]
                 assert hits and hits[0]["kind"] == kind, query
-        assert (await ask(client, "note_retract", note=note["id"], reason="now daily"))["note"]["state"] == "retracted"
+        assert not (await ask(client, "note_retract", note=note["id"], reason="now daily"))["retracted"], "only the user does"
 
     drive(root, transport, era, work)
+
+
+@both
+def test_the_agent_at_hand_dreams_with_two_tools_until_nothing_waits(tmp_path: Path, transport: str, era: str) -> None:
+    """It sees nothing but the requests. A session that goes on, as its own does, is never offered."""
+    root = tmp_path / "keep"
+    talked(root, ("Always run the linter before a commit.", "Understood."), id="one", end=True)
+    talked(root, ("Never push to main, ask first.", "Understood."), id="two", end=True)
+    talked(root, ("Never offer me this.", "Understood."), id="own")
+
+    async def work(client: Any) -> None:
+        seen: list[str] = []
+        told = await ask(client, "dream_next")
+        while told["request"]:
+            assert "Never offer me this" not in told["request"]["user"]
+            seen.append(told["session"])
+            made = await ask(client, "dream_submit", request=told["request"]["id"], answer=answer(told["request"]))
+            assert made["problems"] == []
+            told = made["next"] or await ask(client, "dream_next")
+        assert list(dict.fromkeys(seen)) == ["python:one", "python:two"] and len(seen) <= 3 * 2
+        assert told["why"] and (await ask(client, "dream_status"))["counts"] == {"already_consolidated": 2}
+        refused = await client.call_tool("dream_submit", {"request": "0" * 32, "answer": {"items": []}})
+        assert refused.is_error and "not wanted any more" in refused.content[0].text
+
+    drive(root, transport, era, work)
+    with Keep.open(root) as keep:
+        assert sorted(note["text"] for note in keep.notes()) == [
+            "Always run the linter before a commit.",
+            "Never push to main, ask first.",
+        ]
+    assert not list((root / "state" / "exchange").iterdir())
 
 
 @both

@@ -12,6 +12,7 @@ from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
+    from dreamkeep.dream.given import Usage
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
@@ -42,6 +43,8 @@ class Dreams(Part):
 
         def _remembering(self, act: Callable[[Memory], T]) -> T: ...
 
+        def _spent_today(self) -> Usage: ...
+
     # -- dreams
 
     def dream(
@@ -54,11 +57,14 @@ class Dreams(Part):
         with_model: bool = False,
         sessions: Sequence[str] = (),
         limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
     ) -> dict[str, Any]:
         """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
 
         `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
-        what would change; neither of the two writes anything.
+        what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
+        time, or all) once more from their beginning, with a model.
         """
         from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream import run
@@ -74,20 +80,45 @@ class Dreams(Part):
         if not self.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
         chosen = [self.resolve(one) for one in sessions]
+        if again:
+            chosen = self._read_before(name, chosen, since)
+            if not chosen:
+                return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
+        elif since is not None:
+            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         if dry_run:
             dreaming = self._dreaming(look=True)
-            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name)
+            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar)
+            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar, self._spent_today)
 
         if preview:
             dreaming = self._dreaming(look=True)
-            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
-        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
+
+    def _read_before(self, name: str, chosen: Sequence[str], since: str | None) -> list[str]:
+        """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end."""
+        from dreamkeep.app_recall import moment
+        from dreamkeep.dream import when
+        from dreamkeep.dream.parts import RULES
+
+        if name == RULES:
+            way = "Choose one with `dreamkeep model use`, or name it with --backend."
+            raise BadUsage("sessions are read again only with a model", where="--again", next=way)
+        first = moment(since, "since") or ""
+
+        def read(store: Store) -> list[str]:
+            told = [one for one in self._memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+            done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
+            found = ((store.session(one.session), one) for one in done)
+            return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
+
+        return self._ask(read)
 
     def _dream_now(
         self,
@@ -99,6 +130,7 @@ class Dreams(Part):
         name: str,
         holder: str = "",
         part_tokens: int | None = None,
+        again: bool = False,
     ) -> dict[str, Any]:
         """The run itself, with the pages before and after it."""
         self._finish_first()
@@ -118,7 +150,15 @@ class Dreams(Part):
 
         dreaming = self._dreaming(part_tokens=part_tokens)
         made = dreaming.run(
-            parts, if_due=if_due, sessions=sessions, limit=limit, name=name, publish=publish, take_in=take_in, holder=holder
+            parts,
+            if_due=if_due,
+            sessions=sessions,
+            limit=limit,
+            name=name,
+            publish=publish,
+            take_in=take_in,
+            holder=holder,
+            again=again,
         )
         if made["run"]:
             self._follow_end()

@@ -27,7 +27,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import note
 from dreamkeep.memory.insight import REJECTED, Insight, task_id
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, START, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
 from dreamkeep.memory.note import ACTIVE
 from dreamkeep.memory.score import no_later
@@ -151,7 +151,7 @@ class Run:
         self._deletions, self._glance, self._take_in = deletions, glance or self._ask, take_in
         self.memory = self._ask(_remembered)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
-        listed = [_listed(one) for one in scope.sessions]
+        listed = [_listed(one, scope.again) for one in scope.sessions]
         self._journal([self._event(Kind.DREAM_STARTED, trigger=scope.trigger, backend=self._name, sessions=listed)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
             self._spent = self._spent or self._parts.spent(self._used)
@@ -577,10 +577,11 @@ def _since(before: Usage, now: Usage) -> Usage:
     return Usage(calls, tokens_in, tokens_out, now.usd - before.usd)
 
 
-def _listed(one: Dreamed) -> dict[str, Any]:
-    """`again`: from where on an undone run had read it (`when.asked_for`)."""
-    again = {"again": True} if one.taken_back is not None and one.read <= one.taken_back else {}
-    return {"session": one.session, "first": one.read + 1, "last": one.finished, **again}
+def _listed(one: Dreamed, again: bool) -> dict[str, Any]:
+    """`again`: from its beginning, or from where on an undone run had read it (`when.asked_for`)."""
+    taken_back = one.taken_back is not None and one.read <= one.taken_back
+    told = {"again": START} if again else {"again": True} if taken_back else {}
+    return {"session": one.session, "first": one.read + 1, "last": one.finished, **told}
 
 
 def _wordless(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,8 @@ class Scope(NamedTuple):
     trigger: str
     why: str
     waiting: int
+    #: Whether they are read from their beginning, though they were read before.
+    again: bool = False
 
 
 class Recorded(NamedTuple):
@@ -124,21 +126,31 @@ class Dreaming:
         recorded: Memory | None = None,
         name: str = "",
         holder: str = "",
+        again: bool = False,
     ) -> Scope:
         """`sessions`: only these, also such as failed too often, or were read by a run that was undone. A manual run takes all
         that waits, also what failed just now.
 
         `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend. `holder`:
-        who may read what is leased to him; sessions that others hold are left to them.
+        who may read what is leased to him; sessions that others hold are left to them. `again`: these from their beginning.
         """
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
             recorded = with_ended(life, ended, rfc3339(self._host.now()))
         held = self.leases.held(but=holder)
-        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held)
+        chosen = self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held, again=again)
+        return chosen._replace(again=again)
 
     def _chosen(
-        self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str, held: frozenset[str]
+        self,
+        memory: Memory,
+        *,
+        if_due: bool,
+        sessions: Sequence[str],
+        limit: int | None,
+        name: str,
+        held: frozenset[str],
+        again: bool,
     ) -> Scope:
         now = rfc3339(self._host.now())
         dreamed = {id: one for id, one in memory.dreamed.items() if id not in held}
@@ -146,7 +158,8 @@ class Dreaming:
         later = 0
         if sessions:
             named = dict.fromkeys(sessions)
-            found = when.waiting((when.asked_for(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
+            wanted = when.from_start if again else when.asked_for
+            found = when.waiting((wanted(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
             if not found:
                 told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
@@ -208,6 +221,7 @@ class Dreaming:
         publish: Callable[[str], list[dict[str, Any]]] | None = None,
         take_in: Callable[[], object] = lambda: None,
         holder: str = "",
+        again: bool = False,
     ) -> dict[str, Any]:
         """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run.
         `take_in`: what was edited on them meanwhile, before anything is concluded."""
@@ -219,7 +233,9 @@ class Dreaming:
             life = self.complete().life
             if self._end_dead_runs():
                 life = self.complete().life
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder)
+            scope = self.scope(
+                if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder, again=again
+            )
             if not scope.sessions and not (holder and self._ask(_is_unmerged)):
                 return report(scope, status="skipped" if if_due else "completed", why=scope.why)
             from dreamkeep.dream.each import Deletions, Run
@@ -244,11 +260,12 @@ class Dreaming:
         limit: int | None = None,
         name: str = "",
         holder: str = "",
+        again: bool = False,
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
         from dreamkeep.dream.each import Run
 
-        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder)
+        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder, again=again)
         before = self._ask(lambda store: Memory.load(store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         return run.all(scope), before, run.memory
