@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FILE = "keep.toml"
 _DAYS = 30
+#: What `model use` allows for a day, where nobody has set a limit.
+_TOKENS_PER_DAY = 2_000_000
 _CAPS = ("max_calls", "max_tokens", "max_usd", "max_tokens_per_day", "max_usd_per_day")
 _BY_HAND = "Set it by hand: docs/models.md."
 
@@ -43,8 +45,16 @@ class Models(Part):
         found = self._at_hand()
         dream, model = settings_for(what, found)
         gone = [key for key in OWN_KEYS if key not in model]
+        if any(self._differs(key, value) for key, value in model.items()):
+            gone += ["price_in", "price_out"]  # another model has other prices
+        if self.config["dream.max_tokens_per_day"] is None and self.config["dream.max_usd_per_day"] is None:
+            dream["max_tokens_per_day"] = _TOKENS_PER_DAY
         self._write_settings(dream, model, gone)
         return {**self._model_told(), "found": [one._asdict() for one in found]}
+
+    def _differs(self, key: str, value: Any) -> bool:
+        before = self.config[f"dream.model.{key}"]
+        return bool((list(before) if isinstance(before, tuple) else before) != value)
 
     def model_off(self) -> dict[str, Any]:
         """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""

@@ -17,6 +17,8 @@ def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "use":
         if not arguments.what:
             raise BadUsage("which one?", where="model use", next="`dreamkeep model` lists what is here.")
+        if not arguments.json:
+            text.out("\n".join(_cost(keep.model())))  # before anything changes
         show(arguments, keep.model_use(arguments.what), _used)
     elif arguments.what:
         raise BadUsage(f"`model {arguments.act}` takes nothing more", where="model", next="Leave it out. Nothing was done.")
@@ -35,18 +37,19 @@ def _shown(told: dict[str, Any]) -> str:
 
 
 def _used(told: dict[str, Any]) -> str:
+    lines = ["", _now(told), f"Limits: {_limits(told)}. Change them in keep.toml, in [dream]."]
     again = told["estimate"]["again"]
-    lines = [_now(told), "", *_cost(told)]
-    if told["caps"]["max_tokens_per_day"] is None and told["caps"]["max_usd_per_day"] is None:
-        lines.append("There is no limit a day. Set one in keep.toml: max_tokens_per_day = 500000 in [dream]")
     if again["sessions"]:
         lines += [
-            "",
             f"Rules alone have read {text.counted(again['sessions'], 'session')}. To let the model read them again"
             f" (about {_amount(again)}):",
             "  dreamkeep dream --again [--since 2026-05-31]",
         ]
-    return "\n".join([*lines, "", "Undo with: dreamkeep model off"])
+    return "\n".join([*lines, "Undo with: dreamkeep model off"])
+
+
+def _limits(told: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in told["caps"].items() if name != "spent_today" and value is not None)
 
 
 def _off(told: dict[str, Any]) -> str:
@@ -78,9 +81,8 @@ def _cost(told: dict[str, Any]) -> list[str]:
     lines = [f"The last {size['days']} days: {text.counted(size['sessions'], 'finished session')}, about {_amount(size)}."]
     if size["usd"] is None:
         lines.append("For a price set price_in and price_out (USD for a million tokens) in [dream.model] of keep.toml.")
-    limits = [f"{name} = {value}" for name, value in told["caps"].items() if name != "spent_today" and value is not None]
-    if limits:
-        lines.append(f"Limits: {', '.join(limits)}")
+    if limits := _limits(told):
+        lines.append(f"Limits: {limits}.")
     if spent["calls"]:
         lines.append(f"Spent in the last 24 hours: {spent['tokens_in'] + spent['tokens_out']:,} tokens, {spent['usd']:.2f} USD.")
     return lines
