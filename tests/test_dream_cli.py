@@ -400,7 +400,7 @@ def test_with_model_means_the_model_of_the_settings_and_says_so_where_there_is_n
 
 def test_a_dream_does_not_dream_of_its_own_questions(root: str) -> None:
     """D13: an agent's command line that a dream asked has left a session, too."""
-    from dreamkeep.dream.prompt import OURS
+    from dreamkeep.dream.requests import OURS
 
     with Keep.open(root) as keep:
         session = keep.session("asked", cwd="/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.app_part import Part
@@ -101,7 +100,7 @@ class Models(Part):
         prices = self._prices()
         if not self.exists():
             return {"days": _DAYS, **expect((), prices), "again": expect((), prices)}
-        since = rfc3339(self._host.now() - int(timedelta(days=_DAYS).total_seconds()) * 1_000_000_000)
+        since = rfc3339(self._host.now() - _DAYS * 86_400 * 1_000_000_000)
         read = [one.session for one in self._memory("dreamed").dreamed.values() if one.completed_at and one.backend == "rules"]
         lately = self._digest_tokens(lambda one: (one.last_at or "") >= since)
         before = self._digest_tokens(lambda one: one.id in read)
