@@ -192,6 +192,22 @@ def test_what_the_agent_did_can_be_undone(tmp_path: Path) -> None:
         assert notes(keep) == []
 
 
+def test_what_rules_alone_have_read_is_offered_again_only_where_that_is_asked_for_and_only_once(tmp_path: Path) -> None:
+    with Keep.open(filled(tmp_path / "k")) as keep:
+        keep.dream()
+        told = keep.dream_next()
+        assert told["request"] is None and "rules alone have read 2" in told["why"]
+        told = keep.dream_next(again=True)
+        assert keep.dream_next(session=told["session"])["request"] == told["request"], "also who lost it goes on"
+        seen = []
+        while told["request"]:
+            seen.append(told["session"])
+            made = keep.dream_submit(told["request"]["id"], answer(told["request"]))
+            told = made["next"] or keep.dream_next(again=True)
+        assert set(seen) == {"python:a", "python:b"} and "rules" not in told["why"]
+        assert set(notes(keep)) >= set(NOTES)
+
+
 def test_a_folder_that_nobody_can_read_is_no_request(tmp_path: Path) -> None:
     root = filled(tmp_path / "k")
     broken = root / "state" / "exchange" / "broken"

@@ -155,6 +155,21 @@ def test_an_export_of_nothing_asks_nothing_and_its_import_reads_nothing_else(tmp
     assert (made["considered"], made["requests"]) == (0, 0) and requests(folder) == {}
 
 
+def test_what_rules_have_read_is_exported_again_where_that_is_asked_for(tmp_path: Path) -> None:
+    root, folder = filled(tmp_path / "k"), tmp_path / "x"
+    with Keep.open(root) as keep:
+        keep.dream()
+        assert keep.dream_export(str(tmp_path / "y"), again=True, since="2999-01-01")["requests"] == 0
+        assert keep.dream_export(str(folder), again=True)["requests"] == 2
+        for _ in range(4):
+            answer_all(folder)
+            if not keep.dream_import(str(folder))["requests"]:
+                break
+        assert set(notes(root)) >= set(NOTES)
+    before = truth(root)
+    assert taken_in(root, folder)["considered"] == 0 and truth(root) == before
+
+
 # -- answers of all kinds
 
 

@@ -101,8 +101,9 @@ class Dreams(Part):
             return _with_given_up(told, dreaming.given_up(name=name))
         return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
-    def _read_before(self, name: str, chosen: Sequence[str], since: str | None) -> list[str]:
-        """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end."""
+    def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
+        """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
+        those that this backend read."""
         from dreamkeep.app_recall import moment
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import RULES
@@ -115,6 +116,7 @@ class Dreams(Part):
         def read(store: Store) -> list[str]:
             told = [one for one in self._memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
             done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
+            done = [one for one in done if not by or one.backend == by]
             found = ((store.session(one.session), one) for one in done)
             return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
 

@@ -54,17 +54,31 @@ class Exchanges(Part):
             name: str,
             holder: str = "",
             part_tokens: int | None = None,
+            again: bool = False,
         ) -> dict[str, Any]: ...
+
+        def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]: ...
 
     # -- files
 
-    def dream_export(self, folder: str, *, sessions: Sequence[str] = (), limit: int | None = None) -> dict[str, Any]:
-        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week."""
+    def dream_export(
+        self,
+        folder: str,
+        *,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
+        sessions that were read before, as `dream`."""
         from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream.exchange import Exchange
 
         if limit is not None:
             at_least_one(limit, "limit")
+        if since is not None and not again:
+            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         folder = os.path.abspath(folder)
         exchange = Exchange(self._host, folder)
         exchange.check_target()
@@ -74,11 +88,14 @@ class Exchanges(Part):
                 raise Busy("another dream runs", where=self.root, next="Try again when it is over.")
             dreaming.complete()
             chosen = [self.resolve(one) for one in sessions]
+            if again:
+                chosen = self._read_before(_FILES, chosen, since)
+                limit = limit if chosen else 0
             made, _, _ = dreaming.preview(
-                self._asked(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder
+                self._asked(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
             )
             named = [one["id"] for one in made["sessions"]]
-            count = exchange.write(named)
+            count = exchange.write(named, again=again)
             dreaming.leases.take(named, exchange.holder, _FILES_LEASE_S)
         tokens = sum(len(one.system) + len(one.user) for one in exchange.missing.values()) // 4
         return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
@@ -113,6 +130,7 @@ class Exchanges(Part):
             name=name,
             holder=exchange.holder,
             part_tokens=part_tokens,
+            again=exchange.again,
         )
         partial = exchange.missing and made["status"] == "completed"
         return {**made, **({"status": "partial"} if partial else {})}
@@ -124,21 +142,22 @@ class Exchanges(Part):
 
     # -- the agent at hand
 
-    def dream_next(self, session: str = "") -> dict[str, Any]:
-        """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one."""
+    def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
+        """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
+        `again`: where nothing waits, also what rules alone have read."""
         chosen = self.resolve(session) if session else ""
         tried: set[str] = set()
         while True:
-            found = self._offered(chosen, tried)
+            found = self._offered(chosen, tried, again or bool(chosen and self._exchange_of(chosen).again))
             if "offer" in found:
                 return dict(found["offer"])
             if found["settle"] is None:
                 return {"request": None, "session": chosen, "requests_left": 0, "sessions_left": 0, "why": found["why"]}
             # Nothing is to be asked about it: it is read without.
             tried.add(found["settle"])
-            self._settle(found["settle"])
+            self._settle(found["settle"], again=found["again"])
 
-    def _offered(self, chosen: str, tried: set[str]) -> dict[str, Any]:
+    def _offered(self, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
         """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
         dreaming = self._dreaming(part_tokens=_AGENT_TOKENS)
         with dreaming.lock() as mine:
@@ -149,24 +168,31 @@ class Exchanges(Part):
             holder = self._exchange_of(chosen).holder if chosen else ""
             scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
             waiting = [one for one in scope.sessions if one.session not in tried and self._has_ended(one)]
+            before = [] if waiting else self._read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
+            before = [one for one in before if one not in tried]
+            repeats = bool(again and before)
+            if repeats:
+                scope = dreaming.scope(if_due=False, sessions=before, name=_AGENT, holder=holder, again=True)
+                waiting = [one for one in scope.sessions if self._has_ended(one)]
             target = waiting[0].session if waiting else ""
-            made = self._request_for(dreaming, target)
+            made = self._request_for(dreaming, target, again=repeats)
         if made is not None:
             return {"offer": {**made, "sessions_left": max(0, len(waiting) - 1)}}
         if target:
-            return {"settle": target}
-        return {"settle": None, "why": scope.why if chosen else "nothing waits"}
+            return {"settle": target, "again": repeats}
+        hint = f"; rules alone have read {len(before)} before: again=true reads them again" if before else ""
+        return {"settle": None, "why": scope.why if chosen else f"nothing waits{hint}"}
 
-    def _request_for(self, dreaming: Dreaming, session: str) -> dict[str, Any] | None:
+    def _request_for(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
         """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
         exchange, named, dead = self._exchange_of(session), [session] if session else [], self._tombstones()
         if not session and "" in dreaming.leases.held():
             return None
         limit = None if session else 0
-        dreaming.preview(self._asked(exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder)
+        dreaming.preview(self._asked(exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder, again=again)
         if not exchange.missing:
             return None
-        exchange.write(named)
+        exchange.write(named, again=again)
         dreaming.leases.take([session], exchange.holder, _AGENT_LEASE_S)
         dead.follow()
         if dead.buried:  # its words must not stay, whoever looked for them before we wrote
@@ -202,11 +228,11 @@ class Exchanges(Part):
             leases.release(exchange.holder)
             self._remove_exchange(EXCHANGE if deleted else _place_of(session))
 
-    def _settle(self, session: str) -> None:
+    def _settle(self, session: str, *, again: bool) -> None:
         """What was answered is taken in, or there was nothing to ask."""
         exchange = self._exchange_of(session)
         if not exchange.is_there():
-            exchange.write([session])
+            exchange.write([session], again=again)
         made = self._taken_in(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
         if made["lock"] != "acquired":
             raise Busy("another dream runs", where="dream_next", next="Try again when it is over.")

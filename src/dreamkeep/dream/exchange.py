@@ -162,7 +162,12 @@ class Exchange:
 
     # -- requests
 
-    def write(self, sessions: Sequence[str]) -> int:
+    @property
+    def again(self) -> bool:
+        """Whether its sessions were read before, and are to be read from their beginning."""
+        return self.is_there() and self._signed().get("again") is True
+
+    def write(self, sessions: Sequence[str], *, again: bool = False) -> int:
         """What is to be asked now, in place of what was. How many."""
         try:
             make_folders(self._host, self._folder)
@@ -175,13 +180,13 @@ class Exchange:
             self._remove_others()
             if self._batches:
                 self._write_batches()
-            self._sign(sessions)  # last: it names the sessions when all of it is there
+            self._sign(sessions, again)  # last: it names the sessions when all of it is there
         except OSError as problem:
             raise from_os(problem, "writing requests", self._folder) from problem
         return len(self.missing)
 
-    def _sign(self, sessions: Sequence[str]) -> None:
-        told = {"format": _FORMAT, "id": self.holder, "sessions": list(sessions)}
+    def _sign(self, sessions: Sequence[str], again: bool = False) -> None:
+        told = {"format": _FORMAT, "id": self.holder, "sessions": list(sessions), **({"again": True} if again else {})}
         replace_file(self._host, f"{self._folder}/{_NAME}", _json(told))
 
     def _remove_others(self) -> None:

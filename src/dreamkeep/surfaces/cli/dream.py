@@ -108,12 +108,13 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
     """Requests to files, or answers from them."""
-    chosen = (arguments.imported and (arguments.session or arguments.limit)) or arguments.again or arguments.since
+    chosen = arguments.imported and (arguments.session or arguments.limit or arguments.again or arguments.since)
     if arguments.if_due or arguments.backend or arguments.with_model or chosen:
         flag = "--export" if arguments.export else "--import"
         raise BadUsage(f"{flag} asks nobody by itself", where=flag, next="Leave the other flags out. Nothing was done.")
     if arguments.export:
-        show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, limit=arguments.limit), _exported)
+        chosen = {name: getattr(arguments, name) for name in ("limit", "again", "since")}
+        show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, **chosen), _exported)
         return 0
     made = keep.dream_import(arguments.imported)
     show(arguments, made, _imported)

@@ -256,7 +256,7 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
 
 
 def _dream_next(keep: Keep, given: dict[str, Any]) -> Outcome:
-    return Outcome(keep.outward(keep.dream_next(given.get("session", "")), longest=_LONGEST_REQUEST))
+    return Outcome(keep.outward(keep.dream_next(given.get("session", ""), again=given["again"]), longest=_LONGEST_REQUEST))
 
 
 def _dream_submit(keep: Keep, given: dict[str, Any]) -> Outcome:

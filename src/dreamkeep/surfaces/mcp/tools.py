@@ -290,6 +290,11 @@ TOOLS: list[dict[str, Any]] = [
         " when nothing waits, and `why` says so. The session that you work in is never offered.",
         {
             "session": _text("Only to go on with a session that you were given before: its id. Left out: the oldest that waits."),
+            "again": {
+                "type": "boolean",
+                "default": False,
+                "description": "Where nothing waits: also sessions that rules alone have read. Only if the user wants it.",
+            },
         },
         (),
         {"requests_left": "integer", "sessions_left": "integer"},
