@@ -95,6 +95,9 @@ def test_a_session_that_goes_on_is_never_offered_though_a_part_of_it_has_ended(t
     """It may be the very one that asks."""
     root = tmp_path / "k"
     talk(root, "own", LINTER)
+    with Keep.open(root) as keep:
+        keep.hygiene()  # its end is recorded
+        assert keep.dream_status()["trigger"]["waiting"] == 1
     talk(root, "own", "and now?", end=False)
     with Keep.open(root) as keep:
         assert keep.dream_next()["request"] is None

@@ -217,6 +217,23 @@ def test_a_challenge_that_is_not_answered_as_asked_is_asked_again(tmp_path: Path
     assert requests(folder) == asked and len(made["problems"]) == 2 and notes(root) == []
 
 
+def test_a_merge_that_is_not_answered_as_asked_is_asked_again_and_the_notes_stay(tmp_path: Path) -> None:
+    root, folder = tmp_path / "k", tmp_path / "x"
+    talk(root, "a", "never use the xylophone in tests", "always tune the xylophone before the tests")
+    with Keep.open(root) as keep:
+        keep.dream_export(str(folder))
+        for _ in range(2):
+            answer_all(folder)
+            made = keep.dream_import(str(folder))
+        [(id, asked)] = requests(folder).items()
+        assert asked["kind"] == "merge" and made["status"] == "partial" and len(notes(root)) == 2
+        (folder / "answers" / f"{id}.json").write_text("they are the same, I think")
+        made = keep.dream_import(str(folder))
+        assert list(requests(folder)) == [id] and made["problems"] and made["status"] == "partial" and len(notes(root)) == 2
+        answer_all(folder)
+        assert keep.dream_import(str(folder))["requests"] == 0 and len(notes(root)) == 2
+
+
 def test_an_answer_by_hand_counts_more_than_a_vendors_file(tmp_path: Path) -> None:
     root, folder = exported(tmp_path)
     [one, _] = requests(folder)
