@@ -22,6 +22,7 @@ from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
 if TYPE_CHECKING:
     from dreamkeep.dream.exchange import Exchange
     from dreamkeep.dream.run import Dreaming, Parts
+    from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
     from dreamkeep.memory.life import Dreamed
 
@@ -167,13 +168,13 @@ class Exchanges(Part):
             self._remove_abandoned(dreaming)
             holder = self._exchange_of(chosen).holder if chosen else ""
             scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
-            waiting = [one for one in scope.sessions if one.session not in tried and self._has_ended(one)]
+            waiting = [one for one in self._ended(scope.sessions) if one.session not in tried]
             before = [] if waiting else self._read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
             before = [one for one in before if one not in tried]
             repeats = bool(again and before)
             if repeats:
                 scope = dreaming.scope(if_due=False, sessions=before, name=_AGENT, holder=holder, again=True)
-                waiting = [one for one in scope.sessions if self._has_ended(one)]
+                waiting = self._ended(scope.sessions)
             target = waiting[0].session if waiting else ""
             made = self._request_for(dreaming, target, again=repeats)
         if made is not None:
@@ -261,12 +262,15 @@ class Exchanges(Part):
 
         return Exchange(self._host, f"{self.root}/{_place_of(session)}", batches=False)
 
-    def _has_ended(self, one: Dreamed) -> bool:
-        """A session that goes on may be the very one that asks."""
+    def _ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
+        """Those that do not go on: one that does may be the very one that asks."""
         from dreamkeep.session.summary import ENDED
 
-        summary = self._ask(lambda store: store.session(one.session))
-        return summary is not None and summary.state == ENDED
+        def ended(store: Store) -> list[Dreamed]:
+            found = ((one, store.session(one.session)) for one in sessions)
+            return [one for one, summary in found if summary is not None and summary.state == ENDED]
+
+        return self._ask(ended)
 
     def _remove_abandoned(self, dreaming: Dreaming) -> None:
         """Requests whose half hour is over: what they asked is asked anew."""

@@ -101,7 +101,7 @@ class Models(Part):
         if not self.exists():
             return {"days": _DAYS, **expect((), prices), "again": expect((), prices)}
         since = rfc3339(self._host.now() - _DAYS * 86_400 * 1_000_000_000)
-        read = [one.session for one in self._memory("dreamed").dreamed.values() if one.completed_at and one.backend == "rules"]
+        read = {one.session for one in self._memory("dreamed").dreamed.values() if one.completed_at and one.backend == "rules"}
         lately = self._digest_tokens(lambda one: (one.last_at or "") >= since)
         before = self._digest_tokens(lambda one: one.id in read)
         return {"days": _DAYS, **expect(lately, prices), "again": expect(before, prices)}
