@@ -16,7 +16,7 @@ from dreamkeep import Keep
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 TOOLS = (
     *("search", "pack", "timeline", "note_add", "note_pin", "note_retract"),
-    *("why", "insight_add", "review", "dream_status", "dream_run"),
+    *("why", "insight_add", "review", "dream_status", "dream_run", "dream_next", "dream_submit"),
 )
 
 

@@ -99,6 +99,8 @@ NOTE = {
 }
 PROJECT_SHAPE = {"name": TEXT, "sessions": COUNT, "notes": COUNT, "last_at": MAYBE_TIME}
 TASK = {"id": TEXT, "title": TEXT, "state": TEXT, "project": TEXT, "sessions": [TEXT], "insights": (int, list)}
+_SIZE = {"sessions": COUNT, "tokens": COUNT, "tokens_in": COUNT, "tokens_out": COUNT}
+MODEL = {"backend": TEXT, "found": list, "estimate": {"days": COUNT, **_SIZE, "again": _SIZE}, "caps": {"spent_today": dict}}
 REPORT = {
     "run": MAYBE_TEXT,
     "trigger": {"session_count", "time_elapsed", "manual", None},  # None: nothing was due
@@ -204,6 +206,9 @@ ROWS = [
     Row("dream why n-nobody", ERROR, 1),
     Row("dream undo {run}", {"run": TEXT, "undone": FLAG}),
     Row("dream undo nothing", ERROR, 1),
+    Row("model", MODEL),
+    Row("model use nobody", ERROR, 2),
+    Row("model off", MODEL),
     Row("hygiene", {"closed": list, "failed": list, "reconverged": COUNT, "compressed": COUNT}),
     Row("tasks", {"tasks": [TASK]}, rows="tasks"),
     Row("tasks --project {project}", {"tasks": [TASK]}, rows="tasks"),
@@ -363,6 +368,7 @@ def test_every_verb_of_the_contract_is_there_and_every_other_one_is_looked_at_he
         "search",
         "pack",
         "dream",
+        "model",
         "hygiene",
         "tasks",
         "task",

@@ -77,7 +77,7 @@ def test_tools_say_truly_whether_they_change_something() -> None:
         *("search", "pack", "timeline", "why", "review", "dream_status")
     }
     assert {name for name, one in hints.items() if one.get("destructiveHint")} == {"note_retract"}
-    assert {name for name, one in hints.items() if not one["idempotentHint"]} == {"dream_run"}
+    assert {name for name, one in hints.items() if not one["idempotentHint"]} == {"dream_run", "dream_next"}
     assert tools.TYPES == TYPES, "what a model may choose from is what there is"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from tests.answers import answer
 from tests.mcp_talk import TOOLS, address, slow_keep, talked, words
 
 mcp = pytest.importorskip("mcp", reason="the official package is not installed")
@@ -134,6 +135,37 @@ def test_an_agent_sees_the_inbox_and_only_the_user_decides(tmp_path: Path, trans
     drive(root, transport, era, work)
     with Keep.open(str(root)) as keep:
         assert len(keep.review()["items"]) == 1 and keep.notes() == []
+
+
+@both
+def test_the_agent_at_hand_dreams_with_two_tools_until_nothing_waits(tmp_path: Path, transport: str, era: str) -> None:
+    """It sees nothing but the requests. A session that goes on, as its own does, is never offered."""
+    root = tmp_path / "keep"
+    talked(root, ("Always run the linter before a commit.", "Understood."), id="one", end=True)
+    talked(root, ("Never push to main, ask first.", "Understood."), id="two", end=True)
+    talked(root, ("Never offer me this.", "Understood."), id="own")
+
+    async def work(client: Any) -> None:
+        seen: list[str] = []
+        told = await ask(client, "dream_next")
+        while told["request"]:
+            assert "Never offer me this" not in told["request"]["user"]
+            seen.append(told["session"])
+            made = await ask(client, "dream_submit", request=told["request"]["id"], answer=answer(told["request"]))
+            assert made["problems"] == []
+            told = made["next"] or await ask(client, "dream_next")
+        assert list(dict.fromkeys(seen)) == ["python:one", "python:two"] and len(seen) <= 3 * 2
+        assert told["why"] and (await ask(client, "dream_status"))["counts"] == {"already_consolidated": 2}
+        refused = await client.call_tool("dream_submit", {"request": "0" * 32, "answer": {"items": []}})
+        assert refused.is_error and "not wanted any more" in refused.content[0].text
+
+    drive(root, transport, era, work)
+    with Keep.open(root) as keep:
+        assert sorted(note["text"] for note in keep.notes()) == [
+            "Always run the linter before a commit.",
+            "Never push to main, ask first.",
+        ]
+    assert not list((root / "state" / "exchange").iterdir())
 
 
 @both

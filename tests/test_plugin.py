@@ -82,7 +82,8 @@ def test_words_for_the_model_name_tools_that_are_there() -> None:
     assert len(texts) == 8
     named = {word for one in texts for word in re.findall(r"`([a-z]+(?:_[a-z]+)?)`", one.read_text())}
     known = {"dreamkeep", "superseded_by"} | {name for tool in TOOLS for name in tool["inputSchema"]["properties"]}
-    assert named - known <= tools and {"search", "pack", "timeline", "why", "note_add", "insight_add", "dream_run"} <= named
+    assert named - known <= tools and {"search", "pack", "timeline", "why", "note_add", "insight_add"} <= named
+    assert {"dream_next", "dream_submit"} <= named
     for one in GEMINI.glob("commands/*.toml"):
         same = (PLUGIN / "commands" / f"{one.stem}.md").read_text()
         assert tomllib.loads(one.read_text())["prompt"].strip().replace("{{args}}", "$ARGUMENTS") in same

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dreamkeep import config as settings
 from dreamkeep.app_capture import Capturing, hook, untapped
 from dreamkeep.app_dream import Dreams
+from dreamkeep.app_exchange import Exchanges
+from dreamkeep.app_model import Models
 from dreamkeep.app_notes import Remembering
 from dreamkeep.app_pack import Packing
 from dreamkeep.app_project import Naming
@@ -40,7 +42,7 @@ _INDEX_WAIT_S = 10.0
 _EMBEDDED_AT_ONCE = 20_000
 
 
-class Keep(Capturing, Recovering, Recalling, Dreams, Remembering, Reviewing, Packing, Naming):
+class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remembering, Reviewing, Packing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:

@@ -12,7 +12,7 @@ from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.exchange import Exchange
+    from dreamkeep.dream.given import Usage
     from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from dreamkeep.recall.embed import Embedder
 
 T = TypeVar("T")
-#: The backend's name where files are answered; and how long exported sessions are left to whoever answers.
-_BY_FILES, _LEASE_S = "files", 7 * 86_400
 #: Backends that answer requests.
-_MODELS = ("openai", "anthropic", "command", _BY_FILES)
+_MODELS = ("openai", "anthropic", "command", "files", "agent")
 _BY_HYGIENE = "hygiene"
 
 
@@ -49,6 +47,8 @@ class Dreams(Part):
 
         def _remembering(self, act: Callable[[Memory], T]) -> T: ...
 
+        def _spent_today(self) -> Usage: ...
+
     # -- dreams
 
     def dream(
@@ -61,11 +61,14 @@ class Dreams(Part):
         with_model: bool = False,
         sessions: Sequence[str] = (),
         limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
     ) -> dict[str, Any]:
         """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
 
         `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
-        what would change; neither of the two writes anything.
+        what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
+        time, or all) once more from their beginning, with a model.
         """
         from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream import run
@@ -81,66 +84,48 @@ class Dreams(Part):
         if not self.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
         chosen = [self.resolve(one) for one in sessions]
+        if again:
+            chosen = self._read_before(name, chosen, since)
+            if not chosen:
+                return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
+        elif since is not None:
+            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         if dry_run:
             dreaming = self._dreaming(look=True)
-            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name)
+            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            return assemble(asked, self.config, self._host, self._environment, self.root, self._similar, self._known_files())
+            config, known = self.config, self._known_files()
+            return assemble(asked, config, self._host, self._environment, self.root, self._similar, known, self._spent_today)
 
         if preview:
             dreaming = self._dreaming(look=True)
-            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
-        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name)
+        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
-    def dream_export(self, folder: str, *, sessions: Sequence[str] = (), limit: int | None = None) -> dict[str, Any]:
-        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week."""
-        from dreamkeep.dream.exchange import Exchange
+    def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
+        """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
+        those that this backend read."""
+        from dreamkeep.app_recall import moment
+        from dreamkeep.dream import when
+        from dreamkeep.dream.parts import RULES
 
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        exchange.check_target()
-        dreaming = self._dreaming()
-        with dreaming.lock() as mine:
-            if not mine:
-                raise Busy("another dream runs", where=self.root, next="Try again when it is over.")
-            dreaming.complete()
-            chosen = [self.resolve(one) for one in sessions]
-            made, _, _ = dreaming.preview(
-                self._answered_by(exchange), sessions=chosen, limit=limit, name=_BY_FILES, holder=folder
-            )
-            named = [one["id"] for one in made["sessions"]]
-            count = exchange.write(named)
-            dreaming.leases.take(named, folder, _LEASE_S)
-        tokens = sum(len(one.system) + len(one.user) for one in exchange.missing.values()) // 4
-        return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
+        if name == RULES:
+            way = "Choose one with `dreamkeep model use`, or name it with --backend."
+            raise BadUsage("sessions are read again only with a model", where="--again", next=way)
+        first = moment(since, "since") or ""
 
-    def dream_import(self, folder: str) -> dict[str, Any]:
-        """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
-        from dreamkeep.dream.exchange import Exchange
+        def read(store: Store) -> list[str]:
+            told = [one for one in self._memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+            done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
+            done = [one for one in done if not by or one.backend == by]
+            found = ((store.session(one.session), one) for one in done)
+            return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
 
-        folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
-        sessions = exchange.sessions()
-        waiting = self._ask(lambda store: [one for one in sessions if store.session(one) is not None])
-        made = self._dream_now(
-            self._answered_by(exchange), if_due=False, sessions=waiting, limit=None, name=_BY_FILES, holder=folder
-        )
-        if made["lock"] != "acquired":
-            return made
-        left = exchange.write(sessions)
-        if not left:
-            self._dreaming().leases.release(sessions)
-        status = {"status": "partial"} if left and made["status"] == "completed" else {}
-        return {**made, **status, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
-
-    def _answered_by(self, exchange: Exchange) -> Callable[[], Parts]:
-        from dreamkeep.dream.parts import assemble_for
-
-        return lambda: assemble_for(exchange, self._similar, self._known_files())
+        return self._ask(read)
 
     def _known_files(self) -> Callable[[str], Sequence[Statement]]:
         """What the user's own files say to whoever works in a folder; each is read once for a run."""
@@ -157,6 +142,8 @@ class Dreams(Part):
         limit: int | None,
         name: str,
         holder: str = "",
+        part_tokens: int | None = None,
+        again: bool = False,
     ) -> dict[str, Any]:
         """The run itself, with the pages before and after it."""
         self._finish_first()
@@ -174,7 +161,7 @@ class Dreams(Part):
                 told[place] = _with_earlier(told.get(place), one)
             return list(told.values())
 
-        dreaming = self._dreaming()
+        dreaming = self._dreaming(part_tokens=part_tokens)
         made = dreaming.run(
             parts,
             if_due=if_due,
@@ -185,6 +172,7 @@ class Dreams(Part):
             take_in=take_in,
             holder=holder,
             asks=name in _MODELS,
+            again=again,
         )
         if made["run"] or "shelved" in made:
             self._follow_end()
@@ -232,7 +220,8 @@ class Dreams(Part):
             return False
         return True
 
-    def _dreaming(self, *, look: bool = False) -> Dreaming:
+    def _dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
+        """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
         from dreamkeep.dream.run import Dreaming, Settings
 
         config = self.config
@@ -241,7 +230,7 @@ class Dreams(Part):
             config["dream.time_hours"],
             config["dream.max_attempts"],
             config["dream.loss_guard"],
-            chunk_tokens=config["dream.model.chunk_tokens"],
+            chunk_tokens=part_tokens or config["dream.model.chunk_tokens"],
         )
         ask = self._look if look else self._ask
 

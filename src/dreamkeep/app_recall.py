@@ -73,7 +73,7 @@ class Recalling(Part):
 
         wanted = _checked_kinds(kinds)
         at_least_one(limit, "limit")
-        since, until = _moment(since, "since"), _moment(as_of, "as_of", end=True)
+        since, until = moment(since, "since"), moment(as_of, "as_of", end=True)
         now = until or rfc3339(self._host.now())
         asked = understood(query, now)
         within = Within(project, agent, session, since, until)
@@ -155,7 +155,7 @@ def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     return named or KINDS
 
 
-def _moment(text: str | None, name: str, *, end: bool = False) -> str | None:
+def moment(text: str | None, name: str, *, end: bool = False) -> str | None:
     """As records have their times, so that they compare as texts. A day alone begins at midnight, or (`end`) is meant whole."""
     if text is None:
         return None

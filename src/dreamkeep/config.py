@@ -130,6 +130,8 @@ SETTINGS: Mapping[str, Setting] = {
     "dream.max_calls": Setting(None, _number(int, 1, _MANY)),
     "dream.max_tokens": Setting(None, _number(int, 1, _MANY)),
     "dream.max_usd": Setting(None, _number(float, 0.0, 1e6)),
+    "dream.max_tokens_per_day": Setting(None, _number(int, 1, _MANY)),
+    "dream.max_usd_per_day": Setting(None, _number(float, 0.0, 1e6)),
     "dream.auto": Setting(True, _flag),
     "dream.loss_guard": Setting(0.25, _number(float, 0.0, 1.0)),
     "dream.model.url": Setting(None, _url, private=True),

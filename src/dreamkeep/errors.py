@@ -108,6 +108,8 @@ class OverBudget(Failed):
     usage: object = None
     #: All that a run may spend is not enough for this: the next run would end the same way.
     never: bool = False
+    #: It is the limit of a day that is reached: tomorrow there is room.
+    today: bool = False
 
 
 class Unsupported(Failed):

@@ -587,6 +587,22 @@ def publish_blocks(host: Host, path: str, blocks: Iterable[bytes]) -> bool:
     return not appeared
 
 
+def remove_tree(host: Host, folder: str) -> None:
+    """A folder of ours with all that is in it; a link goes, and what it leads to stays."""
+    at = host.link_stat(folder)
+    if at is None:
+        return
+    for entry in host.entries(folder):
+        path = f"{folder}/{entry.name}"
+        inside = host.link_stat(path)
+        if inside is not None and inside.is_folder:
+            remove_tree(host, path)
+        else:
+            host.remove(path)
+    host.remove_folder(folder)
+    host.sync_folder(os.path.dirname(folder))
+
+
 def read_file(host: Host, path: str) -> bytes:
     """All of a small file of ours."""
     handle = host.open_read(path)

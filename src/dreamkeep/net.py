@@ -44,6 +44,24 @@ def post(
     environment: Mapping[str, str],
 ) -> Reply | Lost:
     """All of it within `timeout_s`: a reply that drips is cut off too."""
+    sent = {**headers, "Content-Length": str(len(body))}
+    return _asked("POST", url, sent, body, timeout_s=timeout_s, most_bytes=most_bytes, environment=environment)
+
+
+def get(url: str, *, timeout_s: float, most_bytes: int, environment: Mapping[str, str]) -> Reply | Lost:
+    return _asked("GET", url, {}, None, timeout_s=timeout_s, most_bytes=most_bytes, environment=environment)
+
+
+def _asked(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    *,
+    timeout_s: float,
+    most_bytes: int,
+    environment: Mapping[str, str],
+) -> Reply | Lost:
     connection, target, more = _connection(url, timeout_s, environment)
     expired = threading.Event()
     #: Kept by us: a connection forgets its line when a reply says that it is the last one, long before that reply is read.
@@ -69,7 +87,7 @@ def post(
         if expired.is_set():
             return Lost("time-out")  # whoever hung up may not have seen the line
         sent = True
-        connection.request("POST", target, body, {**headers, **more, "Content-Length": str(len(body)), "Connection": "close"})
+        connection.request(method, target, body, {**headers, **more, "Connection": "close"})
         reply = connection.getresponse()
         received = _received(reply, most_bytes)
         if expired.is_set():

@@ -1,4 +1,5 @@
-"""What a run may spend (`dream.max_calls`, `max_tokens`, `max_usd`), and what it has spent. Pure.
+"""What a run may spend (`dream.max_calls`, `max_tokens`, `max_usd`), and all runs of a day (`max_tokens_per_day`,
+`max_usd_per_day`), and what was spent. Pure.
 
 Before a call the most that it can cost is set aside; if that does not fit, the call is not made. After it, what it really cost
 takes that place, or, where nobody says (a time-out, a reply cut off), the most stays. So no run spends more than it may, as far
@@ -37,28 +38,54 @@ class Prices(NamedTuple):
         return (tokens_in * self.input + tokens_out * self.output) / 1e6
 
 
+class DayLimit(NamedTuple):
+    """What all runs of a day may spend; None: no limit. `spent`: by the runs of the last 24 hours."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    spent: Usage = Usage()
+
+    def lack(self, total: Usage) -> str | None:
+        if self.tokens is not None and total.tokens_in + total.tokens_out > self.tokens:
+            return "dream.max_tokens_per_day"
+        return "dream.max_usd_per_day" if self.usd is not None and total.usd > self.usd + 1e-9 else None
+
+
+_ANY_DAY = DayLimit()
+
+
 class Budget:
     """None: no limit. `spent` is the run's ledger."""
 
-    def __init__(self, calls: int | None = None, tokens: int | None = None, usd: float | None = None) -> None:
-        self._calls, self._tokens, self._usd = calls, tokens, usd
+    def __init__(
+        self, calls: int | None = None, tokens: int | None = None, usd: float | None = None, day: DayLimit = _ANY_DAY
+    ) -> None:
+        self._calls, self._tokens, self._usd, self._day = calls, tokens, usd, day
         self.spent = Usage()
 
     @property
     def limits_money(self) -> bool:
-        return self._usd is not None
+        return self._usd is not None or self._day.usd is not None
+
+    def lacks_today(self, least: Usage) -> str | None:
+        """Which setting leaves no room today for even so much."""
+        return self._day.lack(self._day.spent.plus(least))
+
+    def lacks_ever(self, least: Usage) -> str | None:
+        """Which limit of a day would leave no room for so much on any day."""
+        return self._day.lack(least)
 
     def set_aside(self, most: Usage) -> None:
         """Before a call; raises when it may not be made."""
-        lack = self.lack(self.spent.plus(most))
+        lack = self.lack(self.spent.plus(most)) or self._day.lack(self._day.spent.plus(self.spent).plus(most))
         if lack is not None:
-            never = self.lack(most) is not None
+            never = (self.lack(most) or self._day.lack(most)) is not None
             problem = OverBudget(
                 f"one more call may cost more than {lack} allows",
                 where=f"{self.spent.calls} calls, {self.spent.tokens_in + self.spent.tokens_out} tokens spent",
                 next=f"Raise `{lack}`" + (": not even one call fits." if never else ", or let the next run go on from here."),
             )
-            problem.never = never
+            problem.never, problem.today = never, lack.endswith("_per_day")
             raise problem
         self.spent = self.spent.plus(most)
 

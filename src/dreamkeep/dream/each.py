@@ -28,7 +28,7 @@ from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import note
 from dreamkeep.memory.insight import INBOX, REJECTED, Insight, task_id
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, Dreamed
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, START, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
 from dreamkeep.memory.note import ACTIVE
 from dreamkeep.memory.score import no_later
@@ -157,7 +157,7 @@ class Run:
         for event in first:
             self.memory.apply(event)
         self._began = frozenset(one.id for one in self.memory.notes.values() if one.state == ACTIVE)
-        listed = [_listed(one) for one in scope.sessions]
+        listed = [_listed(one, scope.again) for one in scope.sessions]
         began = {"trigger": scope.trigger, "backend": self._name, "sessions": listed, "shelves": True}
         self._journal([self._event(Kind.DREAM_STARTED, **began)])
         for n, (one, after) in enumerate(zip_longest(scope.sessions, scope.sessions[1:]), 1):
@@ -417,8 +417,10 @@ class Run:
 
     def _merged(self) -> list[Event]:
         """What the insights that nobody compared yet have to do with what is remembered. What can't be asked now is asked by the
-        next run."""
-        waiting = [] if self._reader is None or self._spent else [one for one in self.memory.insights.values() if one.is_unmerged]
+        next run, or when no session waits for answers any more."""
+        if self._reader is None or self._spent or any(one.get("reason") == _WAITS for one in self._seen):
+            return []  # with what the sessions that wait give, it would be another question
+        waiting = [one for one in self.memory.insights.values() if one.is_unmerged]
         found: list[Event] = []
         for _, new in groupby(sorted(waiting, key=lambda one: (one.project, one.said_at or "", one.id)), _project_of):
             try:
@@ -634,10 +636,11 @@ def _since(before: Usage, now: Usage) -> Usage:
     return Usage(calls, tokens_in, tokens_out, now.usd - before.usd)
 
 
-def _listed(one: Dreamed) -> dict[str, Any]:
-    """`again`: from where on an undone run had read it (`when.asked_for`)."""
-    again = {"again": True} if one.taken_back is not None and one.read <= one.taken_back else {}
-    return {"session": one.session, "first": one.read + 1, "last": one.finished, **again}
+def _listed(one: Dreamed, again: bool) -> dict[str, Any]:
+    """`again`: from its beginning, or from where on an undone run had read it (`when.asked_for`)."""
+    taken_back = one.taken_back is not None and one.read <= one.taken_back
+    told = {"again": START} if again else {"again": True} if taken_back else {}
+    return {"session": one.session, "first": one.read + 1, "last": one.finished, **told}
 
 
 def _wordless(told: Mapping[str, Any]) -> dict[str, Any]:

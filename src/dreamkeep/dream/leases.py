@@ -1,7 +1,8 @@
 """Which sessions somebody is reading right now, outside of a run: exported for a batch, or handed to the agent at hand.
 
 A lease ends by itself, so nobody who went away holds a session for ever. The file is a convenience, no truth: without it two may
-read the same session, and the guard against doubles keeps one result. It is only touched under the dream's lock.
+read the same session, and the guard against doubles keeps one result. Whoever chooses sessions and takes them holds the dream's
+lock; the file has a lock of its own.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dreamkeep.host import make_folders, read_file, replace_file
+from dreamkeep.host import alone, read_file, replace_file
 
 if TYPE_CHECKING:
     from dreamkeep.host import Host
 
-_FILE = "state/leases.json"
+_FILE, _LOCK = "state/leases.json", "state/leases.lock"
 _LARGEST = 16 << 20
+_WAIT_S = 10.0
 
 
 class Leases:
@@ -28,14 +30,19 @@ class Leases:
         now = self._host.now()
         return frozenset(session for session, (by, until) in self._all().items() if until > now and by != but)
 
-    def take(self, sessions: Iterable[str], by: str, seconds: int) -> None:
-        until = self._host.now() + seconds * 1_000_000_000
-        self._write({**self._all(), **dict.fromkeys(sessions, (by, until))})
+    def holders(self) -> frozenset[str]:
+        now = self._host.now()
+        return frozenset(by for by, until in self._all().values() if until > now)
 
-    def release(self, sessions: Iterable[str]) -> None:
-        gone, found = set(sessions), self._all()
-        if gone & found.keys():
-            self._write({session: lease for session, lease in found.items() if session not in gone})
+    def take(self, sessions: Iterable[str], by: str, seconds: int) -> None:
+        """`by` holds these from now on, and no others."""
+        with alone(self._host, f"{self._root}/{_LOCK}", wait_s=_WAIT_S):
+            until = self._host.now() + seconds * 1_000_000_000
+            others = {session: lease for session, lease in self._all().items() if lease[0] != by}
+            self._write({**others, **dict.fromkeys(sessions, (by, until))})
+
+    def release(self, by: str) -> None:
+        self.take((), by, 0)
 
     def _all(self) -> dict[str, tuple[str, int]]:
         path = f"{self._root}/{_FILE}"
@@ -51,7 +58,6 @@ class Leases:
     def _write(self, leases: dict[str, tuple[str, int]]) -> None:
         now = self._host.now()
         kept = {session: list(lease) for session, lease in sorted(leases.items()) if lease[1] > now}
-        make_folders(self._host, f"{self._root}/state")
         replace_file(self._host, f"{self._root}/{_FILE}", json.dumps(kept).encode())
 
 

@@ -73,6 +73,9 @@ class Model:
         got = self._answer(request)
         return Reply(got.found, got.cut)
 
+    def unreadable(self, request: Request, why: str) -> NoAnswer:
+        return NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
+
     # -- asking
 
     def _answer(self, question: Request) -> Got:
@@ -132,7 +135,14 @@ class Model:
         """Where not even a question about nothing fits, no session is to blame: said before a run begins."""
         nothing = self._asked.body(read_request(()))
         most = self._usage(len(nothing) + HIDDEN_TOKENS, self._max_output)
-        lack = self._budget.lack(most)
+        today = self._budget.lacks_today(most)
+        lack = self._budget.lack(most) or self._budget.lacks_ever(most)
+        if lack is None and today is not None:
+            raise OverBudget(
+                f"`{today}` is spent for today",
+                where="the runs of the last 24 hours",
+                next="Wait, or raise it. `dreamkeep model` shows what was spent.",
+            )
         if lack is not None:
             money = f", {most.usd:.4f} USD" if most.usd else ""
             raise BadConfig(
@@ -159,7 +169,7 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
     prices = Prices(config["dream.model.price_in"] or 0.0, config["dream.model.price_out"] or 0.0)
     if budget.limits_money and None in (config["dream.model.price_in"], config["dream.model.price_out"]):
         raise BadConfig(
-            "`dream.max_usd` can't be kept without prices",
+            "a limit in money can't be kept without prices",
             where=f"backend {name}",
             next="Set `dream.model.price_in` and `dream.model.price_out` (USD for a million tokens).",
         )

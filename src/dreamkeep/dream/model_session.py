@@ -52,6 +52,9 @@ class Asks(Protocol):
 
     def ask(self, request: Request) -> Reply: ...
 
+    def unreadable(self, request: Request, why: str) -> NoAnswer:
+        """Told that its answer is none; what to raise for it."""
+
 
 class Piece(NamedTuple):
     """One batch of a session: the seqs that it shows, what it gave, or why it gave nothing."""
@@ -122,10 +125,9 @@ class ModelReader:
             progress = advance(batch, answers)
             if not progress.needed:
                 return progress
-            for request in progress.needed:
-                if request.id in answers:
-                    why = progress.unreadable.get(request.id, "an answer that is none")
-                    raise NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
+            problems = [self.model.unreadable(one, progress.unreadable[one.id]) for one in progress.needed if one.id in answers]
+            if problems:
+                raise problems[0]
             answers |= self._answers(progress.needed)
 
     def _answers(self, requests: Sequence[Request]) -> dict[str, Reply]:
@@ -142,15 +144,19 @@ class ModelReader:
         return found
 
     def merge(self, memory: Memory, insights: Sequence[Insight], near_files: NearFiles) -> list[tuple[str, dict[str, Any]]]:
-        """Events that link new insights with what is remembered. An answer that is none links nothing."""
+        """Events that link new insights with what is remembered. A model's answer that is none links nothing."""
         found: list[tuple[str, dict[str, Any]]] = []
+        later: Unanswered | None = None
         asked = merge_requests(make_cases(memory, insights, near_files))
         answers = self._answers([request for request, _ in asked])
         for request, cases in asked:
             try:
                 found += links(answers[request.id], cases)
-            except Unreadable:
-                continue
+            except Unreadable as problem:
+                told = self.model.unreadable(request, str(problem))
+                later = told if isinstance(told, Unanswered) else later
+        if later is not None:
+            raise later
         return found
 
 

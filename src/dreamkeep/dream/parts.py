@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.dream.given import Answer, Given
+from dreamkeep.dream.given import Answer, Given, Usage
 from dreamkeep.dream.run import Parts
 from dreamkeep.errors import BadUsage
 from dreamkeep.memory.insight import Insight
@@ -49,9 +49,10 @@ def assemble(
     folder: str,
     similar: Callable[[str, str], float] | None = None,
     known: Known = lambda folder: (),
+    spent_today: Callable[[], Usage] = Usage,
 ) -> Parts:
     """`folder`: where a command works, if the backend is one. `similar`: how alike two statements are, if somebody knows.
-    `known`: what the user's own files say to whoever works in a folder."""
+    `known`: what the user's own files say to whoever works in a folder. `spent_today`: what runs of the last 24 hours spent."""
     from dreamkeep.dream.chunks import clean_chunks
     from dreamkeep.dream.consolidate import Consolidating, loss, lost
 
@@ -64,7 +65,7 @@ def assemble(
         return Parts(rules, consolidate, clean_chunks, redacted, loss, lost, chunk_tokens=size, trusted=True, known=known)
     if hasattr(backend, "backfill"):
         return Parts(backend, consolidate, clean_chunks, redacted, loss, lost, known=known)
-    return assemble_for(_asked(backend, config, host, environment, folder), similar, known)
+    return assemble_for(_asked(backend, config, host, environment, folder, spent_today), similar, known)
 
 
 def assemble_for(model: Asks, similar: Callable[[str, str], float] | None = None, known: Known = lambda folder: ()) -> Parts:
@@ -89,11 +90,20 @@ class Nobody:
         return Answer()
 
 
-def _asked(backend: Any, config: Config, host: Host, environment: Mapping[str, str], folder: str) -> Model:
-    from dreamkeep.dream.budget import Budget
+def _asked(
+    backend: Any,
+    config: Config,
+    host: Host,
+    environment: Mapping[str, str],
+    folder: str,
+    spent_today: Callable[[], Usage],
+) -> Model:
+    from dreamkeep.dream.budget import Budget, DayLimit
     from dreamkeep.dream.model import model
 
-    budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"])
+    tokens, usd = config["dream.max_tokens_per_day"], config["dream.max_usd_per_day"]
+    day = DayLimit(tokens, usd, Usage() if tokens is None and usd is None else spent_today())
+    budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"], day)
     made = model(named(backend, config), config, host, environment, budget, folder)
     made.check_budget()
     return made

@@ -84,6 +84,8 @@ class Scope(NamedTuple):
     trigger: str
     why: str
     waiting: int
+    #: Whether they are read from their beginning, though they were read before.
+    again: bool = False
 
 
 class Recorded(NamedTuple):
@@ -130,21 +132,31 @@ class Dreaming:
         recorded: Memory | None = None,
         name: str = "",
         holder: str = "",
+        again: bool = False,
     ) -> Scope:
         """`sessions`: only these, also such as failed too often, or were read by a run that was undone. A manual run takes all
         that waits, also what failed just now.
 
         `recorded`: what `complete` has just recorded; who only looks counts in what would be. `name`: of the backend. `holder`:
-        who may read what is leased to him; sessions that others hold are left to them.
+        who may read what is leased to him; sessions that others hold are left to them. `again`: these from their beginning.
         """
         if recorded is None:
             life, ended = self._ask(_life_and_ended)
             recorded = with_ended(life, ended, rfc3339(self._host.now()))
         held = self.leases.held(but=holder)
-        return self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held)
+        chosen = self._chosen(recorded, if_due=if_due, sessions=sessions, limit=limit, name=name, held=held, again=again)
+        return chosen._replace(again=again)
 
     def _chosen(
-        self, memory: Memory, *, if_due: bool, sessions: Sequence[str], limit: int | None, name: str, held: frozenset[str]
+        self,
+        memory: Memory,
+        *,
+        if_due: bool,
+        sessions: Sequence[str],
+        limit: int | None,
+        name: str,
+        held: frozenset[str],
+        again: bool,
     ) -> Scope:
         now = rfc3339(self._host.now())
         dreamed = {id: one for id, one in memory.dreamed.items() if id not in held}
@@ -152,9 +164,10 @@ class Dreaming:
         later = 0
         if sessions:
             named = dict.fromkeys(sessions)
-            found = when.waiting((when.asked_for(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
+            wanted = when.from_start if again else when.asked_for
+            found = when.waiting((wanted(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
             if not found:
-                told = [f"{one}: {when.eligibility(dreamed.get(one), max_attempts=attempts)}" for one in named]
+                told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in named]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
         else:
             failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
@@ -170,7 +183,7 @@ class Dreaming:
         )
         if if_due and not due.due:
             return Scope((), "", due.why, due.waiting)
-        chosen = tuple(found[:limit] if limit else found)
+        chosen = tuple(found if limit is None else found[:limit])
         return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
 
     def complete(self) -> Recorded:
@@ -215,6 +228,7 @@ class Dreaming:
         take_in: Callable[[], object] = lambda: None,
         holder: str = "",
         asks: bool = False,
+        again: bool = False,
     ) -> dict[str, Any]:
         """`parts`: made only when there is something to do, if it is a function. `publish`: the pages, at the end of a run.
         `take_in`: what was edited on them meanwhile, before anything is concluded. `asks`: a model is asked, who may also compare
@@ -227,7 +241,9 @@ class Dreaming:
             life = self.complete().life
             if self._end_dead_runs():
                 life = self.complete().life
-            scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder)
+            scope = self.scope(
+                if_due=if_due, sessions=sessions, limit=limit, recorded=life, name=name, holder=holder, again=again
+            )
             idle = not scope.sessions and not (asks and not if_due and self._ask(_is_unmerged))
             shelved = None if idle and if_due else self._shelve_old_notes(name)
             told = {"shelved": shelved} if shelved else {}
@@ -287,11 +303,12 @@ class Dreaming:
         limit: int | None = None,
         name: str = "",
         holder: str = "",
+        again: bool = False,
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
         from dreamkeep.dream.each import Run
 
-        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder)
+        scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder, again=again)
         before = self._ask(lambda store: Memory.load(store.memory()))
         run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         shelved = self._old_notes_shelved(name)
@@ -308,6 +325,10 @@ class Dreaming:
     def _waiting(self) -> int:
         memory = self._ask(_life)
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
+
+
+def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:
+    return "somebody else reads it now" if session in held else when.eligibility(of, max_attempts=max_attempts)
 
 
 # -- asked of the index

@@ -60,6 +60,11 @@ def asked_for(of: Dreamed) -> Dreamed:
     return of if of.taken_back is None else of._replace(read=of.taken_back)
 
 
+def from_start(of: Dreamed) -> Dreamed:
+    """As it is for who wants all of it read again."""
+    return of._replace(read=0, also=(), taken_back=None)
+
+
 def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = "") -> list[Dreamed]:
     """What failed so often that nobody tries it by himself any more; what was tried last comes last."""
     found = [one for one in dreamed if eligibility(one, max_attempts=max_attempts, backend=backend) == POISONED]

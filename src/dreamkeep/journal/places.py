@@ -6,6 +6,8 @@ from dreamkeep.errors import Refused
 
 KEEP = "journal/keep"
 SESSIONS = "journal/sessions"
+#: Where requests of dreams lie that an agent is answering: no journal, but words of sessions, which a deletion takes away.
+EXCHANGE = "state/exchange"
 _LONGEST_ID = 500
 _SLUG = 40
 

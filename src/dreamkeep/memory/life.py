@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 PENDING, RUNNING, COMPLETED, FAILED = "pending", "running", "completed", "failed"
+#: How a run says that it reads a session from its beginning, though it was read before.
+START = "start"
 
 
 class Dreamed(NamedTuple):

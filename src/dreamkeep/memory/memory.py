@@ -233,8 +233,10 @@ class Memory:
             self._put(RUNS, run, began)
         for n, one in enumerate(body["sessions"]):
             was = self.dreamed.get(str(one["session"]))
-            if was and was.taken_back is not None and one.get("again"):
+            if was and was.taken_back is not None and one.get("again") is True:
                 was = was._replace(read=was.taken_back, taken_back=None)
+            if was and was.run != run and one.get("again") == life.START:
+                was = was._replace(read=0, also=(), taken_back=None)
             if was and was.run != run and was.read < was.finished:  # another keep's run, merged into ours, begins nothing
                 asked = str(body.get("backend", ""))
                 self._put(DREAMED, was.session, was._replace(status=life.RUNNING, trigger=trigger, run=run, backend=asked))

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
-from dreamkeep.host import Host, Stat, alone, make_folders, read_file, replace_file
+from dreamkeep.host import Host, Stat, alone, make_folders, read_file, remove_tree, replace_file
 from dreamkeep.journal import parts
-from dreamkeep.journal.places import folder_of
+from dreamkeep.journal.places import EXCHANGE, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery import staging
@@ -179,6 +179,8 @@ def forget_outside(host: Host, root: str, journals: Journals, session: str, taps
     """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
     forget.forget_spooled(host, root, session)
     forget.erase_in_keep(host, root, journals, session, taps)
+    # Requests about other sessions may show notes that came from this one; what is still wanted is asked again.
+    remove_tree(host, f"{root}/{EXCHANGE}")
     _remove_view_copies(host, root)
     _remove_aside(host, f"{root}/{ASIDE}", session, forget.marks_of(session, taps))
 

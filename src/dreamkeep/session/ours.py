@@ -27,7 +27,7 @@ _LOOK = 2_000
 
 TOOLS = (
     *("search", "pack", "timeline", "note_add", "note_pin", "note_retract"),
-    *("why", "insight_add", "review", "dream_status", "dream_run"),
+    *("why", "insight_add", "review", "dream_status", "dream_run", "dream_next", "dream_submit"),
 )
 _ANY = "|".join(TOOLS)
 _NAME = re.compile(rf"(?:.*[^a-z0-9])?dreamkeep(?:__|[-_./:])(?:{_ANY})(?=$|[\s:(])", re.IGNORECASE | re.DOTALL)

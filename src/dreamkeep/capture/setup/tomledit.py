@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.capture.setup.text import Unreadable, eol_of
@@ -46,7 +46,7 @@ def put(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
     """The table has these entries, and keeps those that it has beside."""
     before = read(text)
     there = lookup(before, path)
-    if there is None:
+    if there is None or _is_implied(text, path, there):
         after = _appended(text, path, entries)
     elif not isinstance(there, dict):
         raise Unreadable(f"`{'.'.join(path)}` is not a table")
@@ -56,6 +56,30 @@ def put(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
         after = _changed(text, path, entries, there)
     wanted = _with(before, path, {**(there or {}), **entries})
     return _checked(after, wanted, path)
+
+
+def unset(text: str, path: Sequence[str], keys: Collection[str]) -> str:
+    """The table without these entries."""
+    before, own, inside = read(text), tuple(path), False
+    there = lookup(before, path)
+    if not isinstance(there, dict) or not there.keys() & set(keys):
+        return text
+    cuts: list[tuple[int, int]] = []
+    for statement in _statements(text):
+        if statement.kind in ("table", "tables"):
+            inside = statement.path == own
+        elif statement.kind == "key" and inside and statement.path[0] in keys:
+            cuts.append((statement.start, statement.end))
+    after = text
+    for start, end in reversed(cuts):
+        after = after[:start] + after[end:]
+    return _checked(after, _with(before, path, {key: value for key, value in there.items() if key not in keys}), path)
+
+
+def _is_implied(text: str, path: Sequence[str], there: Any) -> bool:
+    """Only tables below it are written: it has no header, and no key of its own."""
+    headers = any(one.kind == "table" and one.path == tuple(path) for one in _statements(text))
+    return isinstance(there, dict) and not headers and all(isinstance(one, dict) for one in there.values())
 
 
 def remove(text: str, path: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dreamkeep.surfaces.cli import text
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 
 
-_RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit")
+_RUN = ("if_due", "dry_run", "preview", "export", "imported", "backend", "with_model", "session", "limit", "again", "since")
 #: Flags and words that not every act has a use for: as the parser calls them, and a flag as it is typed.
 _TYPED = {
     **{name: f"--{name.replace('_', '-')}" for name in (*_RUN, "kind", "project", "reason", "state", "to")},
@@ -92,6 +92,8 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
         with_model=arguments.with_model,
         sessions=arguments.session,
         limit=arguments.limit,
+        again=arguments.again,
+        since=arguments.since,
     )
     show(arguments, made, lambda made: report(made, named=bool(arguments.session)))
     if arguments.if_due:
@@ -106,12 +108,13 @@ def _run(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
     """Requests to files, or answers from them."""
-    chosen = arguments.imported and (arguments.session or arguments.limit)
+    chosen = arguments.imported and (arguments.session or arguments.limit or arguments.again or arguments.since)
     if arguments.if_due or arguments.backend or arguments.with_model or chosen:
         flag = "--export" if arguments.export else "--import"
         raise BadUsage(f"{flag} asks nobody by itself", where=flag, next="Leave the other flags out. Nothing was done.")
     if arguments.export:
-        show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, limit=arguments.limit), _exported)
+        chosen = {name: getattr(arguments, name) for name in ("limit", "again", "since")}
+        show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, **chosen), _exported)
         return 0
     made = keep.dream_import(arguments.imported)
     show(arguments, made, _imported)

@@ -148,11 +148,22 @@ PAGES = {
            dreamkeep dream --preview                            # what would change; nothing is written
            dreamkeep dream
            dreamkeep dream --with-model --session claude:e07d   # with the model of the settings
+           dreamkeep dream --again --since 2026-05-31           # old sessions once more, with a model
+           dreamkeep dream --export requests/                   # as files, also for a vendor's batch
+           dreamkeep dream --import requests/                   # their answers; until nothing is left to ask
            dreamkeep dream status
            dreamkeep dream why n-698d4e8b4ad6
            dreamkeep dream undo 01a1ba99-bd00-7027""",
         "a session could not be read, or there is no such note or run",
         "another dream runs",
+    ),
+    "model": Page(
+        "Before the first dream with a model. `use` prints what it would cost, and writes keep.toml; `off` goes back to rules.",
+        """dreamkeep model
+           dreamkeep model use claude                           # an agent's own program
+           dreamkeep model use ollama:qwen3:14b                 # a server on this machine
+           dreamkeep model use anthropic:MODEL                  # with the key in ANTHROPIC_API_KEY
+           dreamkeep model off""",
     ),
     "hygiene": Page(
         "Before a dream, where agents do not say that a session has ended. `watch` does it every hour.",

@@ -105,6 +105,8 @@ def _dream(verb: argparse.ArgumentParser) -> None:
     kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
     kind.add_argument("--export", metavar="DIR", help="write what a model is to be asked as files, for whoever answers them")
     kind.add_argument("--import", dest="imported", metavar="DIR", help="take the answers in DIR, and write what is asked next")
+    verb.add_argument("--again", action="store_true", help="read sessions again that were read before, with a model")
+    verb.add_argument("--since", metavar="T", help="with --again: only sessions from this day or time on")
     whom = verb.add_mutually_exclusive_group()
     whom.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
     whom.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
@@ -112,6 +114,12 @@ def _dream(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--limit", type=_count, metavar="N", help="at most so many sessions; the others wait. For `history`: so many runs"
     )
+
+
+def _model(verb: argparse.ArgumentParser) -> None:
+    acts = "show what is here (default), use one, or ask none any more"
+    verb.add_argument("act", nargs="?", default="show", choices=("show", "use", "off"), help=acts)
+    verb.add_argument("what", nargs="?", metavar="NAME[:MODEL]", help="for `use`: as `model` lists it")
 
 
 def _notes(verb: argparse.ArgumentParser) -> None:
@@ -353,7 +361,8 @@ _VERBS = (
     _Verb(
         "mcp",
         "the MCP server, on stdin and stdout: agents start it; or over HTTP",
-        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run.",
+        "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run,"
+        " dream_next,\ndream_submit.",
         _mcp,
     ),
     _Verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves."),
@@ -387,6 +396,13 @@ _VERBS = (
         "Offline by default. Without a word after it: one run over all that waits.\n"
         "Exit code 1 when a session failed, 4 when another dream runs.",
         _dream,
+    ),
+    _Verb(
+        "model",
+        "which model dreams may ask, and what that would cost",
+        "Lists the agents' programs, the servers on this machine\nand the API keys found here."
+        " Nothing is sent until you choose one.",
+        _model,
     ),
     _Verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold"),
     _Verb("notes", "what is remembered, best first", words=_notes),

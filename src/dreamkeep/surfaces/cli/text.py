@@ -249,7 +249,15 @@ def changes(data: dict[str, Any]) -> str:
     for change in data["changes"]:
         lines.append(f"{change['action']:10} {change['agent']:9} {line(change['file'])}")
         lines += [f"             {line(change[key])}" for key in ("problem", "reason") if change.get(key)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_models(data.get("model"))])
+
+
+def _models(told: dict[str, Any] | None) -> list[str]:
+    """One line, where dreams ask no model yet."""
+    if told is None or told["backend"] != "rules":
+        return []
+    found = f"; found here: {', '.join(told['found'])}" if told["found"] else ""
+    return [f"A model would make more of your sessions{found}. See: dreamkeep model"]
 
 
 def drained(data: dict[str, Any]) -> str:

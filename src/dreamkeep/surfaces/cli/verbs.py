@@ -173,7 +173,10 @@ def _init(keep: Keep, arguments: Namespace) -> int:
         uninstall=arguments.uninstall,
         mcp=not arguments.no_mcp,
     )
-    _print(arguments, {"changes": changes}, text.changes)
+    hint = (
+        None if arguments.uninstall or not changes else {"backend": keep.config["dream.backend"], "found": keep.models_at_hand()}
+    )
+    _print(arguments, {"changes": changes, **({"model": hint} if hint else {})}, text.changes)
     return 1 if any(change["action"] in ("refused", "failed") for change in changes) else 0
 
 
@@ -310,6 +313,12 @@ def _review(keep: Keep, arguments: Namespace) -> int:
     return review.run(keep, arguments, _print)
 
 
+def _model(keep: Keep, arguments: Namespace) -> int:
+    from dreamkeep.surfaces.cli import model
+
+    return model.run(keep, arguments, _print)
+
+
 def _of_dreams(verb: str) -> Callable[[Keep, Namespace], int]:
     def run(keep: Keep, arguments: Namespace) -> int:
         from dreamkeep.surfaces.cli import dream
@@ -343,6 +352,7 @@ _VERBS: dict[str, Callable[[Keep, Namespace], int]] = {
     "restore": _restore,
     "snapshot": _snapshot,
     "review": _review,
+    "model": _model,
     "projects": _projects,
     "project": _project,
     **{name: _of_dreams(name) for name in ("dream", "hygiene", "notes", "note", "page", "tasks", "task")},

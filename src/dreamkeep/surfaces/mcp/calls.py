@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 _SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 _READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
 #: What is asked of sessions must know what hooks told a moment ago, perhaps of the very session that asks.
-_FRESH = frozenset(("search", "timeline", "pack", "insight_add", "note_add"))
+_FRESH = frozenset(("search", "timeline", "pack", "insight_add", "note_add", "dream_next"))
 #: In characters: what a timeline gives at once, whatever was asked for.
 _PAGE = 100_000
 _MANY = 50
 _MANY_SESSIONS = 1_000
 _LONGEST_PACK = 400_000
 _DECIDE = "Only the user decides: `dreamkeep review`, or `dreamkeep review --accept ID` and `dreamkeep review --reject ID`."
+#: A request is shown whole: who answers half of it answers something else.
+_LONGEST_REQUEST = 1_000_000
 
 
 class Tools:
@@ -73,7 +75,7 @@ class Tools:
                 keep.warn = _warn
                 self._keep = keep
             keep = self._keep
-        if (tool in _READING or tool == "dream_run") and not keep.exists():
+        if (tool in _READING or tool.startswith("dream_")) and not keep.exists():
             raise NotFound(
                 "there is no keep yet: nothing was captured on this machine",
                 where=keep.root,
@@ -273,6 +275,17 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
     return Outcome(keep.outward(_brief(made, _MANY), longest=SHORT))
 
 
+def _dream_next(keep: Keep, given: dict[str, Any]) -> Outcome:
+    return Outcome(keep.outward(keep.dream_next(given.get("session", ""), again=given["again"]), longest=_LONGEST_REQUEST))
+
+
+def _dream_submit(keep: Keep, given: dict[str, Any]) -> Outcome:
+    made = keep.dream_submit(given["request"], given["answer"])
+    told = {name: made[name] for name in ("status", "session", "run", "insights_added", "notes", "dropped", "problems", "next")}
+    failed = [one for one in made["sessions"] if one["status"] == "failed"]
+    return Outcome(keep.outward({**told, **({"failed": failed} if failed else {})}, longest=_LONGEST_REQUEST))
+
+
 _ACTS: Mapping[str, Act] = {
     "search": _search,
     "pack": _pack,
@@ -285,4 +298,6 @@ _ACTS: Mapping[str, Act] = {
     "review": _review,
     "dream_status": _status,
     "dream_run": _dream_run,
+    "dream_next": _dream_next,
+    "dream_submit": _dream_submit,
 }

@@ -1,0 +1,93 @@
+"""`model`: which model dreams may ask. Call one verb of app, print."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from dreamkeep.app import Keep
+from dreamkeep.errors import BadUsage
+from dreamkeep.surfaces.cli import text
+
+Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
+
+
+def run(keep: Keep, arguments: Namespace, show: Print) -> int:
+    if arguments.act == "use":
+        if not arguments.what:
+            raise BadUsage("which one?", where="model use", next="`dreamkeep model` lists what is here.")
+        if not arguments.json:
+            text.out("\n".join(_cost(keep.model())))  # before anything changes
+        show(arguments, keep.model_use(arguments.what), _used)
+    elif arguments.what:
+        raise BadUsage(f"`model {arguments.act}` takes nothing more", where="model", next="Leave it out. Nothing was done.")
+    elif arguments.act == "off":
+        show(arguments, keep.model_off(), _off)
+    else:
+        show(arguments, keep.model(), _shown)
+    return 0
+
+
+def _shown(told: dict[str, Any]) -> str:
+    lines = [_now(told), "", *_found(told["found"]), "", *_cost(told)]
+    if told["backend"] == "rules":
+        lines += ["", "Nothing is sent until you choose one: dreamkeep model use NAME"]
+    return "\n".join(lines)
+
+
+def _used(told: dict[str, Any]) -> str:
+    lines = ["", _now(told), f"Limits: {_limits(told)}. Change them in keep.toml, in [dream]."]
+    again = told["estimate"]["again"]
+    if again["sessions"]:
+        lines += [
+            f"Rules alone have read {text.counted(again['sessions'], 'session')}. To let the model read them again"
+            f" (about {_amount(again)}):",
+            "  dreamkeep dream --again [--since 2026-05-31]",
+        ]
+    return "\n".join([*lines, "Undo with: dreamkeep model off"])
+
+
+def _limits(told: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in told["caps"].items() if name != "spent_today" and value is not None)
+
+
+def _off(told: dict[str, Any]) -> str:
+    return "Dreams ask no model. They use rules, offline."
+
+
+def _now(told: dict[str, Any]) -> str:
+    if told["backend"] == "rules":
+        return "Dreams ask no model. They use rules, offline: few notes, and only certain ones."
+    model = f" ({text.line(told['model'])})" if told["model"] else ""
+    return f"Dreams ask: {told['backend']}{model}"
+
+
+def _found(found: list[dict[str, Any]]) -> list[str]:
+    if not found:
+        return ["No model was found here: no agent's program on the PATH, no server on this machine, no API key."]
+    rows = [["NAME", "WHAT", "WHERE YOUR SESSIONS GO"]]
+    for one in found:
+        goes = (
+            "nowhere: it runs here" if one["stays"] else "where that program sends them" if one["kind"] == "command" else "there"
+        )
+        rows.append([one["name"], text.line(one["what"]), goes])
+        rows += [[f"{one['name']}:{text.line(each)}", "", ""] for each in one["models"][:8]]
+    return [text.table(rows)]
+
+
+def _cost(told: dict[str, Any]) -> list[str]:
+    size, spent = told["estimate"], told["caps"]["spent_today"]
+    lines = [f"The last {size['days']} days: {text.counted(size['sessions'], 'finished session')}, about {_amount(size)}."]
+    if size["usd"] is None:
+        lines.append("For a price set price_in and price_out (USD for a million tokens) in [dream.model] of keep.toml.")
+    if limits := _limits(told):
+        lines.append(f"Limits: {limits}.")
+    if spent["calls"]:
+        lines.append(f"Spent in the last 24 hours: {spent['tokens_in'] + spent['tokens_out']:,} tokens, {spent['usd']:.2f} USD.")
+    return lines
+
+
+def _amount(size: dict[str, Any]) -> str:
+    money = "" if size["usd"] is None else f", {size['usd']:.2f} USD"
+    return f"{size['tokens_in']:,} tokens in and {size['tokens_out']:,} out{money}"
