@@ -53,6 +53,11 @@ class Guide:
         self.tour, self.keep, self.own = tour, keep, own
         shutil.copytree(tour / "keep", keep)
         own.mkdir()
+        # An agent's program, as `dreamkeep model` finds it. Nothing here asks it anything.
+        self._programs = keep.parent / "programs"
+        self._programs.mkdir()
+        (self._programs / "claude").write_text("#!/bin/sh\nexit 1\n")
+        (self._programs / "claude").chmod(0o755)
         self._undo = ""
 
     def run(self, *words: str) -> Ran:
@@ -60,6 +65,7 @@ class Guide:
             **os.environ,
             "HOME": str(self.tour / "home"),
             "DREAMKEEP_KEEP": str(self.keep),
+            "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
             "DREAMKEEP_DREAM_AUTO": "false",
         }
         folder = self.tour / "home" / "toolshed"

@@ -152,6 +152,8 @@ WAYS: dict[str, list[str] | str] = {
     "undelete": ["python:t-1"],
     "project": ["rename {project} {said}"],
     "projects": [""],
+    "review": ["", "--accept {said}", "--edit {note} {said}"],
+    "model": ["", "use {said}", "off"],
     "snapshot": ["export {home}/all.snap", "verify {home}/all.snap", "import {home}/all.snap", "verify {said}"],
     "restore": ["{session} --to claude --home {home} --dry-run"],
 }
@@ -276,8 +278,11 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
     "note_retract": [{"note": "{note}", "reason": "the password is {said}"}],
     "why": [{"note": "{note}"}, {"note": "the password is {said}"}],
     "insight_add": [{"type": "decision", "text": "the password is {said}", "author": "user"}, {"type": "the password is {said}"}],
+    "review": [{"limit": 50}],
     "dream_status": [{}],
     "dream_run": [{"limit": 1, "dry_run": True}, {"limit": 1}],
+    "dream_next": [{"again": True}, {"session": "the password is {said}"}],
+    "dream_submit": [{"request": "0" * 32, "answer": {"items": [{"note": "the password is {said}"}]}}],
 }
 
 
