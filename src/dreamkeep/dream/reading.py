@@ -179,6 +179,9 @@ def advance(batch: Batch, answers: Mapping[str, Reply]) -> Progress:
         return Progress((asked,), (), Counter(), {asked.id: str(problem)})
     dropped = Counter(items.dropped)
     if answers[asked.id].cut:
+        if not items.found and not dropped:
+            # Nobody said that there is nothing to find.
+            return Progress((asked,), (), Counter(), {asked.id: "an answer that was cut off before its first item"})
         dropped["the answer was cut off"] += 1
     return _challenged(batch, items.found, dropped, answers)
 
