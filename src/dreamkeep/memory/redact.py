@@ -213,6 +213,9 @@ _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{24}")
 #: Such lines as words of one line, as a title has them; the last may be cut.
 _KEY_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{24,4000}={0,2}(?![^\s\"'…])")
 _CUT_WORD = re.compile(r"[ \t]{1,40}(?:\d{1,6}[→:|])?[A-Za-z0-9+/]{1,4000}={0,2}(?=…?\s*\Z)")
+#: A line ends, also where somebody wrote that as two signs.
+_LINE_END = re.compile(r"\n|\\n")
+_LONGEST_LINE = 4_200
 #: How far apart the two ends of one key may be.
 _LONGEST_BLOCK = 40_000
 
@@ -262,14 +265,20 @@ def _words(text: str, at: int) -> int:
 
 
 def _lines(text: str, at: int, end: int) -> int:
-    for line in re.compile(r"(?:(?!\\n)[^\n]){0,4200}(?:\n|\\n|\Z)").finditer(text, at, at + _LONGEST_BLOCK):
-        words = line[0].removesuffix("\n").removesuffix("\\n")
+    """Behind the last line from `at` on that looks like a part of a key; `end` where none does."""
+    last = min(len(text), at + _LONGEST_BLOCK)
+    while at < last:
+        stop = _LINE_END.search(text, at, min(last, at + _LONGEST_LINE))
+        if stop is None and at + _LONGEST_LINE < last:
+            return end  # no key has a line of that length
+        words = text[at : stop.start() if stop else last]
         if words.strip() and not _LINE.match(words) and not _HEADER.match(words) and not _short_last(words):
             return end
         if words.strip():
-            end = line.start() + len(words)
-        if line.end() >= len(text):
-            return len(text) if words.strip() else end
+            end = at + len(words)
+        if stop is None or stop.end() >= len(text):
+            return len(text) if words.strip() and last == len(text) else end
+        at = stop.end()
     return end
 
 
