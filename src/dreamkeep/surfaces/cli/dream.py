@@ -123,7 +123,7 @@ def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _exported(made: dict[str, Any]) -> str:
     if not made["requests"]:
-        return "Nothing waits to be read by a model."
+        return "Nothing waits to be read by a model. `--again` exports sessions that were read before, by rules say."
     asked, sessions = text.counted(made["requests"], "request"), text.counted(len(made["sessions"]), "session")
     folder = text.line(made["folder"])
     return (
