@@ -445,16 +445,16 @@ def test_five_hundred_sessions_later_the_page_on_the_disk_is_as_good(tmp_path: P
     """D17 D1 D37: the same from the sessions on, by the rules as people use them, dreamed bit by bit."""
     strongest = [
         "We never force-push to main.",
-        "All money amounts must be integer cents.",
+        "Always keep money amounts in integer cents.",
         "Always run `make lint` before you commit.",
     ]
     again = [
         "Please never force-push to main!",
-        "Money amounts must be integer cents.",
+        "Please always keep money amounts in integer cents!",
         "Before you commit, always run `make lint`.",
     ]
     things = ["parser", "cache", "login page", "report", "worker", "menu", "index", "mailer", "importer", "scheduler"]
-    rules = ["We never let the {} call {}.", "Always test the {} against {}.", "The {} must not write to {}.", "Use {} with {}."]
+    rules = ["We never let the {} call {}.", "Always test the {} against {}.", "Never let the {} write to {}.", "Use {} with {}."]
     chance = random.Random(11)
     with Keep.open(tmp_path / "k") as keep:
         for n in range(500):
