@@ -151,7 +151,13 @@ def not_hit(whole: Captured, bad: str) -> Captured:
     return {one for one in whole if not is_hit(one[2], bad) and one[0] not in lost}
 
 
-@pytest.mark.parametrize("agent", sorted(AGENTS))
+#: Agents whose files are looked at so often that a fault at each look takes long.
+_LONG = ("claude", "hermes", "opencode")
+
+
+@pytest.mark.parametrize(
+    "agent", [pytest.param(agent, marks=pytest.mark.slow) if agent in _LONG else agent for agent in sorted(AGENTS)]
+)
 def test_a_read_error_costs_the_source_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     import_module(f"tests.agents.{AGENTS[agent]}").write(home)
@@ -361,6 +367,7 @@ def faults(keep: Keep, home: Path) -> set[str]:
     return {fault["where"] for fault in keep.audit(home=home, deep=True)["faults"]}
 
 
+@pytest.mark.slow
 def test_a_read_error_costs_doctor_and_init_the_agent_it_meets_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
