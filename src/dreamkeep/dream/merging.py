@@ -98,7 +98,7 @@ def nearest(text: str, others: Mapping[str, str]) -> list[str]:
     spread = Counter(word for found in words.values() for word in found)
 
     def weight(some: Iterable[str]) -> float:
-        return sum(math.log(1 + (1 + len(words)) / (1 + spread[word])) for word in some)
+        return math.fsum(math.log(1 + (1 + len(words)) / (1 + spread[word])) for word in some)
 
     own = alike.telling(text)
     likeness = {name: weight(own & found) / (weight(own | found) or 1.0) for name, found in words.items()}
