@@ -9,20 +9,20 @@ from the backend. A user or an agent must have shown it: tool output alone shows
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven, said_by
-from dreamkeep.dream.tool_words import ToolWords, strings
+from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
 from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import recalled
 from dreamkeep.session.packs import without_packs
+from dreamkeep.session.tools import find_words, texts_in
 from dreamkeep.session.turns import Turn
 
 LONGEST_TEXT = 600
@@ -171,31 +171,16 @@ def _quote(
     said, turn = place
     if said.mark not in _OWN or said.role in (SUMMARY, SYSTEM):
         return "not somebody's own words"
-    exact = _found(words, said)
+    exact = find_words(words, texts_in(said))
     if not exact:
         return "a quote that is not there"
     return Quote(given.session, seq, turn.id or None, exact[: 10 * LONGEST_QUOTE], *said_by(said, exact, answered=answered))
 
 
-def _found(words: str, said: Said) -> str:
-    """The quote as it stands there; line breaks and runs of blanks may differ, nothing else. "" when it is not there."""
-    wanted = words.strip()
-    if not wanted:
-        return ""
-    for text in texts(said):
-        if wanted in text:
-            return wanted
-    pattern = r"\s+".join(map(re.escape, wanted.split()))
-    for text in texts(said):
-        if match := re.search(pattern, text):
-            return match[0]
-    return ""
-
-
 def quoted(words: str, message: Message) -> str:
     """The quote as it stands in a message, if that is somebody's own words; else ""."""
     own = message.mark in _OWN and message.role not in (SUMMARY, SYSTEM)
-    return _found(words, _said(message)) if own else ""
+    return find_words(words, texts_in(_said(message))) if own else ""
 
 
 def quote_of(session: str, message: Message, words: str) -> Quote:
@@ -208,13 +193,6 @@ def author_at(messages: Iterable[Message], seq: str, words: str) -> str:
     """Who says these words in the message with that seq; "" where nobody does."""
     here = (one for one in messages if _said(one).seq == seq and quoted(words, one))
     return next((said_by(_said(one), words)[0] for one in here), "")
-
-
-def texts(said: Said) -> Iterator[str]:
-    """What stands in a message: its text, and the texts in a tool's input."""
-    yield said.text
-    if said.tool:
-        yield from strings(said.tool.get("input"))
 
 
 # -- what a session holds

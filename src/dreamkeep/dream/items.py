@@ -21,6 +21,7 @@ from dreamkeep.dream.tool_words import COMMAND, ToolWords
 from dreamkeep.session.digest import Line, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import AGENT, ANSWER, OWN_WORDS, PASTED, TOOL, TYPED
+from dreamkeep.session.tools import find_words, texts_in
 
 SHORTEST_NOTE, LONGEST_NOTE, LONGEST_QUOTE, MOST_QUOTES = 12, 500, 2000, 6
 KEEP, SUGGEST, DROP = VERDICTS
@@ -107,7 +108,7 @@ class Material:
         `tool_words`: of the whole session."""
         self._tool_words = tool_words or ToolWords(given_of(()))
         self.session, self.lines, self.known, self.tasks = session, tuple(lines), frozenset(known), frozenset(tasks)
-        self._texts = {place_of(one): tuple(_texts(one)) for one in messages}
+        self._texts = {place_of(one): tuple(texts_in(one)) for one in messages}
         self._at: dict[str, list[int]] = {}
         for n, line in enumerate(self.lines):
             self._at.setdefault(line.seq, []).append(n)
@@ -123,7 +124,7 @@ class Material:
             return "a place that was read before"
         if not wanted or len(wanted) > LONGEST_QUOTE:
             return "a quote of no sensible length"
-        found = _found(wanted, self._texts.get(place, ()))
+        found = find_words(wanted, self._texts.get(place, ()))
         if not found:
             return "a quote that is not there"
         line = self._line_with(place, found)
@@ -175,39 +176,6 @@ def _whose(line: Line) -> tuple[str, str]:
     if line.role == "user":
         return "user", line.origin
     return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
-
-
-def _texts(message: Message) -> Iterator[str]:
-    """What stands in a message: its text, and the texts in a tool's input."""
-    yield message.text
-    if message.tool:
-        yield from _strings(message.tool.get("input"))
-
-
-def _strings(value: Any, depth: int = 0) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif depth < 8 and isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _strings(inner, depth + 1)
-    elif depth < 8 and isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _strings(inner, depth + 1)
-        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
-            yield " ".join(value)  # a command may be given word by word
-
-
-def _found(words: str, texts: Iterable[str]) -> str:
-    """The words as they stand there; line breaks and runs of blanks may differ, nothing else. "" when they are not there."""
-    listed = list(texts)
-    for text in listed:
-        if words in text:
-            return words
-    pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
-    for text in listed:
-        if match := pattern.search(text):
-            return match[0]
-    return ""
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,7 @@ agent in its own session, a folder of files that somebody answers tomorrow) give
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
@@ -250,7 +250,3 @@ def _excerpt(items: Sequence[Item], material: Material) -> Excerpt:
 
 def _shorter(line: Line, most: int) -> Line:
     return line._replace(text=fold(line.text, most // 2, most // 2))
-
-
-def sessions_of(batches: Iterable[Batch]) -> Collection[str]:
-    return {session for batch in batches for session in batch.sessions}

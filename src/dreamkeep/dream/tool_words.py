@@ -157,7 +157,7 @@ def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(given, Mapping):
         paths = [value for key, value in given.items() if str(key).lower() in tools.input_names("path")]
         yield from ((_DID, path) for path in paths if isinstance(path, str) and len(path) <= _PATH)
-    yield from ((AGENT, text) for text in strings(given))
+    yield from ((AGENT, text) for text in tools.texts_of_input(given))
 
 
 def _who(said: Said) -> str:
@@ -166,20 +166,6 @@ def _who(said: Said) -> str:
         return ""
     author, origin = said_by(said, said.text)
     return author if origin in (TYPED, ANSWER) and said.mark in ("", f.PARTIAL) else TOOL
-
-
-def strings(value: Any, depth: int = 0) -> Iterator[str]:
-    """The texts in a tool's input."""
-    if isinstance(value, str):
-        yield value
-    elif depth < 8 and isinstance(value, Mapping):
-        for inner in value.values():
-            yield from strings(inner, depth + 1)
-    elif depth < 8 and isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from strings(inner, depth + 1)
-        if len(value) > 1 and all(isinstance(inner, str) for inner in value):
-            yield " ".join(value)  # a command may be given word by word
 
 
 def _runs(statement: str) -> set[Run]:

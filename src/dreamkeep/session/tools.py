@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
@@ -29,13 +29,45 @@ _RESPONDED = re.compile(
 
 
 class Result(Protocol):
-    """A message that holds what a tool gave back."""
+    """A message that holds what a tool gave back, or a call."""
 
     @property
     def text(self) -> str: ...
 
     @property
     def tool(self) -> Mapping[str, Any] | None: ...
+
+
+# -- texts
+
+
+def texts_in(message: Result) -> Iterator[str]:
+    """What stands in a message: its text, and the texts in a tool's input."""
+    yield message.text
+    if message.tool:
+        yield from texts_of_input(message.tool.get("input"))
+
+
+def texts_of_input(given: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif depth < 8 and isinstance(given, Mapping):
+        for inner in given.values():
+            yield from texts_of_input(inner, depth + 1)
+    elif depth < 8 and isinstance(given, (list, tuple)):
+        for inner in given:
+            yield from texts_of_input(inner, depth + 1)
+        if len(given) > 1 and all(isinstance(inner, str) for inner in given):
+            yield " ".join(given)  # a command may be given word by word
+
+
+def find_words(words: str, texts: Iterable[str]) -> str:
+    """The words as they stand there; line breaks and runs of blanks may differ, nothing else. "" when they are not there."""
+    wanted, listed = words.strip(), list(texts)
+    if not wanted or any(wanted in text for text in listed):
+        return wanted
+    pattern = re.compile(r"\s+".join(map(re.escape, wanted.split())))
+    return next((found[0] for text in listed if (found := pattern.search(text))), "")
 
 
 # -- the table
