@@ -25,7 +25,7 @@ from dreamkeep.dream.reading import (
     seq_of,
 )
 from dreamkeep.errors import NoAnswer, Unanswered
-from dreamkeep.memory.insight import ACTIVE_SHELF, AGENT, INBOX, SUGGESTED, USER, Insight, Quote, insight_id
+from dreamkeep.memory.insight import ACTIVE_SHELF, AGENT, INBOX, SUGGESTED, TYPED, USER, Insight, Quote, insight_id
 from dreamkeep.session.digest import place_of
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def as_insight(judged: Judged, text: SessionText, run: str) -> Insight:
     item = judged.item
     messages = {place_of(one): one for one in text.messages}
     quotes = tuple(
-        Quote(text.id, one.place, messages[one.place].turn, one.words, one.author, "" if one.author == AGENT else one.origin)
+        Quote(text.id, one.place, messages[one.place].turn, one.words, one.author, TYPED if one.author == AGENT else one.origin)
         for one in item.quotes
     )
     shelf = ACTIVE_SHELF if judged.shelf == ACTIVE else INBOX

@@ -181,10 +181,18 @@ class Dreaming:
             time_hours=self._settings.time_hours,
             later=later,
         )
+        if not found and not sessions:
+            due = self._told_of_leases(due, [one for id, one in memory.dreamed.items() if id in held], name)
         if if_due and not due.due:
             return Scope((), "", due.why, due.waiting)
         chosen = tuple(found if limit is None else found[:limit])
         return Scope(chosen, due.trigger if if_due else when.MANUAL, due.why, due.waiting)
+
+    def _told_of_leases(self, due: when.Due, held: Sequence[Dreamed], name: str) -> when.Due:
+        """Where nothing is left to read: how many of those that wait somebody else is reading."""
+        left = len(when.waiting(held, max_attempts=self._settings.max_attempts, backend=name))
+        told = f"{left} that wait are left to others: exported, or with an agent that dreams"
+        return due._replace(why=told, waiting=left) if left else due
 
     def complete(self) -> Recorded:
         """Sessions that ended and have no record of it, or ended again with more: their completion is journaled."""

@@ -168,6 +168,8 @@ def _left_alone(made: dict[str, Any]) -> list[str]:
 def _read(made: dict[str, Any], named: bool) -> str:
     if made["lock"] == "busy":
         return f"Another dream runs; {made['waiting']} sessions wait."
+    if not made["considered"] and made["run"] and not made.get("preview"):
+        return f"No session was read; notes of earlier runs were compared.\n{_changes(made)}\n{_way_back(made)}"
     if not made["considered"]:
         ended = "Sessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
         if named:
@@ -181,13 +183,8 @@ def _read(made: dict[str, Any], named: bool) -> str:
         lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
         return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"]), *_given_up(made)])
     notes = made["notes"]
-    lines = [
-        f"{made['processed']} of {text.counted(made['considered'], 'session')} read;"
-        f" {text.counted(made['insights_added'], 'insight')}; notes:"
-        f" {notes['added']} new, {notes['strengthened']} strengthened, {notes['superseded']} superseded,"
-        f" {notes['retracted']} gone",
-        *_inbox(notes),
-    ]
+    read = f"{made['processed']} of {text.counted(made['considered'], 'session')} read"
+    lines = [f"{read}; {text.counted(made['insights_added'], 'insight')}; {_changes(made)}", *_inbox(notes)]
     lines += [
         f"  {one['status']}: {text.line(one['id'])}: {text.line(one['reason'])}" for one in made["sessions"] if one.get("reason")
     ]
@@ -199,7 +196,17 @@ def _read(made: dict[str, Any], named: bool) -> str:
     lines += _given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
-    return "\n".join([*lines, f"Take it back with: dreamkeep dream undo {made['run']}"])
+    return "\n".join([*lines, _way_back(made)])
+
+
+def _changes(made: dict[str, Any]) -> str:
+    notes = made["notes"]
+    kept = f"{notes['added']} new, {notes['strengthened']} strengthened"
+    return f"notes: {kept}, {notes['superseded']} superseded, {notes['retracted']} gone"
+
+
+def _way_back(made: dict[str, Any]) -> str:
+    return f"Take it back with: dreamkeep dream undo {made['run']}"
 
 
 def _inbox(notes: dict[str, int]) -> list[str]:
