@@ -351,6 +351,18 @@ def test_no_secret_is_sent_to_a_model(backend: str, place: Place, tmp_path: Path
     assert leaks(json.dumps(made, ensure_ascii=False, default=str)) == []
 
 
+def test_no_secret_is_exported(place: Place, tmp_path: Path) -> None:
+    """Requests as files are what a model is sent."""
+    root = tmp_path / "keep"
+    with Keep.open(root) as keep:
+        list(keep.ingest(home=place.home))
+        for session in keep.sessions():
+            keep.end(session.id)
+        assert keep.dream_export(str(tmp_path / "x"))["requests"]
+    sent = [file.read_text() for file in (tmp_path / "x").rglob("*.json*")]
+    assert sum(map(len, sent)) > 100_000 and leaks("\n".join(sent)) == []
+
+
 def test_no_secret_is_handed_to_a_command(place: Place, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     script = tmp_path / "model.sh"
