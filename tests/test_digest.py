@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
-from dreamkeep.session.digest import Line, digest, fold, render
+from dreamkeep.session.digest import Line, digest, find_ending, fold, render
 from dreamkeep.session.messages import Message
 from dreamkeep.surfaces.cli import main
 
@@ -174,3 +174,32 @@ def test_show_digest_of_an_unknown_session_says_so(tmp_path: Path, capsys: pytes
     Keep.open(tmp_path / "keep").close()
     assert main(["--keep", str(tmp_path / "keep"), "show", "nobody", "--digest"]) != 0
     assert "there is no session 'nobody'" in capsys.readouterr().err
+
+
+# -- how a session stood
+
+
+def test_an_ending_holds_what_was_typed_and_answered_and_no_paste() -> None:
+    talk = Talk().user("why does it fail?\n\n```\nTraceback (most recent call last):\n  boom\n```").agent("The clock is in UTC.")
+    ending = find_ending(talk.messages)
+    assert (ending.prompts, ending.answers) == (("why does it fail?",), ("The clock is in UTC.",))
+
+
+def test_an_ending_names_the_last_command_only_if_it_failed() -> None:
+    talk = Talk().user("deploy").call("Bash", {"command": "make deploy"}, "disk full", error=True, exit_code=2)
+    assert find_ending(talk.messages).failed == "make deploy → exit 2: disk full"
+    talk.call("Bash", {"command": "df -h"}, "12 GB free", exit_code=0)
+    assert find_ending(talk.messages).failed == ""
+
+
+def test_an_ending_names_the_files_that_were_changed_and_none_that_were_read() -> None:
+    talk = Talk().user("fix it").call("Read", {"file_path": "/work/toolshed/a.py"}, "text")
+    talk.call("Edit", {"file_path": "/work/toolshed/b.py"}, "ok").call(
+        "Edit", {"file_path": "/work/toolshed/c.py"}, "no", error=True
+    )
+    assert find_ending(talk.messages, "/work/toolshed").files == ("b.py",)
+
+
+def test_an_ending_is_not_cut_so_that_a_secret_in_it_is_seen_whole() -> None:
+    long = "word " * 1000
+    assert find_ending(Talk().user("go on").agent(long).messages).answers == (long,)

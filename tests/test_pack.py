@@ -150,6 +150,11 @@ def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was
     assert said.text == "What the agent said last: “All prices are integers now, everywhere.”"
 
 
+def test_a_last_command_that_failed_is_told_with_its_error() -> None:
+    past = _past("Deployed.")._replace(failed="make deploy → exit 2: disk full")
+    assert "The last command failed: make deploy → exit 2: disk full" in [line.text for line in pack.of_past(past, [], str)]
+
+
 def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Clean = str) -> list[Line]:
     return pack.of_matches([pack.Match("message", text, "claude:x", f"{n}", "2026-11-14T09:10:00Z", "", role)], words, {}, clean)
 
@@ -187,7 +192,15 @@ def test_no_planted_secret_is_in_a_title_a_prompt_an_answer_a_file_or_a_quote(on
         return redact(text)[0]
 
     past = pack.Past(
-        "claude:x", "claude", one.text[:200], "2026-11-14T09:10:00Z", (one.text, "go on"), (one.text, "ok"), "open", (one.text,)
+        "claude:x",
+        "claude",
+        one.text[:200],
+        "2026-11-14T09:10:00Z",
+        (one.text, "go on"),
+        (one.text, "ok"),
+        "open",
+        (one.text,),
+        one.text,
     )
     words = " ".join(one.text.split()[:3])
     told = pack.of_past(past, [past], clean) + _matched(one.text, words=words, clean=clean)

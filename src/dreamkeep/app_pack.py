@@ -39,7 +39,7 @@ _MATCHES = {"note": 20, "insight": 8, "message": 6}
 _PER_QUOTE = 8
 _LARGEST = 1_000_000
 #: What was rendered by other rules is rendered again.
-_VERSION = "3"
+_VERSION = "4"
 _SUBAGENT = "subagent"
 
 
@@ -114,22 +114,20 @@ class Packing(Part):
         from dreamkeep.recall import pack
 
         pasts = [_past(*stood) for stood in latest]
-        last = self._with_work(store, latest[0][0], pasts[0]) if pasts else None
+        last = self._with_ending(store, latest[0][0], pasts[0]) if pasts else None
         return pack.of_past(last, pasts[1:], self._clean, pack.LAST if section is None else section)
 
-    def _with_work(self, store: Store, summary: Summary, past: Past) -> Past:
-        """What the agent said last, and the files it changed."""
-        from dreamkeep.dream.backfill import turns_given
-        from dreamkeep.dream.given import Given
-        from dreamkeep.dream.work import Edited, Reply, steps
+    def _with_ending(self, store: Store, summary: Summary, past: Past) -> Past:
+        """What was said and done last, from the session's digest."""
+        from dreamkeep.session.digest import find_ending
 
-        messages = store.last_messages(summary.id, _LAST_MESSAGES)
-        given = turns_given((), messages, 0, 1 << 62)
-        done = steps(Given(summary.id, summary.agent, summary.project, summary.cwd, "", (), tuple(given)))
-        answers = tuple(one.said.text for one in done if isinstance(one, Reply))
-        home = f"{summary.cwd.rstrip('/')}/"
-        files = dict.fromkeys(one.path.removeprefix(home) for one in done if isinstance(one, Edited))
-        return past._replace(answers=answers[-_TURNS:], files=tuple(files))
+        ending = find_ending(store.last_messages(summary.id, _LAST_MESSAGES), summary.cwd)
+        return past._replace(
+            prompts=ending.prompts[-_TURNS:] or past.prompts,
+            answers=ending.answers[-_TURNS:],
+            failed=ending.failed,
+            files=ending.files,
+        )
 
     # -- what matches
 

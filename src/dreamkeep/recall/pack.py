@@ -109,7 +109,7 @@ class Pack(NamedTuple):
 
 class Past(NamedTuple):
     """How a session stood; all texts as they were said. `prompts`: the last ones, in their order; `turn`: what became of the last
-    one. `answers`: what the agent said to them."""
+    one. `answers`: what the agent said to them. `failed`: the last command, if it failed."""
 
     id: str
     agent: str
@@ -119,6 +119,7 @@ class Past(NamedTuple):
     answers: tuple[str, ...] = ()
     turn: str = ""
     files: tuple[str, ...] = ()
+    failed: str = ""
 
 
 class Match(NamedTuple):
@@ -201,6 +202,8 @@ def of_past(last: Past | None, before: Sequence[Past], clean: Clean, section: in
         lines.append(Line(section, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
         if answer := _telling(last.answers, clean):
             lines.append(Line(section, f"What the agent said last: “{answer}”", "", source))
+        if last.failed:
+            lines.append(Line(section, f"The last command failed: {shortened(_looked_at(last.failed, clean))}", "", source))
         if last.files:
             names = ", ".join(dict.fromkeys(clean(one) for one in last.files[-_FILES:]))
             lines.append(Line(section, f"Files changed last: {names}", "", source))

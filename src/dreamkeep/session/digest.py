@@ -8,19 +8,19 @@
     injected text                   left out: summaries, hooks, reminders, our own packs, copied beginnings of forks
 
 Every line names the place where its words stand (`seq` as `show` writes it), so a quote can be checked against the raw record.
-Whose words a line holds is decided in origin.py.
+Whose words a line holds is decided in origin.py. `find_ending` tells from the same copy how a session stood when it stopped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.session import facts as f
 from dreamkeep.session import tools
 from dreamkeep.session.messages import Message
-from dreamkeep.session.origin import AGENT, ANSWER, INJECTED, PASTED, TOOL, TYPED, Heard, split_origins
+from dreamkeep.session.origin import AGENT, ANSWER, INJECTED, OWN_WORDS, PASTED, TOOL, TYPED, Heard, split_origins
 from dreamkeep.session.ours import recalled
 from dreamkeep.session.packs import without_packs
 
@@ -55,9 +55,32 @@ class Line(NamedTuple):
     text: str
 
 
-def digest(messages: Sequence[Message], cwd: str = "") -> list[Line]:
-    """`cwd`: the session's folder. Paths below it are named from there."""
-    return list(_Digest(messages, cwd).lines())
+class Ending(NamedTuple):
+    """How a session stood when it stopped, uncut. `prompts`: what the user typed or answered, `answers`: what the agent said to
+    it, each in its order. `failed`: the last command, if it failed. `files`: those that were changed."""
+
+    prompts: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    failed: str = ""
+    files: tuple[str, ...] = ()
+
+
+def digest(messages: Sequence[Message], cwd: str = "", heard: Callable[[str], bool] = lambda line: False) -> list[Line]:
+    """`cwd`: the session's folder. Paths below it are named from there. `heard`: whether an agent wrote a line in an earlier
+    session, so that it was pasted here."""
+    return list(_Digest(messages, cwd, heard).lines())
+
+
+def find_ending(messages: Sequence[Message], cwd: str = "") -> Ending:
+    made, texts = _Digest(messages, cwd), {place_of(one): one.text for one in messages}
+    prompts: dict[str, list[str]] = {}
+    answers: list[str] = []
+    for line in made.lines():
+        if line.origin in OWN_WORDS:
+            prompts.setdefault(line.seq, []).append(line.text)
+        elif line.what == "agent":
+            answers.append(texts[line.seq])
+    return Ending(tuple(map("\n".join, prompts.values())), tuple(answers), made.failed, tuple(made.files))
 
 
 def render(lines: Iterable[Line]) -> str:
@@ -79,12 +102,15 @@ def fold(text: str, head: int, tail: int) -> str:
 
 
 class _Digest:
-    def __init__(self, messages: Sequence[Message], cwd: str) -> None:
+    def __init__(self, messages: Sequence[Message], cwd: str, heard: Callable[[str], bool] = lambda line: False) -> None:
         self._root = f"{cwd.rstrip('/')}/" if cwd.strip("/") else ""
         ours = recalled(messages)
         self._messages = [one for one in messages if (one.seq, one.n) not in ours and one.role not in (f.REASONING, f.SYSTEM)]
         self._results = _results(self._messages)
-        self._heard = Heard()
+        self._heard, self._heard_before = Heard(), heard
+        #: Files that were changed; and how the last command failed, if it did.
+        self.files: dict[str, None] = {}
+        self.failed = ""
         #: Agent's prose since the last prompt, which waits for what the user says to it.
         self._prose: list[Message] = []
         self._seen: list[Line] = []
@@ -120,7 +146,7 @@ class _Digest:
         if message.mark not in ("", f.PARTIAL, f.REWOUND):
             return
         text = without_packs(message.text)
-        spans = [span for span in split_origins(text, self._heard.has) if span.origin != INJECTED]
+        spans = [span for span in split_origins(text, self._was_heard) if span.origin != INJECTED]
         if not spans:
             return
         yield from self._agent_words(text)
@@ -132,6 +158,9 @@ class _Digest:
                 yield Line(place_of(message), f.USER, PASTED, f"user pasted{back}", fold(_dense(words), *_PASTE))
             else:
                 yield Line(place_of(message), f.USER, TYPED, f"user{back}", words)
+
+    def _was_heard(self, line: str) -> bool:
+        return self._heard.has(line) or self._heard_before(line)
 
     # -- the agent
 
@@ -182,7 +211,12 @@ class _Digest:
             words = _dense(f"{name} {self._target(given)} → error: {fold(result.text.strip(), _ERROR, 0)}")
             yield from self._told(message, message, words)
         elif not _is_todo(name):
+            self._edited(name, given, result)
             self._seen.append(Line(place_of(message), f.ASSISTANT, AGENT, name, self._target(given)))
+
+    def _edited(self, name: str, given: object, result: Message | None) -> None:
+        if result is not None and tools.is_kind("edit", name):
+            self.files.update(dict.fromkeys(map(self._short_path, tools.edited_files(given))))
 
     def _told(self, call: Message, at: Message, text: str) -> Iterator[Line]:
         yield from self._remarks()
@@ -196,11 +230,14 @@ class _Digest:
         line = _dense(command.split("\n", 1)[0])
         shown = fold(line.replace(self._root, "") if self._root else line, _COMMAND, 0)
         code, failed = tools.outcome(command, result) if result else (None, False)
+        self.failed = ""
         if result is not None and failed:
             ended = f"exit {code}" if code is not None else "failed"
-            error = fold(_dense(tools.error_line(result)), _ERROR, 0)
-            yield from self._told(message, message, f"{shown} → {ended}{': ' if error else ''}{error}")
+            error = _dense(tools.error_line(result))
+            self.failed = f"{command} → {ended}{': ' if error else ''}{error}"
+            yield from self._told(message, message, f"{shown} → {ended}{': ' if error else ''}{fold(error, _ERROR, 0)}")
         else:
+            self.files.update(dict.fromkeys(map(self._short_path, tools.patched_files(command))))
             self._seen.append(Line(place_of(message), f.ASSISTANT, AGENT, "ran", f"{shown} → ok" if result else shown))
 
     def _asked(self, message: Message, result: Message | None) -> Iterator[Line]:

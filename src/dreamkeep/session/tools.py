@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 #: Only the beginning and the end of a long output are read.
 _LOOK = 6000
-_LINE = 300
+_LINE = 1000
 #: Tools that the agent brings along. What another one gives back may be anybody's words: no refusal in it speaks for the user.
 _OWN_TOOLS = ("shell", "edit", "todo", "task_new", "task_change", "plan", "ask")
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
