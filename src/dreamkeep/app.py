@@ -222,11 +222,13 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         from dreamkeep.app_asked import the_session
         from dreamkeep.dream.budget import estimate
         from dreamkeep.dream.clean import clean_messages
-        from dreamkeep.session.digest import digest, render
+        from dreamkeep.index.heard_before import find_heard
+        from dreamkeep.session.digest import digest, find_unheard, render
 
         session = self.summary(self._ask(lambda store: the_session(store, text)))
-        messages = self._ask(lambda store: store.messages(session.id))
-        lines = digest(clean_messages(messages), session.cwd)
+        messages = clean_messages(self._ask(lambda store: store.messages(session.id)))
+        heard = self._ask(lambda store: find_heard(store, find_unheard(messages)))
+        lines = digest(messages, session.cwd, heard.__contains__)
         return {"digest": [line._asdict() for line in lines], "tokens": estimate(render(lines))}
 
     def lineage(self, session: str) -> dict[str, Any]:

@@ -24,15 +24,18 @@ from dreamkeep.dream.run import Ask, Parts, Scope, Settings, report
 from dreamkeep.errors import DreamkeepError, NoAnswer, OverBudget, Unanswered
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
+from dreamkeep.index.heard_before import find_heard
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import note
-from dreamkeep.memory.insight import INBOX, REJECTED, Insight, task_id
+from dreamkeep.memory.insight import INBOX, REJECTED, USER, Insight, task_id
 from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, START, Dreamed
 from dreamkeep.memory.memory import INSIGHTS, NOTES, RESTS, TASKS, Memory
 from dreamkeep.memory.note import ACTIVE
 from dreamkeep.memory.score import no_later
 from dreamkeep.memory.task import OPEN, Task
+from dreamkeep.session.digest import find_unheard
+from dreamkeep.session.origin import LONGEST_LINE, SHORTEST_LINE
 
 if TYPE_CHECKING:
     from dreamkeep.index.store import Store
@@ -317,8 +320,20 @@ class Run:
             insights += made.insights
             dropped += made.dropped
             heard.add(n)
-        insights = self._unknown_to_files(insights, summary.cwd, dropped)
+        insights = self._unknown_to_files(self._not_pasted(insights, turns, dropped), summary.cwd, dropped)
         return self._concluded(one, opened, insights, usage, dropped, failure, *_how_far(pieces, heard, one.read))
+
+    def _not_pasted(self, insights: Sequence[Insight], turns: Iterable[TurnGiven], dropped: Counter[str]) -> list[Insight]:
+        """Without what an agent wrote first in another session, so that the user only pasted it here."""
+        if not insights:
+            return []
+        texts = {said.seq: said.text for turn in turns for said in turn.messages if said.role == "user"}
+        lines = {one.id: _line_of(one, texts) for one in insights}
+        heard = self._glance(lambda store: find_heard(store, set(filter(None, lines.values()))))
+        found = [one for one in insights if lines[one.id] not in heard]
+        if len(found) < len(insights):
+            dropped["an agent's words from another session"] += len(insights) - len(found)
+        return found
 
     def _unknown_to_files(self, insights: Sequence[Insight], folder: str, dropped: Counter[str]) -> list[Insight]:
         """Without what the user's own files say already. What contradicts one of them waits for the user."""
@@ -398,7 +413,9 @@ class Run:
         read = ((0, one.read), *one.also)
         tasks = ((task, title), *others)
         secrets = reader.model.secrets
-        return session_text(summary, messages, title, read=read, finished=one.finished, tasks=tasks, secrets=secrets)
+        text = session_text(summary, messages, title, read=read, finished=one.finished, tasks=tasks, secrets=secrets)
+        lines = find_unheard(text.messages)
+        return text._replace(heard=self._glance(lambda store: find_heard(store, lines)))
 
     def _texts_ahead(self) -> list[SessionText]:
         """Sessions that follow and were never tried."""
@@ -596,6 +613,14 @@ def estimate(store: Store, scope: Scope) -> dict[str, int]:
 def _remembered(store: Store) -> Memory:
     """All that a run asks for."""
     return Memory.load((table, *row) for table in (INSIGHTS, NOTES, TASKS, RESTS) for row in store.memory_table(table))
+
+
+def _line_of(insight: Insight, texts: Mapping[str, str]) -> str:
+    """The line of the user's message that its first quote stands in, where that is long enough to be known again; else ""."""
+    quote = insight.evidence[0]
+    text = texts.get(str(quote.seq), "") if quote.author == USER else ""
+    line = next((line.strip() for line in text.split("\n") if quote.quote in line), "")
+    return line[:LONGEST_LINE] if len(line) >= SHORTEST_LINE else ""
 
 
 def _is_whole(store: Store, one: Dreamed) -> bool:

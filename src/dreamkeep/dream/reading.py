@@ -52,6 +52,8 @@ class SessionText(NamedTuple):
     read: tuple[tuple[int, int], ...] = ()
     #: (id, title) each.
     tasks: tuple[tuple[str, str], ...] = ()
+    #: Lines of the user that an agent wrote first, in another session.
+    heard: frozenset[str] = frozenset()
 
     def knows(self, place: str) -> bool:
         return any(first <= seq_of(place) <= last for first, last in self.read)
@@ -98,7 +100,7 @@ def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOK
     found: list[Batch] = []
     words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # looks at nothing before it is asked
     for session in sessions:
-        lines = tuple(digest(session.messages, session.cwd))
+        lines = tuple(digest(session.messages, session.cwd, session.heard.__contains__))
         if not _has_news(session, lines):
             continue
         size = sum(map(_tokens, lines))

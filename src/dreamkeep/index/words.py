@@ -110,6 +110,14 @@ def _pieces(text: str) -> Iterator[str]:
             yield from _CAMEL.findall(word)
 
 
+def first_words(text: str, most: int) -> Term | None:
+    """The first words of a text in a row, as they stand in what is `indexed`; None for a text without words. The last one may be
+    cut where the text is, and is left out."""
+    shown = text.encode("utf-8", "replace").decode().replace("\0", " ")
+    words = _WORD.findall(_RUN.sub(_pairs, shown))[: most + 1]
+    return Term((" ".join(words[:-1] or words),)) if words else None
+
+
 def terms(query: str) -> list[Term]:
     """In the order of the query, each once. Words that say nothing are left out unless there are no others."""
     query = query[:_LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\0", " ")

@@ -71,6 +71,18 @@ def digest(messages: Sequence[Message], cwd: str = "", heard: Callable[[str], bo
     return list(_Digest(messages, cwd, heard).lines())
 
 
+def find_unheard(messages: Sequence[Message]) -> frozenset[str]:
+    """The lines of the user that nobody said before in this session, long enough to be known again: `heard` is asked of these."""
+    asked: list[str] = []
+
+    def collect(line: str) -> bool:
+        asked.append(line)
+        return False
+
+    list(_Digest(messages, "", collect).lines())
+    return frozenset(asked)
+
+
 def find_ending(messages: Sequence[Message], cwd: str = "") -> Ending:
     made, texts = _Digest(messages, cwd), {place_of(one): one.text for one in messages}
     prompts: dict[str, list[str]] = {}

@@ -28,8 +28,8 @@ OWN_WORDS = frozenset((TYPED, ANSWER))
 
 #: Prose that is shorter tells nothing by its register.
 _LONG = 180
-#: A line that is shorter proves nothing when an agent has said it, too.
-_TELLING = 40
+#: A line that is shorter proves nothing when an agent has said it, too; of a longer one the beginning is looked for.
+SHORTEST_LINE, LONGEST_LINE = 40, 200
 #: So much of what was said before is searched for a user's lines.
 _MOST_HEARD = 8 << 20
 #: So many lines of one block are looked for.
@@ -129,7 +129,7 @@ class Heard:
             self.add(text)
 
     def add(self, text: str) -> None:
-        if len(text) < _TELLING:
+        if len(text) < SHORTEST_LINE:
             return
         self._texts.append(text)
         self._size += len(text)
@@ -261,10 +261,10 @@ def _speaks(line: str) -> bool:
 def _was_heard(text: str, heard: Callable[[str], bool]) -> bool:
     """At least half of it stands, line by line, in what an agent or a tool said before."""
     pieces = [line.strip() for line in text.split("\n")]
-    telling = [piece for piece in pieces if len(piece) >= _TELLING][:_MOST_LINES]
+    telling = [piece for piece in pieces if len(piece) >= SHORTEST_LINE][:_MOST_LINES]
     if not telling:
         return False
-    known = sum(len(piece) for piece in telling if heard(piece[:200]))
+    known = sum(len(piece) for piece in telling if heard(piece[:LONGEST_LINE]))
     return known * 2 >= sum(map(len, pieces[: 10 * _MOST_LINES]))
 
 
@@ -279,7 +279,7 @@ def _lead_and_rest(block: _Block, heard: Callable[[str], bool]) -> list[tuple[_B
             return [lead, (behind, PASTED)]
         if "\n" in rest.strip() and _is_machine(rest):
             return [lead, *_around_machine(behind)]
-        if _is_impersonal(rest) and (len(found[0]) <= _TELLING or _PERSON.search(found[0])):
+        if _is_impersonal(rest) and (len(found[0]) <= SHORTEST_LINE or _PERSON.search(found[0])):
             return [lead, (behind, PASTED)]
     return None
 
