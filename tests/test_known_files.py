@@ -305,3 +305,10 @@ def test_the_command_says_where_the_note_went(keep: Keep, shed: Path, cli: Calla
     assert cli("note", "promote", note).code == 2
     assert cli("note", "pin", note, "--to", str(file)).code == 2
     assert cli("note", "promote", note, "--to", str(file), "--json").json["added"] is False
+
+
+def test_a_wish_that_is_not_clear_waits_once_and_for_its_project_only(keep: Keep, shed: Path, tmp_path: Path) -> None:
+    session(keep, "one", "please use british spelling", shed)
+    wish = item("British spelling is used.", "please use british spelling", kind="preference", scope="person", strength="maybe")
+    dream(keep, tmp_path / "x", Reader(wish))
+    assert [one["project"] != "" for one in keep.notes(state="suggested")] == [True]

@@ -166,9 +166,9 @@ def _seqs(batch: Batch, session: str) -> tuple[int, ...]:
 
 
 def as_insights(judged: Judged, text: SessionText, run: str) -> list[Insight]:
-    """For the project; and a wish of the person as a suggestion for all projects, beside it."""
+    """For the project; and a clear wish of the person as a suggestion for all projects, beside it."""
     own = as_insight(judged, text, run)
-    if judged.item.scope != "person" or not text.project:
+    if judged.item.scope != "person" or not text.project or own.shelf == INBOX:
         return [own]
     id = insight_id(text.id, own.type, f"{judged.item.quotes[0].words}\0{own.text}\0person")
     wider = own._replace(id=id, project="", confidence=_SURE[INBOX], shelf=INBOX, why=_FOR_ALL)
