@@ -136,7 +136,9 @@ def _exported(made: dict[str, Any]) -> str:
 def _imported(made: dict[str, Any]) -> str:
     if made["lock"] == "busy":
         return report(made)
-    lines = [report(made), *(f"Not read: {text.line(one)}" for one in made["problems"])]
+    # Those that wait are not named one by one: the requests say what they wait for.
+    told = {**made, "sessions": [one for one in made["sessions"] if one["status"] != "pending"]}
+    lines = [report(told), *(f"Not read: {text.line(one)}" for one in made["problems"])]
     if made["requests"]:
         lines.append(f"{text.counted(made['requests'], 'request')} still to be answered in {text.line(made['folder'])}/requests")
     return "\n".join(lines)
