@@ -6,6 +6,7 @@ Nothing outside that folder is written. Agents' own files are only read, and of 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ from dreamkeep import sample as week
 from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage, from_os
 from dreamkeep.host import Host, RealHost, make_folders
+from dreamkeep.sample import recorded
 
 if TYPE_CHECKING:
     from dreamkeep.capture.find import Newest
@@ -100,3 +102,18 @@ def mishap(tour: Tour) -> None:
     if tour.home is None:
         raise BadUsage("a user's own files are only read", where=tour.folder, next="Take the sample: `tour --sample`.")
     week.mishap(week.SundayHost(), tour.home)
+
+
+def exchange_of(tour: Tour) -> str:
+    """The folder of requests and their answers."""
+    return f"{tour.folder}/exchange"
+
+
+def lay_answers(tour: Tour) -> Counter[str]:
+    """A model's recorded answers, beside the requests that wait there: so many of each kind. Nobody is asked."""
+    host = week.SundayHost()
+    folder = exchange_of(tour)
+    try:
+        return recorded.lay_answers(host, folder, recorded.load(host).answer)
+    except OSError as problem:
+        raise from_os(problem, "laying the recorded answers", folder) from problem

@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
 from dreamkeep.app import without_secrets
-from dreamkeep.app_tour import Tour, begin, mishap, slug, take_in
+from dreamkeep.app_tour import Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
 
@@ -97,20 +97,49 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     _do(tour, "audit")
     _do(tour, "restore", "gemini:c1f2a9d4", "--to", "gemini")
     _do(tour, "repair", "--apply")
-    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _BY_RULES)
-    _do(tour, "hygiene")
-    _do(tour, "dream")
-    _do(tour, "page", "--project", _PROJECT)
+    _dream_sample(tour)
     _say("4. Search: across agents, also what a compaction has squeezed out, with the place where it was said.")
     for words in _QUERIES:
         _do(tour, "search", *words)
-    for note in tour.keep.notes(kind="constraint")[:1]:
+    for note in tour.keep.notes(kind="decision", state="superseded")[:1]:
         _do(tour, "dream", "why", note["id"])
     _say("5. Pack: what the next session is given to read first, by a hook.")
     _do(tour, "pack", "--project", _PROJECT, "--query", "deploy to the Pi", "--budget", "300")
 
 
-#: Told with each dream of a tour: it is offline and free.
+def _dream_sample(tour: Tour) -> None:
+    """Twice: by rules alone, and then with answers that a model gave when the sample was made."""
+    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _RULES_FIRST)
+    _do(tour, "hygiene")
+    _do(tour, "dream")
+    _do(tour, "page", "--project", _PROJECT)
+    by_rules = len(tour.keep.notes())
+    _say("The same week with a model, which understands what was said.", _RECORDED)
+    _do(tour, "dream", "--again", "--export", exchange_of(tour))
+    for kind, question in _ASKED.items():
+        count = text.counted(lay_answers(tour)[kind], "recorded answer")
+        print(f"({count} put into {exchange_of(tour)}/answers: {question})", flush=True)
+        _do(tour, "dream", "--import", exchange_of(tour))
+    _do(tour, "page", "--project", _PROJECT)
+    suggested = text.counted(len(tour.keep.notes(state="suggested")), "suggestion")
+    print(
+        f"By rules alone: {text.counted(by_rules, 'note')}. With the model's answers: {len(tour.keep.notes())}, and {suggested}"
+    )
+    print(_ADDED)
+
+
+_RULES_FIRST = "First by rules alone, as dreamkeep comes: no model is asked, and only what is certain is kept."
+_RECORDED = """Nothing is sent anywhere: a model's answers were recorded once and come with the sample. They pass the same
+checks as any model's: what does not quote the session word for word is dropped. Choose a model of your own: dreamkeep model"""
+_ADDED = """for you to decide on (dreamkeep review). The rule that changed: reminders at 8:00, said on Tuesday, are superseded by
+reminders at 18:00, said on Friday; step 4 shows why."""
+#: By kind of request, in the order of the rounds: what is asked.
+_ASKED = {
+    "read": "what is worth keeping?",
+    "challenge": "is each of these notes true, lasting, and the user's own?",
+    "merge": "which of them say the same, and which replaces another?",
+}
+#: Told with the dream of a user's own sessions: it is offline and free.
 _BY_RULES = "(By rules, without a model: only what is certain is kept. A model makes more of the same sessions: dreamkeep model)"
 _PROJECT = "example.org/you/toolshed"
 _QUERIES = (
