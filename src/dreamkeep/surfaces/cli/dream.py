@@ -198,7 +198,8 @@ def _read(made: dict[str, Any], named: bool) -> str:
     lines += _given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
-    return "\n".join([*lines, _way_back(made)])
+    changed = made["processed"] or made["insights_added"] or any(notes.values())
+    return "\n".join([*lines, *([_way_back(made)] if changed else [])])
 
 
 def _changes(made: dict[str, Any]) -> str:
