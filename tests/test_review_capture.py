@@ -1,4 +1,4 @@
-"""Found by reading the capture core with fresh eyes, and by trying to break it."""
+"""The edges of capture: sources that shrink, move, come back, race and lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting as an unlucky user would do it: no word stays, nobody else loses one. Each test was a fault once, or nearly."""
+"""Deleting as an unlucky user would do it: no word stays, and nobody else loses one."""
 
 from __future__ import annotations
 

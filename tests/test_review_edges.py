@@ -1,4 +1,4 @@
-"""What a second pair of eyes found in hooks, the drainer, the tap, init and MCP: real processes, real files, each at its edge."""
+"""The edges of hooks, the drainer, the tap, init and MCP, with real processes and real files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("words", [("claude",), ("claude", "Stop", "one", "more"), ("--new-flag", "claude", "Stop")])
 def test_the_hook_verb_exits_0_whatever_its_words_are(root: Path, words: tuple[str, ...]) -> None:
-    """CONTRACT: `hook AGENT EVENT` … always exit 0. (The file that `init` installs does.)"""
+    """C4: `hook AGENT EVENT` always exits with 0. (The file that `init` installs does.)"""
     done = dreamkeep(root, "hook", *words, said=b"{}")
     assert (done.returncode, done.stdout) == (0, b"")
 

@@ -1,4 +1,4 @@
-"""Found by reading the formats with fresh eyes: small homes in the forms that are described, end to end."""
+"""Small homes in the forms that agents describe, end to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fresh eyes found in journals under audit, repair, snapshot and deletion: the eighth round."""
+"""Journals under audit, repair, snapshot and deletion, in copies and merges of keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fresh eyes found in audit and repair: things that are no files, an index that talks nonsense, promises, next steps."""
+"""The edges of audit and repair: things that are no files, an index that talks nonsense, promises, next steps."""
 
 from __future__ import annotations
 

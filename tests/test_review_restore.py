@@ -1,4 +1,4 @@
-"""What a review of `restore` found: paths from outside, holes, pipes, old logs, copies, and what is said of all that."""
+"""The edges of `restore`: paths from outside, holes, pipes, old logs, copies, and what is said of all that."""
 
 from __future__ import annotations
 

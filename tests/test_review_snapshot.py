@@ -1,4 +1,4 @@
-"""Snapshots as an unlucky or malicious user would have them: each test was a fault once."""
+"""Snapshots as an unlucky or malicious user would have them."""
 
 from __future__ import annotations
 

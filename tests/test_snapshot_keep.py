@@ -354,7 +354,7 @@ def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path
     assert Kind.INSIGHT_ADDED in kinds
 
 
-# -- found by testers
+# -- places, quotes and losses that two keeps know differently
 
 
 def quotes_right(root: Path, session: str) -> bool:

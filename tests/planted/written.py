@@ -26,13 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+#: These three also state how a set must be made (tests/test_planted.py). The other folders are only counted.
 FIRST = Path(__file__).parent / "first"
-#: Written by someone who had seen neither the rules nor the first half.
 SECOND = Path(__file__).parent / "second"
-#: Held out, see its README.md: whoever works on the rules reads only the totals.
 THIRD = Path(__file__).parent / "third"
-#: By authors who had not seen the rules; met them once, and were learnt from then: see their README.md.
-LEARNT = (Path(__file__).parent / "seventh", Path(__file__).parent / "eighth")
 #: The bundled sample, see sample.py. What it expects is what a newcomer must see.
 WEEK = Path(__file__).parent / "week"
 AGENTS = ("claude", "codex", "gemini", "hermes", "opencode", "python")

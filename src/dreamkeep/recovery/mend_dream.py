@@ -1,4 +1,9 @@
-"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`."""
+"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`.
+
+A page gets the region that was published last; everything outside of the region stays as it is. A run is ended with what it had
+done. The session that it had in hand counts as tried once more, so that one at which every dream dies is not tried for ever.
+The next dream does the same first, also when it finds nothing to read: nobody has to repair it.
+"""
 
 from __future__ import annotations
 
