@@ -119,7 +119,7 @@ def test_a_locked_index_blocks_no_append_and_is_an_error_not_an_empty_answer(
     full: Keep, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B7: error is not empty; exit code 4 says busy."""
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.2)
+    monkeypatch.setattr("dreamkeep.keep._INDEX_WAIT_S", 0.2)
     full.sessions()
     db = apsw.Connection(f"{root}/index.sqlite")
     db.execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE").fetchall()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from dreamkeep import Keep, views
+from dreamkeep import Keep
 from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import Outcome
@@ -32,6 +32,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.session import records
 from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack
+from dreamkeep.verbs import views
 from tests import test_fold as fold
 from tests.test_fold import SESSION, Heard
 from tests.test_ingest import SID, home_with, ingest, record, said

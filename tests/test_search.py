@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import dreamkeep
 from dreamkeep import Keep
-from dreamkeep.app_recall import Hit
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Kind
 from dreamkeep.session.facts import PACK
 from dreamkeep.surfaces.cli import main
+from dreamkeep.verbs.recall.search import Hit
 
 ANY = st.text(st.characters(blacklist_categories=()))
 

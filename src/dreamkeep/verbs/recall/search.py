@@ -1,11 +1,11 @@
-"""Part of app: recall. The verbs of `Keep` for finding again; wiring, no rules."""
+"""Recall. The verbs of `Keep` for finding again; wiring, no rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, Busy, NotDurable
 from dreamkeep.event import rfc3339
 
@@ -66,10 +66,10 @@ class Recalling(Part):
     ) -> list[Hit]:
         """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
         `as_of`: what was known then."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
+        from dreamkeep.verbs.arguments import at_least_one
 
         wanted = _checked_kinds(kinds)
         at_least_one(limit, "limit")

@@ -10,28 +10,28 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep import config as settings
-from dreamkeep.app_capture import Capturing, hook, untapped
-from dreamkeep.app_dream import Dreams
-from dreamkeep.app_exchange import Exchanges
-from dreamkeep.app_model import Models
-from dreamkeep.app_notes import Remembering
-from dreamkeep.app_pack import Packing
-from dreamkeep.app_project import Naming
-from dreamkeep.app_recall import Recalling
-from dreamkeep.app_recovery import Recovering
-from dreamkeep.app_review import Reviewing
 from dreamkeep.errors import BadConfig, BadUsage, DreamkeepError, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, RealHost, read_file
+from dreamkeep.verbs.capture import Capturing, hook, untapped
+from dreamkeep.verbs.dream.exchange import Exchanges
+from dreamkeep.verbs.dream.model import Models
+from dreamkeep.verbs.dream.run import Dreams
+from dreamkeep.verbs.memory.notes import Remembering
+from dreamkeep.verbs.memory.review import Reviewing
+from dreamkeep.verbs.projects import Naming
+from dreamkeep.verbs.recall.pack import Packing
+from dreamkeep.verbs.recall.search import Recalling
+from dreamkeep.verbs.recovery.faults import Recovering
 
 if TYPE_CHECKING:
-    from dreamkeep.app_access import AccessToken
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Owners, Session
     from dreamkeep.index.build import Built, Progress
     from dreamkeep.index.store import Store
     from dreamkeep.journal.pool import Journals
     from dreamkeep.session.summary import Summary
+    from dreamkeep.verbs.access import AccessToken
 
 __all__ = ["Keep", "hook", "http_token", "untapped"]
 
@@ -181,12 +181,12 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
     def resolve(self, text: str) -> str:
         """A session's full id, from itself, a bare native id or a unique prefix."""
-        from dreamkeep.app_asked import the_session
+        from dreamkeep.verbs.arguments import the_session
 
         return self._ask(lambda store: the_session(store, text))
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
-        from dreamkeep.app_asked import at_least_one
+        from dreamkeep.verbs.arguments import at_least_one
 
         if limit is not None:
             at_least_one(limit, "limit")
@@ -201,14 +201,14 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
     @staticmethod
     def as_json(summary: Summary) -> dict[str, Any]:
         """A session as the contract's JSON has it."""
-        from dreamkeep import views
+        from dreamkeep.verbs import views
 
         return views.session(summary)
 
     def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
         """One session whole, as the contract's JSON; `live` adds what is going on now."""
-        from dreamkeep import views
-        from dreamkeep.app_asked import the_session
+        from dreamkeep.verbs import views
+        from dreamkeep.verbs.arguments import the_session
 
         now = rfc3339(self._host.now())
 
@@ -219,11 +219,11 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
     def digest(self, text: str) -> dict[str, Any]:
         """The reading copy of a session, as a model is given it: without secrets, every line with its place."""
-        from dreamkeep.app_asked import the_session
         from dreamkeep.dream.budget import estimate
         from dreamkeep.dream.clean import clean_messages
         from dreamkeep.index.heard_before import find_heard
         from dreamkeep.session.digest import digest, find_unheard, render
+        from dreamkeep.verbs.arguments import the_session
 
         session = self.summary(self._ask(lambda store: the_session(store, text)))
         messages = clean_messages(self._ask(lambda store: store.messages(session.id)))
@@ -233,7 +233,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
     def lineage(self, session: str) -> dict[str, Any]:
         """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
-        from dreamkeep import views
+        from dreamkeep.verbs import views
 
         return self._ask(lambda store: views.lineage(store, session))
 
@@ -245,7 +245,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         return captured(self._host, f"{self.root}/{folder_of(self.resolve(text))}")
 
     def status(self) -> dict[str, Any]:
-        from dreamkeep import views
+        from dreamkeep.verbs import views
 
         off = self.is_off()
         now = rfc3339(self._host.now())
@@ -428,7 +428,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
 def http_token(where: str | None) -> AccessToken:
     """What clients of this keep must send over HTTP. Works also where the keep itself can't be opened."""
-    from dreamkeep.app_access import access_token
+    from dreamkeep.verbs.access import access_token
 
     return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
 

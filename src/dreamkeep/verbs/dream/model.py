@@ -1,11 +1,11 @@
-"""Part of app: which model dreams may ask, what that would cost, and the user's yes or no to it."""
+"""Which model dreams may ask, what that would cost, and the user's yes or no to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadConfig, from_os
 from dreamkeep.event import rfc3339
 

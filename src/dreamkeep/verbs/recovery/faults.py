@@ -1,4 +1,4 @@
-"""Part of app: recovery. The verbs of `Keep` that find what is wrong and mend it, give a session back to its agent, take one
+"""Recovery. The verbs of `Keep` that find what is wrong and mend it, give a session back to its agent, take one
 away for good, or carry the whole keep as one file; wiring, no rules."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import DreamkeepError, Failed, NoSpace, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import rfc3339
 
@@ -63,9 +63,9 @@ class Recovering(Part):
     def doctor(self) -> list[dict[str, Any]]:
         from importlib.util import find_spec
 
-        from dreamkeep.app_capture import hook_file
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
+        from dreamkeep.verbs.capture import hook_file
 
         checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
         found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, checks)
@@ -168,9 +168,9 @@ class Recovering(Part):
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Write a session back for an agent: byte for byte where it came from there, else converted."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.recovery import restore
         from dreamkeep.recovery import where as where_to
+        from dreamkeep.verbs.arguments import at_least_one
 
         if generation is not None:
             at_least_one(generation, "generation")
@@ -192,10 +192,10 @@ class Recovering(Part):
 
     def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
         """Several at once: index, pages and packs are made anew once. If one of them is not there, none is deleted."""
-        from dreamkeep.app_asked import the_one, the_session
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
+        from dreamkeep.verbs.arguments import the_one, the_session
 
         for text in sessions:
             the_one([text], text, "session")  # an empty one is refused before anything is done
@@ -246,9 +246,9 @@ class Recovering(Part):
     def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
         any more then. `again`: deleted ones, of which nothing is told."""
-        from dreamkeep.app_asked import named_whole
         from dreamkeep.index import build
         from dreamkeep.session.summary import empty
+        from dreamkeep.verbs.arguments import named_whole
 
         def known(store: Store) -> dict[str, Summary]:
             build.follow_keep(self._host, self.root, store)
@@ -258,7 +258,7 @@ class Recovering(Part):
 
     def undelete(self, session: str) -> str:
         """A later capture of the same session is accepted again; what was deleted stays deleted."""
-        from dreamkeep.app_asked import the_one
+        from dreamkeep.verbs.arguments import the_one
 
         dead = self._ask(lambda store: store.tombstones())
         matches = (
@@ -393,8 +393,8 @@ class Recovering(Part):
 
     def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
         """For a journal's folder: where a snapshot has its session's page, and that page."""
-        from dreamkeep import views
         from dreamkeep.journal.places import SESSIONS, folder_of
+        from dreamkeep.verbs import views
 
         sessions = {folder_of(one.id): one for one in store.sessions()}
         now = rfc3339(self._host.now())

@@ -1,4 +1,4 @@
-"""Part of app: dreaming, and the pages that come of it. The verbs of `Keep` for that; wiring, no rules."""
+"""Dreaming, and the pages that come of it. The verbs of `Keep` for that; wiring, no rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
 
@@ -70,8 +70,8 @@ class Dreams(Part):
         what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
         time, or all) once more from their beginning, with a model.
         """
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream import run
+        from dreamkeep.verbs.arguments import at_least_one
 
         if dry_run and preview:
             raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
@@ -109,9 +109,9 @@ class Dreams(Part):
     def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
         """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
         those that this backend read."""
-        from dreamkeep.app_recall import moment
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import RULES
+        from dreamkeep.verbs.recall.search import moment
 
         if name == RULES:
             way = "Choose one with `dreamkeep model use`, or name it with --backend."
@@ -460,8 +460,8 @@ class Dreams(Part):
         from dreamkeep.memory.page import in_keep, render
 
         if write is not None:
-            from dreamkeep.app_asked import in_a_folder
             from dreamkeep.dream.publish import Published, alone
+            from dreamkeep.verbs.arguments import in_a_folder
 
             path = os.path.abspath(os.fspath(write))
             if not self.exists():

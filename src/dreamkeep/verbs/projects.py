@@ -1,4 +1,4 @@
-"""Part of app: projects, their names, and which of them are one. Wiring, no rules."""
+"""Projects, their names, and which of them are one. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Part of app: packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
+"""Packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
 

@@ -1,4 +1,4 @@
-"""Part of app: a first look. A keep of its own in a temporary folder, filled from this machine's agents or from the sample.
+"""A first look. A keep of its own in a temporary folder, filled from this machine's agents or from the sample.
 
 Nothing outside that folder is written. Agents' own files are only read, and of those only the newest: a look must be short.
 """
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep import sample as week
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage, from_os
 from dreamkeep.host import Host, RealHost, make_folders
+from dreamkeep.keep import Keep
 from dreamkeep.sample import recorded
 
 if TYPE_CHECKING:

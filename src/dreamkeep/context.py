@@ -1,4 +1,4 @@
-"""Part of app: what each of its parts may use of `Keep`, said once. `Keep` has all of it."""
+"""What each of its parts may use of `Keep`, said once. `Keep` has all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part of app: the inbox. What waits for the user, and what he decides. Wiring, no rules."""
+"""The inbox. What waits for the user, and what he decides. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, NotFound
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Reviewing(Part):
             (self.project_merge if one.accept else self.project_apart)(offer["from"], offer["into"])
 
     def _check_decisions(self, notes: Sequence[Decided]) -> None:
-        from dreamkeep.app_notes import check_state
+        from dreamkeep.verbs.memory.notes import check_state
 
         memory = self._memory("notes") if notes else None
         for one in notes:

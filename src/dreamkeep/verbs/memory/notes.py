@@ -1,4 +1,4 @@
-"""Part of app: what is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
+"""What is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
 

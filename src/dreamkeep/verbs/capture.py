@@ -1,4 +1,4 @@
-"""Part of app: capture. The verbs of `Keep` by which sessions come in; wiring, no rules."""
+"""Capture. The verbs of `Keep` by which sessions come in; wiring, no rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import DreamkeepError, Failed, from_os
 
 if TYPE_CHECKING:
@@ -308,4 +308,4 @@ def hook(words: Sequence[str], keep: str = "") -> None:
 
 def hook_file() -> str:
     """The file that agents start: it must be found where it is, without importing it."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "capture", "hook.py")
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "hook.py")

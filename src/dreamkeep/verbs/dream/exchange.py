@@ -1,4 +1,4 @@
-"""Part of app: dreams whose requests somebody else answers: a batch, a machine without a network, the agent at hand.
+"""Dreams whose requests somebody else answers: a batch, a machine without a network, the agent at hand.
 
     dream_export ─► files ─► answers, whenever they come ─► dream_import ─► the next files … until none is left
     dream_next   ─► one request, to the agent that asks ─► dream_submit ─► the next request of that session … until none is left
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import Part
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
 from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
@@ -76,8 +76,8 @@ class Exchanges(Part):
     ) -> dict[str, Any]:
         """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
         sessions that were read before, as `dream`."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.verbs.arguments import at_least_one
 
         if limit is not None:
             at_least_one(limit, "limit")
