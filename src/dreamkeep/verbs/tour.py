@@ -26,14 +26,6 @@ _BYTES = 16 << 20
 _QUIET_HOURS = "0.02"
 
 
-class _SampleKeep(Keep):
-    """Finds by words alone, whatever is installed: everybody sees the same."""
-
-    @staticmethod
-    def _embedder() -> None:
-        return None
-
-
 class Tour(NamedTuple):
     """`home`: the sample's; None where the user's own agents are looked at. `found`: what of them is looked at."""
 
@@ -59,7 +51,9 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
         week.lay(host, home)
     except OSError as problem:
         raise from_os(problem, "unpacking the sample", home) from problem
-    return Tour(place, _SampleKeep.open(f"{place}/keep", host=host, environment={}), home, None)
+    keep = Keep.open(f"{place}/keep", host=host, environment={})
+    keep.context.find_embedder = lambda: None  # by words alone, whatever is installed: everybody sees the same
+    return Tour(place, keep, home, None)
 
 
 def _newest(host: Host, environment: Mapping[str, str]) -> Newest:
