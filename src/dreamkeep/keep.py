@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,10 @@ from dreamkeep.verbs.capture import Capturing, hook, untapped
 from dreamkeep.verbs.dream.exchange import Exchanges
 from dreamkeep.verbs.dream.model import Models
 from dreamkeep.verbs.dream.run import Dreams
+from dreamkeep.verbs.families import Families
 from dreamkeep.verbs.memory.notes import Remembering
 from dreamkeep.verbs.memory.review import Reviewing
 from dreamkeep.verbs.projects import Naming
-from dreamkeep.verbs.recall.pack import Packing
 from dreamkeep.verbs.recall.search import Recalling
 from dreamkeep.verbs.recovery.faults import Recovering
 
@@ -38,12 +38,12 @@ __all__ = ["Keep", "hook", "http_token", "untapped"]
 _EMBEDDED_AT_ONCE = 20_000
 
 
-class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remembering, Reviewing, Packing, Naming):
+class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remembering, Reviewing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
         self.context = KeepContext(root, host, environment, anyway=anyway)
-        self.context.finish_deletions = self._finish_deletions
+        self.families = Families(self.context)
 
     @property
     def root(self) -> str:
@@ -317,6 +317,35 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
             except OSError as problem:
                 raise from_os(problem, "compressing", folder) from problem
         return done
+
+    # -- recall
+
+    def embed(self, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
+        """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
+        return self.families.similarity.embed(most=most, progress=progress)
+
+    def pack(
+        self, query: str | None = None, project: str | None = None, task: str | None = None, budget: int | None = None
+    ) -> dict[str, Any]:
+        """`{text, tokens, sources}` and more: pinned notes, rules, open ends, where the last session stood, what works here; and
+        what matches `query`, or the task (its id, or words that say what it is).
+
+        `project`: its name or the path of a folder in it; without it that of the current folder; "": only what holds everywhere.
+        `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
+        return self.families.packs.pack(query, project, task, budget)
+
+    def render_packs(self, squeezed: Sequence[str] = ()) -> None:
+        """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
+
+        A pack is never worth failing for: what could not be rendered is told, and is next time."""
+        self.families.packs.render_packs(squeezed)
+
+    # -- pages
+
+    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
+        new file is made, and no folder."""
+        return self.families.pages.page(project=project, write=write)
 
 
 def http_token(where: str | None) -> AccessToken:

@@ -36,8 +36,6 @@ class Capturing(Part):
 
         def start_dream(self) -> bool: ...
 
-        def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
-
         def correct_projects(self) -> list[dict[str, str]]: ...
 
     def ingest(
@@ -147,7 +145,7 @@ class Capturing(Part):
             read_source=self._read_source,
         )
         if done.sessions:
-            self.render_packs(done.compacting)
+            self.families.packs.render_packs(done.compacting)
         return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
 
     def _read_source(self, agent: str, path: str) -> None:
@@ -237,7 +235,7 @@ class Capturing(Part):
         except OSError as problem:
             raise from_os(problem, "setting up", str(problem.filename or where)) from problem
         if not dry_run and not uninstall:
-            self.render_packs()  # for the first session that starts with the hooks
+            self.families.packs.render_packs()  # for the first session that starts with the hooks
         return [change.as_json() for change in done]
 
     def _ingest(self, again: bool = False) -> Ingest:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.verbs.arguments import find_folder_project, find_project
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
@@ -19,29 +20,9 @@ T = TypeVar("T")
 class Naming(Part):
     """What `Keep` can do with projects' names."""
 
-    if TYPE_CHECKING:
-
-        def _pages_differ(self) -> bool: ...
-
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
-
     def project_named(self, text: str) -> str:
         """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
-        return self._project_of(text)
-
-    def _project_of(self, text: str) -> str:
-        return self._called(self._name_of_folder(text))
-
-    def _name_of_folder(self, text: str) -> str:
-        """A folder's project, as it is found there; other names as they are."""
-        if not text.startswith(("/", "~", ".")):
-            return text
-        from dreamkeep.capture.project import project_of
-
-        return project_of(self.context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
-
-    def _called(self, name: str) -> str:
-        return self.context.ask_memory(lambda memory: memory.called(name)) if name and self.context.exists() else name
+        return find_project(self.context, text)
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
         """Everything of a project, what is there and what comes, is shown under that name from now on."""
@@ -70,12 +51,12 @@ class Naming(Part):
 
     def _change_pages(self, act: Callable[[], object], old: Collection[str]) -> None:
         """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
-        if self._pages_differ():
-            self._publish("")  # what was edited by hand is still of the page that it was edited in
+        if self.families.pages.differ():
+            self.families.pages.publish("")  # what was edited by hand is still of the page that it was edited in
         act()
         for project in old:
             self._withdraw_page(project)
-        self._publish("")
+        self.families.pages.publish("")
 
     def _changed(self, was: str, now: str) -> dict[str, Any]:
         notes = self.context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
@@ -85,7 +66,7 @@ class Naming(Part):
         """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
         from dreamkeep.event import Kind
 
-        was = self._name_of_folder(project)
+        was = find_folder_project(self.context, project)
         known = self.context.load_memory("projects").projects.get(was)
         if known is None:
             raise NotFound(
@@ -194,7 +175,7 @@ class Naming(Part):
             raise from_os(problem, "taking the old page away", path) from problem
 
     def _known(self, text: str) -> str:
-        found = self._project_of(text)
+        found = find_project(self.context, text)
         if not found:
             raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
         if not self._is_known(found):

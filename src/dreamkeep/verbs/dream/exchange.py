@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
 from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
+from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ class Exchanges(Part):
     if TYPE_CHECKING:
 
         def _dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming: ...
-
-        def _similar(self, one: str, other: str) -> float: ...
 
         def _known_files(self) -> Callable[[str], Sequence[Statement]]: ...
 
@@ -91,7 +90,7 @@ class Exchanges(Part):
             if not mine:
                 raise Busy("another dream runs", where=self.context.root, next="Try again when it is over.")
             dreaming.complete()
-            chosen = [self.resolve(one) for one in sessions]
+            chosen = [resolve_session(self.context, one) for one in sessions]
             if again:
                 chosen = self._read_before(_FILES, chosen, since)
                 limit = limit if chosen else 0
@@ -142,14 +141,14 @@ class Exchanges(Part):
     def _asked(self, exchange: Exchange) -> Callable[[], Parts]:
         from dreamkeep.dream.parts import assemble_for
 
-        return lambda: assemble_for(exchange, self._similar, self._known_files())
+        return lambda: assemble_for(exchange, self.families.similarity.compare, self._known_files())
 
     # -- the agent at hand
 
     def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
         """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
         `again`: where nothing waits, also what rules alone have read."""
-        chosen = self.resolve(session) if session else ""
+        chosen = resolve_session(self.context, session) if session else ""
         tried: set[str] = set()
         while True:
             found = self._offered(chosen, tried, again or bool(chosen and self._exchange_of(chosen).again))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.arguments import resolve_session
+from dreamkeep.verbs.dream.pages import add_earlier
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.dream.given import Usage
     from dreamkeep.dream.known_files import Statement
-    from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
     from dreamkeep.memory.life import Dreamed
-    from dreamkeep.memory.memory import Memory
-    from dreamkeep.memory.page import Budget
 
 T = TypeVar("T")
 #: Backends that answer requests.
@@ -32,10 +30,6 @@ class Dreams(Part):
     """What `Keep` can do with dreams and pages."""
 
     if TYPE_CHECKING:
-
-        def _forget(self, name: str, pages: Collection[str] | None = None) -> None: ...
-
-        def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
 
         def _spent_today(self) -> Usage: ...
 
@@ -73,7 +67,7 @@ class Dreams(Part):
         name = named(asked, self.context.config)
         if not self.context.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
-        chosen = [self.resolve(one) for one in sessions]
+        chosen = [resolve_session(self.context, one) for one in sessions]
         if again:
             chosen = self._read_before(name, chosen, since)
             if not chosen:
@@ -93,7 +87,7 @@ class Dreams(Part):
                 self.context.host,
                 self.context.environment,
                 self.context.root,
-                self._similar,
+                self.families.similarity.compare,
                 known,
                 self._spent_today,
             )
@@ -101,7 +95,7 @@ class Dreams(Part):
         if preview:
             dreaming = self._dreaming(look=True)
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
-            told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+            told = {**made, "run": None, "preview": True, "diff": self.families.pages.preview(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
         return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
@@ -147,17 +141,17 @@ class Dreams(Part):
         """The run itself, with the pages before and after it."""
         self.context.settle_deletions()
         # What was edited by hand comes before what is concluded now.
-        first = self._publish("") if self._pages_differ() else []
-        hands = self._hands()
+        first = self.families.pages.publish("") if self.families.pages.differ() else []
+        hands = self.families.pages.watch_edits()
 
         def take_in() -> None:
             first.extend(one for one in hands() if not one["problem"])
 
         def publish(run: str) -> list[dict[str, Any]]:
             told: dict[tuple[str, str], dict[str, Any]] = {}
-            for one in (*first, *self._publish(run)):
+            for one in (*first, *self.families.pages.publish(run)):
                 place = one["project"], one["path"]
-                told[place] = _with_earlier(told.get(place), one)
+                told[place] = add_earlier(told.get(place), one)
             return list(told.values())
 
         dreaming = self._dreaming(part_tokens=part_tokens)
@@ -190,14 +184,6 @@ class Dreams(Part):
         from dreamkeep.dream.parts import named
 
         return when.told(self._dreaming().given_up(name=named(None, self.context.config))), when.TRY_AGAIN
-
-    def _similar(self, one: str, other: str) -> float:
-        """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
-        embedder = self.context.find_embedder()
-        if embedder is None:
-            return 0.0
-        first, second = embedder.embed([one, other])
-        return float(first @ second)
 
     def start_dream(self) -> bool:
         """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
@@ -243,7 +229,7 @@ class Dreams(Part):
 
             pages = showing(self.context.host, self.context.root, session)
             erase_in_keep(self.context.host, self.context.root, self.context.journals(), session, ())
-            self._forget(folder_of(session), pages)
+            self.families.forgetting.forget(folder_of(session), pages)
 
         def end(run: str) -> None:
             from dreamkeep.recovery.mend_dream import bury
@@ -290,215 +276,7 @@ class Dreams(Part):
             next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
         )
 
-    def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
-        """What a run would change: notes by their id, and the pages line by line."""
-        from dreamkeep.dream.preview import previewed
-
-        changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
-        notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-        # Also those that a hand has changed since: they are taken in first.
-        projects = {one.project for one in changed} | {project for project, _ in self._differing(before)}
-        pages = previewed(
-            self.context.host, self.context.root, before, after, projects, self.context.config["page.target"], self._budget()
-        )
-        return {"notes": notes, "pages": [one._asdict() for one in pages]}
-
     # -- pages
-
-    def _take_in(self) -> list[dict[str, Any]]:
-        """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
-        calls this publishes afterwards."""
-        from dreamkeep.dream.publish import touched
-
-        if not self.context.exists() or not self.context.ask_memory(
-            lambda memory: touched(self.context.host, self.context.root, memory)
-        ):
-            return []
-        return self._published("", lambda what: None)
-
-    def _hands(self) -> Callable[[], list[dict[str, Any]]]:
-        """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
-        looked at from outside first. What comes of it is told as a publication is."""
-        from dreamkeep.dream.publish import stamps
-        from dreamkeep.memory.page import located
-
-        seen: dict[str, int] | None = None
-
-        def paths(memory: Memory) -> list[str]:
-            return [path for one in memory.pages.values() if (path := located(self.context.root, str(one["path"])))]
-
-        def taken_in() -> list[dict[str, Any]]:
-            nonlocal seen
-            try:
-                now = stamps(self.context.host, self.context.ask_memory(paths) if seen is None else seen)
-                if now == seen:
-                    return []
-                seen = now  # and not as they are afterwards: somebody may come in between
-                return self._take_in()
-            except (DreamkeepError, OSError) as problem:
-                self.context.warn(f"What was edited on the pages is taken in later: {problem}")
-                return []
-
-        return taken_in
-
-    def _publish(self, run: str) -> list[dict[str, Any]]:
-        """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
-        ever one."""
-        return self._published(run, self.context.warn)
-
-    def _published(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.memory.page import FOLDER
-
-        self.context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
-        try:
-            with alone(self.context.host, self.context.root):
-                return self.context.ask_memory(lambda memory: self._publish_all(memory, run, warn))
-        except (DreamkeepError, OSError) as problem:
-            warn(f"The pages can't be written now; the next dream does: {problem}")
-            return [_unwritten("", f"{self.context.root}/{FOLDER}", str(problem))]
-        finally:
-            self.render_packs()  # whoever comes here changed what is remembered
-
-    def _publish_before(self, sessions: Collection[str]) -> None:
-        """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.memory.page import in_keep
-
-        left = [one for one in self._publish("") if one["problem"] and in_keep(self.context.root, one["path"])]
-
-        def take(memory: Memory) -> None:
-            for one, session in ((one, session) for one in left for session in sessions):
-                self._publishing(memory).take_reworded(one["project"], one["path"], session)
-
-        if left:
-            with alone(self.context.host, self.context.root):
-                self.context.ask_memory(take)
-
-    def _publish_without(self) -> list[tuple[str, str]]:
-        """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
-        of it; of files elsewhere, which are their users', it is told."""
-        from dreamkeep.dream.publish import still_holding
-        from dreamkeep.memory.page import in_keep
-
-        why = {one["path"]: one["problem"] for one in self._publish("") if one["problem"]}
-        holding = self.context.ask_memory(lambda memory: still_holding(self.context.host, self.context.root, memory))
-        for path in (one for one in holding if not in_keep(self.context.root, one)):
-            self.context.warn(
-                f"The file {path} is not in the keep, and has lines of the deleted session. "
-                "Once it can be written, and its fence is whole, the next dream takes them out."
-            )
-        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.context.root, one)]
-        return held + self._retire_pages()
-
-    def _retire_pages(self) -> list[tuple[str, str]]:
-        """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.dream.retired import left_over
-
-        def retired(memory: Memory) -> list[tuple[str, str]]:
-            return [
-                (path, why)
-                for path in left_over(self.context.host, self.context.root, memory)
-                if (why := self._retire(memory, path))
-            ]
-
-        with alone(self.context.host, self.context.root):
-            return self.context.ask_memory(retired)
-
-    def _retire(self, memory: Memory, path: str) -> str:
-        try:
-            return self._publishing(memory).retire(path)
-        except (DreamkeepError, OSError) as problem:
-            return str(problem)
-
-    def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.retired import given_up
-
-        for path in given_up(self.context.host, self.context.root, memory):
-            if why := self._retire(memory, path):
-                warn(f"The page {path} of a name that was given up is left alone: {why}")
-        publishing = self._publishing(memory)
-        done: dict[tuple[str, str], dict[str, Any]] = {}
-        for _ in range(2):  # what a hand did on one page holds for the project's others, too
-            left_alone = {one for one, told in done.items() if told["problem"]}
-            edits = 0
-            for project, path in [one for one in self._differing(memory) if one not in left_alone]:
-                try:
-                    told = publishing.publish(project, path, run, asked=False)._asdict()
-                    if told["problem"]:
-                        warn(f"The page {path} is left alone: {told['problem']}")
-                except (DreamkeepError, OSError) as problem:
-                    # One page that can't be written is told; what is remembered is safe, and the others are written.
-                    why = self._blocked(path) or str(problem)
-                    warn(f"The page {path} can't be written: {why}")
-                    told = _unwritten(project, path, why)
-                edits += told["edits"]
-                done[project, path] = _with_earlier(done.get((project, path)), told)
-            if not edits:
-                break
-        return [done[one] for one in sorted(done)]
-
-    def _blocked(self, path: str) -> str:
-        """Why no page in the keep can be written, where the reason is no single page's."""
-        from dreamkeep.memory.page import FOLDER, in_keep
-
-        folder = f"{self.context.root}/{FOLDER}"
-        at = self.context.host.stat(folder) if in_keep(self.context.root, path) else None
-        if at is None or not at.is_file:
-            return ""
-        return (
-            f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
-        )
-
-    def _publishing(self, memory: Memory) -> Publishing:
-        from dreamkeep.dream.publish import Publishing
-
-        append = self.context.journals().append
-        ours = (self.context.ids, self._budget(), self._similar)
-        return Publishing(self.context.host, self.context.root, memory, lambda events: append("", events), *ours)
-
-    def _budget(self) -> Budget:
-        from dreamkeep.memory.page import Budget
-
-        config = self.context.config
-        return Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-
-    def _differing(self, memory: Memory) -> list[tuple[str, str]]:
-        from dreamkeep.dream.publish import differing
-
-        return differing(self.context.host, self.context.root, memory, self.context.config["page.target"], self._budget())
-
-    def _pages_differ(self) -> bool:
-        """Whether one is not as it should be, or is there and should not be."""
-        from dreamkeep.dream.retired import given_up
-
-        return self.context.ask_memory(
-            lambda memory: bool(self._differing(memory) or given_up(self.context.host, self.context.root, memory))
-        )
-
-    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
-        new file is made, and no folder."""
-        from dreamkeep.memory.page import in_keep, render
-
-        if write is not None:
-            from dreamkeep.dream.publish import Published, alone
-            from dreamkeep.verbs.arguments import in_a_folder
-
-            path = os.path.abspath(os.fspath(write))
-            if not self.context.exists():
-                return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
-            try:
-                if not in_keep(self.context.root, path):
-                    in_a_folder(self.context.host, path)
-                with alone(self.context.host, self.context.root):
-                    return self.context.ask_memory(lambda memory: self._publishing(memory).publish(project, path)._asdict())
-            except OSError as problem:
-                raise from_os(problem, "writing the page", path) from problem
-        made = self.context.ask_memory(lambda memory: render(memory.shown(project), project, self._budget()))
-        left = [one._asdict() for one in made.left_out]
-        return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
     # -- runs
 
@@ -579,10 +357,12 @@ class Dreams(Part):
                     raise Busy(
                         "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
                     )
-                if self._pages_differ():
-                    self._publish("")  # what was edited by hand stands by itself: it is taken in before anything is taken back
+                if self.families.pages.differ():
+                    self.families.pages.publish(
+                        ""
+                    )  # what was edited by hand stands by itself: it is taken in before anything is taken back
                 self._take_back(found[0])
-            self._publish("")
+            self.families.pages.publish("")
         return {"run": found[0], "undone": True, "before": again}
 
     def _take_back(self, run: str) -> None:
@@ -597,7 +377,7 @@ class Dreams(Part):
         now = rfc3339(self.context.host.now())
         undone = Event(self.context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
         said = [event for _, event in events(Reading(self.context.host, f"{self.context.root}/{KEEP}"))]
-        decisions = rethought(before, fold([*said, undone]), run, now, self._similar)
+        decisions = rethought(before, fold([*said, undone]), run, now, self.families.similarity.compare)
         self.context.journals().append(
             "", [undone, *(Event(self.context.ids.new(), one.kind, now, one.body) for one in decisions)]
         )
@@ -653,16 +433,3 @@ def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, 
     if found and not made["considered"]:
         why = f"{why or 'nothing waits'}; {when.told(found)}"
     return {**made, "why": why, "given_up": told}
-
-
-def _unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
-    from dreamkeep.dream.publish import Published
-
-    return Published(project, path, problem=problem)._asdict()
-
-
-def _with_earlier(before: dict[str, Any] | None, told: dict[str, Any]) -> dict[str, Any]:
-    """A page that was written twice, told once."""
-    if before is None:
-        return told
-    return {**told, "changed": before["changed"] or told["changed"], "edits": before["edits"] + told["edits"]}

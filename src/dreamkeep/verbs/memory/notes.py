@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
+from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
@@ -31,13 +32,7 @@ class Remembering(Part):
 
     if TYPE_CHECKING:
 
-        def _similar(self, one: str, other: str) -> float: ...
-
         def _dreaming(self, *, look: bool = False) -> Dreaming: ...
-
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
-
-        def _take_in(self) -> list[dict[str, Any]]: ...
 
     # -- notes
 
@@ -214,7 +209,7 @@ class Remembering(Part):
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        id = self.resolve(session)
+        id = resolve_session(self.context, session)
         summary, messages = self.context.ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
             raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
@@ -239,7 +234,7 @@ class Remembering(Part):
         from dreamkeep.dream import told
 
         say(rfc3339(self.context.host.now()))  # what is refused is refused before anything is touched
-        self._take_in()
+        self.families.pages.take_in_edits()
         with self._one_at_a_time():
             now = rfc3339(self.context.host.now())
             said = say(now)
@@ -250,14 +245,14 @@ class Remembering(Part):
                     self.context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
                 return said, told.again(memory, said)
             said = told.as_newest(memory, said, now)
-            done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
+            done = told.concluded(memory, said, now, keep=keep, similar=self.families.similarity.compare)
             events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
             self.context.journals().append("", [Event(self.context.ids.new(), kind, now, body) for kind, body in events])
         dead = self.context.ask(lambda store: store.tombstones())
         for session in {one.session for one in said.evidence} & dead.keys():
             # Deleted meanwhile: what was said of it came after what the deletion took away.
             self._dreaming().forget(session)
-        self._publish("")
+        self.families.pages.publish("")
         return said, done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
@@ -273,10 +268,10 @@ class Remembering(Part):
         why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
         if act == "edit":
             told.check_note(text, "note edit")
-        self._take_in()
+        self.families.pages.take_in_edits()
         with self._one_at_a_time() if self.context.exists() else nullcontext():
             id = self._note_changed(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
-        self._publish("")
+        self.families.pages.publish("")
         memory = self.context.load_memory("notes")
         return self._as_note(memory.notes[id], _newest(memory))
 
@@ -289,7 +284,7 @@ class Remembering(Part):
         from dreamkeep.memory.note import ACTIVE
 
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
-        self._take_in()
+        self.families.pages.take_in_edits()
         found = self._note(self.context.load_memory("notes"), note)
         if found.state != ACTIVE:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
@@ -302,7 +297,7 @@ class Remembering(Part):
         # Written first: whoever dies in between finds the line there, and promotes it again.
         body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
         self.context.journals().say("", Kind.NOTE_PROMOTED, body)
-        self._publish("")
+        self.families.pages.publish("")
         memory = self.context.load_memory("notes")
         # Asked after our region in that file was written anew: lines before it may be gone.
         told = {"file": done.path, "line": line_of(self.context.host, done.path, found.text), "added": done.added}
@@ -368,7 +363,7 @@ class Remembering(Part):
             for event in events:
                 memory.apply(event)
             now = rfc3339(self.context.host.now())
-            follows = told.concluded(memory, said, now, keep=False, similar=self._similar).decisions
+            follows = told.concluded(memory, said, now, keep=False, similar=self.families.similarity.compare).decisions
             events += [Event(self.context.ids.new(), one.kind, at, one.body) for one in follows]
         self.context.journals().append("", events)
 
@@ -395,7 +390,7 @@ class Remembering(Part):
         for one in (*before, event):
             memory.apply(one)
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
-        follows = conclude(memory, note, rfc3339(self.context.host.now()), similar=self._similar)
+        follows = conclude(memory, note, rfc3339(self.context.host.now()), similar=self.families.similarity.compare)
         return [event, *(Event(self.context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     def _without(self, found: Note, events: Sequence[Event]) -> list[Event]:
@@ -406,7 +401,9 @@ class Remembering(Part):
         for event in events:
             after.apply(event)
         said = [before.insights[one] for one in found.insights if one in before.insights]
-        follows = thought_over(before, after, found.insights, said, rfc3339(self.context.host.now()), self._similar)
+        follows = thought_over(
+            before, after, found.insights, said, rfc3339(self.context.host.now()), self.families.similarity.compare
+        )
         return [Event(self.context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
     # -- tasks

@@ -37,10 +37,6 @@ class Reviewing(Part):
 
         def _one_at_a_time(self) -> AbstractContextManager[None]: ...
 
-        def _take_in(self) -> list[dict[str, Any]]: ...
-
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
-
         def project_offers(self) -> list[dict[str, str]]: ...
 
         def project_merge(self, project: str, into: str) -> dict[str, Any]: ...
@@ -139,12 +135,12 @@ class Reviewing(Part):
         notes = [one for one in chosen if not one.item.startswith("p-")]
         self._check_decisions(notes)
         if notes:
-            self._take_in()
+            self.families.pages.take_in_edits()
             with self._one_at_a_time():
                 for one in notes:
                     act = "reject" if not one.accept else "accept" if one.text else "confirm"
                     self._note_changed(one.item, act, one.text, _ACCEPTED if one.accept else _REJECTED)
-            self._publish("")
+            self.families.pages.publish("")
         for one in [one for one in chosen if one not in notes]:
             offer = self._offer(one.item)
             (self.project_merge if one.accept else self.project_apart)(offer["from"], offer["into"])

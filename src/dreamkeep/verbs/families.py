@@ -1,0 +1,48 @@
+"""The families of verbs of one keep. Each is made when it is first needed, and is handed the families that it needs:
+
+    similarity ─► packs ─► pages ─► forgetting
+
+Nothing points back, so each line can be read, and tested, without the ones after it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
+    from dreamkeep.verbs.dream.pages import PageVerbs
+    from dreamkeep.verbs.recall.pack import PackVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
+    from dreamkeep.verbs.recovery.forget import Forgetting
+
+
+class Families:
+    def __init__(self, context: KeepContext) -> None:
+        self._context = context
+        context.finish_deletions = lambda: self.forgetting.finish_deletions()
+
+    @cached_property
+    def similarity(self) -> Similarity:
+        from dreamkeep.verbs.recall.similarity import Similarity
+
+        return Similarity(self._context)
+
+    @cached_property
+    def packs(self) -> PackVerbs:
+        from dreamkeep.verbs.recall.pack import PackVerbs
+
+        return PackVerbs(self._context, self.similarity)
+
+    @cached_property
+    def pages(self) -> PageVerbs:
+        from dreamkeep.verbs.dream.pages import PageVerbs
+
+        return PageVerbs(self._context, self.packs, self.similarity)
+
+    @cached_property
+    def forgetting(self) -> Forgetting:
+        from dreamkeep.verbs.recovery.forget import Forgetting
+
+        return Forgetting(self._context, self.pages, self.packs)
