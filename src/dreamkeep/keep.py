@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep import config as settings
 from dreamkeep.context import KeepContext
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, RealHost
 from dreamkeep.verbs.capture import Capturing, hook, untapped
-from dreamkeep.verbs.dream.exchange import Exchanges
-from dreamkeep.verbs.dream.model import Models
-from dreamkeep.verbs.dream.run import Dreams
 from dreamkeep.verbs.families import Families
 from dreamkeep.verbs.memory.notes import Remembering
 from dreamkeep.verbs.memory.review import Reviewing
@@ -34,11 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Keep", "hook", "http_token", "untapped"]
 
-#: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
-_EMBEDDED_AT_ONCE = 20_000
 
-
-class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remembering, Reviewing, Naming):
+class Keep(Capturing, Recovering, Recalling, Remembering, Reviewing, Naming):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
@@ -236,23 +230,6 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
         return captured(self.context.host, f"{self.context.root}/{folder_of(self.resolve(text))}")
 
-    def status(self) -> dict[str, Any]:
-        from dreamkeep.verbs import views
-
-        off = self.context.is_off()
-        now = rfc3339(self.context.host.now())
-        answer = self.context.ask(
-            lambda store: views.status(self.context.root, self.context.exists(), off, store, self.context.is_alive, now)
-        )
-        disk = self._room()
-        limits = {"quota": self._use(), "disk": disk if disk["short"] else None, "paused": self._paused_sources()}
-        more = {
-            "notes": self._counted_notes(),
-            "backend": self.context.config["dream.backend"],
-            "strays": len(self.context.strays),
-        }
-        return {**answer, **more, **limits}
-
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
         """What `show` gives, as a page for people."""
@@ -273,50 +250,6 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         from dreamkeep.memory.outward import outward
 
         return outward(answer) if self.context.config["recall.redact"] else answer
-
-    # -- care
-
-    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
-        from dreamkeep.index import build
-
-        if not self.context.exists():
-            return build.Built(0, 0, 0)
-        if from_zero:
-            self.context.with_index(_clear, follow=False)
-        return self.context.with_index(
-            lambda store: build.follow(self.context.host, self.context.root, store, progress), follow=False
-        )
-
-    def catch_up(self) -> None:
-        """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
-        if not self.context.exists():
-            return
-        try:
-            self.context.with_index(lambda store: None)
-            self.embed(most=_EMBEDDED_AT_ONCE, progress=self.context.progress)
-        except (DreamkeepError, OSError) as problem:
-            self.context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
-
-    def compress(self, *, everything: bool = False, least: int = 0) -> int:
-        """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
-        `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
-        from dreamkeep.index.build import journals
-        from dreamkeep.journal import parts
-
-        self.context.settle_deletions()
-        done = 0
-        before = self.context.host.now() - int(self.context.config["retention.compress_days"] * 86_400e9)
-        for name in [*journals(self.context.host, self.context.root), "journal/keep"]:
-            folder = f"{self.context.root}/{name}"
-            try:
-                numbers = parts.numbers(self.context.host, folder)
-                done += sum(parts.compress(self.context.host, folder, part) for part in numbers[:-1])
-                hot = self.context.host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
-                if hot and name != "journal/keep" and ((everything and hot.size >= least) or hot.mtime_ns < before):
-                    done += parts.compress(self.context.host, folder, numbers[-1], last=True)
-            except OSError as problem:
-                raise from_os(problem, "compressing", folder) from problem
-        return done
 
     # -- recall
 
@@ -347,6 +280,125 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         new file is made, and no folder."""
         return self.families.pages.page(project=project, write=write)
 
+    # -- dreams
+
+    def dream(
+        self,
+        *,
+        if_due: bool = False,
+        dry_run: bool = False,
+        preview: bool = False,
+        backend: Any = None,
+        with_model: bool = False,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
+
+        `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
+        what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
+        time, or all) once more from their beginning, with a model.
+        """
+        return self.families.dreams.dream(
+            if_due=if_due,
+            dry_run=dry_run,
+            preview=preview,
+            backend=backend,
+            with_model=with_model,
+            sessions=sessions,
+            limit=limit,
+            again=again,
+            since=since,
+        )
+
+    def dream_status(self) -> dict[str, Any]:
+        """Each session that has ended, whether a dream is due, and the last report. What ended and has no completion record yet
+        is as it will be: the next dream records it first."""
+        return self.families.dreams.dream_status()
+
+    def dream_history(self) -> list[dict[str, Any]]:
+        """All runs, newest first. `running`: its report comes when it has ended."""
+        return self.families.dreams.dream_history()
+
+    def dream_undo(self, run: str) -> dict[str, Any]:
+        """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
+        return self.families.dreams.dream_undo(run)
+
+    def start_dream(self) -> bool:
+        """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
+        return self.families.dreams.start_dream()
+
+    def hygiene(self) -> dict[str, Any]:
+        """End what has been quiet for long, record what ended, compress what is cold."""
+        return self.families.hygiene.hygiene()
+
+    # -- dreams whose requests somebody else answers
+
+    def dream_export(
+        self,
+        folder: str,
+        *,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
+        sessions that were read before, as `dream`."""
+        return self.families.exchange.dream_export(folder, sessions=sessions, limit=limit, again=again, since=since)
+
+    def dream_import(self, folder: str) -> dict[str, Any]:
+        """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
+        return self.families.exchange.dream_import(folder)
+
+    def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
+        """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
+        `again`: where nothing waits, also what rules alone have read."""
+        return self.families.exchange.dream_next(session, again=again)
+
+    def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
+        """An answer to a request of `dream_next`: checked as any model's, and what came of it. `next`: what is asked then."""
+        return self.families.exchange.dream_submit(request, answer)
+
+    # -- models
+
+    def model(self) -> dict[str, Any]:
+        """Who is asked now, who could be, and what the last 30 days would cost. Nothing of a session is sent."""
+        return self.families.models.model()
+
+    def model_use(self, what: str) -> dict[str, Any]:
+        """From now on dreams ask this one: NAME or NAME:MODEL, as `model` found them. Only keep.toml is changed."""
+        return self.families.models.model_use(what)
+
+    def model_off(self) -> dict[str, Any]:
+        """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""
+        return self.families.models.model_off()
+
+    def models_at_hand(self) -> list[str]:
+        """Names of what was found, without asking anybody: for who only wants to mention it."""
+        return self.families.models.models_at_hand()
+
+    # -- upkeep
+
+    def status(self) -> dict[str, Any]:
+        return self.families.upkeep.status()
+
+    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
+        return self.families.upkeep.reindex(from_zero=from_zero, progress=progress)
+
+    def catch_up(self) -> None:
+        """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
+        self.families.upkeep.catch_up()
+
+    def compress(self, *, everything: bool = False, least: int = 0) -> int:
+        """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
+        `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
+        from dreamkeep.verbs.upkeep import compress_cold
+
+        return compress_cold(self.context, everything=everything, least=least)
+
 
 def http_token(where: str | None) -> AccessToken:
     """What clients of this keep must send over HTTP. Works also where the keep itself can't be opened."""
@@ -360,8 +412,3 @@ def without_secrets(text: str) -> str:
     from dreamkeep.memory.redact import redact
 
     return redact(text)[0]
-
-
-def _clear(store: Store) -> None:
-    with store.writing():
-        store.clear()

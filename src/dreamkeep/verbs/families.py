@@ -1,6 +1,6 @@
 """The families of verbs of one keep. Each is made when it is first needed, and is handed the families that it needs:
 
-    similarity ─► packs ─► pages ─► forgetting
+    similarity ─► packs ─► pages ─► forgetting ─► dreams ─► hygiene, exchange
 
 Nothing points back, so each line can be read, and tested, without the ones after it.
 """
@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
+    from dreamkeep.verbs.dream.exchange import ExchangeVerbs
+    from dreamkeep.verbs.dream.hygiene import HygieneVerbs
+    from dreamkeep.verbs.dream.model import ModelVerbs
     from dreamkeep.verbs.dream.pages import PageVerbs
+    from dreamkeep.verbs.dream.run import DreamVerbs
+    from dreamkeep.verbs.limits import Limits
     from dreamkeep.verbs.recall.pack import PackVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
     from dreamkeep.verbs.recovery.forget import Forgetting
+    from dreamkeep.verbs.upkeep import UpkeepVerbs
 
 
 class Families:
@@ -46,3 +52,39 @@ class Families:
         from dreamkeep.verbs.recovery.forget import Forgetting
 
         return Forgetting(self._context, self.pages, self.packs)
+
+    @cached_property
+    def limits(self) -> Limits:
+        from dreamkeep.verbs.limits import Limits
+
+        return Limits(self._context)
+
+    @cached_property
+    def upkeep(self) -> UpkeepVerbs:
+        from dreamkeep.verbs.upkeep import UpkeepVerbs
+
+        return UpkeepVerbs(self._context, self.limits, self.similarity)
+
+    @cached_property
+    def models(self) -> ModelVerbs:
+        from dreamkeep.verbs.dream.model import ModelVerbs
+
+        return ModelVerbs(self._context)
+
+    @cached_property
+    def dreams(self) -> DreamVerbs:
+        from dreamkeep.verbs.dream.run import DreamVerbs
+
+        return DreamVerbs(self._context, self.models, self.pages, self.forgetting, self.similarity)
+
+    @cached_property
+    def hygiene(self) -> HygieneVerbs:
+        from dreamkeep.verbs.dream.hygiene import HygieneVerbs
+
+        return HygieneVerbs(self._context, self.dreams)
+
+    @cached_property
+    def exchange(self) -> ExchangeVerbs:
+        from dreamkeep.verbs.dream.exchange import ExchangeVerbs
+
+        return ExchangeVerbs(self._context, self.dreams, self.similarity)

@@ -13,7 +13,7 @@ from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.run import Dreaming
+    from dreamkeep.context import KeepContext
     from dreamkeep.dream.told import Ground, Told
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
@@ -29,10 +29,6 @@ _LATE = 10
 
 class Remembering(Part):
     """What `Keep` can do with notes and tasks, and how its parts ask what is remembered."""
-
-    if TYPE_CHECKING:
-
-        def _dreaming(self, *, look: bool = False) -> Dreaming: ...
 
     # -- notes
 
@@ -52,14 +48,6 @@ class Remembering(Part):
             if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
         ]
         return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
-
-    def _counted_notes(self) -> dict[str, int]:
-        """How many are active, how many wait for the user, and how many agents want to be retracted."""
-        from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
-
-        notes = list(self.context.load_memory("notes").notes.values()) if self.context.exists() else []
-        states = [one.state for one in notes]
-        return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
 
     def _as_note(self, note: Note, newest: str | None) -> dict[str, Any]:
         from dreamkeep.memory.score import score
@@ -251,7 +239,7 @@ class Remembering(Part):
         dead = self.context.ask(lambda store: store.tombstones())
         for session in {one.session for one in said.evidence} & dead.keys():
             # Deleted meanwhile: what was said of it came after what the deletion took away.
-            self._dreaming().forget(session)
+            self.families.dreams.open_dreaming().forget(session)
         self.families.pages.publish("")
         return said, done
 
@@ -458,6 +446,15 @@ class Remembering(Part):
             raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
         rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
         return {**memory.tasks[found[0]].as_json(), "insights": rests}
+
+
+def count_notes(context: KeepContext) -> dict[str, int]:
+    """How many are active, how many wait for the user, and how many agents want to be retracted."""
+    from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
+
+    notes = list(context.load_memory("notes").notes.values()) if context.exists() else []
+    states = [one.state for one in notes]
+    return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
 
 
 def _newest(memory: Memory) -> str | None:

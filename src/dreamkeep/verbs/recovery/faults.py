@@ -36,14 +36,6 @@ class Recovering(Part):
         @staticmethod
         def markdown(data: dict[str, Any]) -> str: ...
 
-        def _use(self) -> dict[str, Any] | None: ...
-
-        def _room(self) -> dict[str, Any]: ...
-
-        def _paused_sources(self) -> list[dict[str, str]]: ...
-
-        def _given_up(self) -> tuple[str, str]: ...
-
     # -- faults
 
     def doctor(self) -> list[dict[str, Any]]:
@@ -53,10 +45,14 @@ class Recovering(Part):
         from dreamkeep.recovery import doctor
         from dreamkeep.verbs.capture import hook_file
 
-        checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
+        checks = [
+            doctor.dreams(self.families.dreams.describe_given_up),
+            doctor.disk(self.families.limits.measure_room),
+            doctor.sources(self.families.limits.list_paused_sources),
+        ]
         found = doctor.examine(self.context.host, self.context.root, self.context.ask, lambda: self.context.strays, checks)
         found += doctor.around(off=self.context.switched_off, meaning=find_spec("wordllama") is not None)
-        if use := self._use():
+        if use := self.families.limits.measure_use():
             found += doctor.quota(use["used"], use["limit"])
         host, root = self.context.host, self.context.root
         found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
