@@ -15,9 +15,6 @@ from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, RealHost
 from dreamkeep.verbs.capture import Capturing, hook, untapped
 from dreamkeep.verbs.families import Families
-from dreamkeep.verbs.memory.notes import Remembering
-from dreamkeep.verbs.memory.review import Reviewing
-from dreamkeep.verbs.projects import Naming
 from dreamkeep.verbs.recall.search import Recalling
 from dreamkeep.verbs.recovery.faults import Recovering
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Keep", "hook", "http_token", "untapped"]
 
 
-class Keep(Capturing, Recovering, Recalling, Remembering, Reviewing, Naming):
+class Keep(Capturing, Recovering, Recalling):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
@@ -398,6 +395,142 @@ class Keep(Capturing, Recovering, Recalling, Remembering, Reviewing, Naming):
         from dreamkeep.verbs.upkeep import compress_cold
 
         return compress_cold(self.context, everything=everything, least=least)
+
+    # -- memory
+
+    def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
+        """What is remembered, best first. `state` None or "all": whatever became of it."""
+        return self.families.notes.notes(kind=kind, state=state, project=project)
+
+    def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
+        """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
+        the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
+        return self.families.notes.note_add(text, kind=kind, project=project)
+
+    def note_suggest(
+        self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
+    ) -> dict[str, Any]:
+        """What an agent wants to be remembered: a note in the state `suggested`, which waits for `note_change(note, "confirm")`.
+        It counts at once, as the user's own word, if `quote` is what the user typed in `session` (without it: in a late session
+        of the project) and `text` says no more than that. Answers as `note_add`."""
+        return self.families.notes.note_suggest(text, kind=kind, project=project, session=session, quote=quote)
+
+    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
+        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back.
+
+        `by`: "agent" may pin, unpin and retract. It takes back only what waits as a suggestion; of another note its history
+        tells that an agent doubts it, and the note holds until the user retracts it."""
+        return self.families.notes.note_change(note, act, text=text, reason=reason, by=by)
+
+    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+        """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
+        and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
+        file said it already."""
+        return self.families.notes.note_promote(note, file)
+
+    def add_insight(
+        self,
+        type: str,
+        text: str,
+        *,
+        session: str | None = None,
+        quote: str | None = None,
+        task: str | None = None,
+        project: str | None = None,
+        author: str = "agent",
+    ) -> dict[str, Any]:
+        """An agent tags its own work: `{insight, note, changed}`; found at once by `search` and `notes`, and `dream why` tells.
+
+        `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
+        belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
+        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in what the user
+        typed. `project`: where there is no session. `task`: an id, or a unique beginning.
+
+        It is a suggestion (`insight["source"]` is "suggestion"), unless `quote` is what the user typed and `text` says no more:
+        its note is in the state `suggested`, on no page and in no pack, until the user confirms it.
+
+        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence), or
+        where the user rejected it before. `changed`: `[{what, id, reason}]`, what became of notes. The same again changes
+        nothing.
+        """
+        return self.families.notes.add_insight(
+            type, text, session=session, quote=quote, task=task, project=project, author=author
+        )
+
+    def dream_why(self, note: str) -> dict[str, Any]:
+        """A note with what it rests on and what happened to it, step by step."""
+        return self.families.notes.dream_why(note)
+
+    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Pieces of work, newest first, with how many insights belong to each."""
+        return self.families.tasks.tasks(project=project)
+
+    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
+        return self.families.tasks.task_open(title, project=project)
+
+    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
+        return self.families.tasks.task_close(task, state=state)
+
+    def task_rename(self, task: str, title: str) -> dict[str, Any]:
+        return self.families.tasks.task_rename(task, title)
+
+    def task_show(self, task: str) -> dict[str, Any]:
+        """One task with its insights."""
+        return self.families.tasks.task_show(task)
+
+    def review(
+        self,
+        *,
+        project: str | None = None,
+        accept: Sequence[str] = (),
+        reject: Sequence[str] = (),
+        edit: tuple[str, str] | None = None,
+        accept_all: str | None = None,
+    ) -> dict[str, Any]:
+        """`{items, accepted, rejected}`: what waits in the inbox now, of one project or of all, and what this call decided.
+
+        `accept`, `reject`: ids of items. Accepting a note makes it active, as the user's own word; accepting a project offer
+        merges the two projects. `edit`: (id, text): accepted in these words. `accept_all`: every suggested note of that kind. An
+        id that nothing has is an error, and then nothing is done.
+        """
+        return self.families.review.review(project=project, accept=accept, reject=reject, edit=edit, accept_all=accept_all)
+
+    # -- projects
+
+    def project_named(self, text: str) -> str:
+        """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
+        from dreamkeep.verbs.arguments import find_project
+
+        return find_project(self.context, text)
+
+    def projects(self) -> list[dict[str, Any]]:
+        """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
+        return self.families.projects.projects()
+
+    def project_rename(self, project: str, name: str) -> dict[str, Any]:
+        """Everything of a project, what is there and what comes, is shown under that name from now on."""
+        return self.families.projects.project_rename(project, name)
+
+    def project_merge(self, project: str, into: str) -> dict[str, Any]:
+        """Two projects are one: what is there, and what comes, of either."""
+        return self.families.projects.project_merge(project, into)
+
+    def project_undo(self, project: str) -> dict[str, Any]:
+        """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
+        return self.families.projects.project_undo(project)
+
+    def project_apart(self, project: str, other: str) -> dict[str, Any]:
+        """These are two projects: that they are one is neither offered nor found by `ingest` any more."""
+        return self.families.projects.project_apart(project, other)
+
+    def project_offers(self) -> list[dict[str, str]]:
+        """Projects that may be the same as another: to be accepted (`project_merge`) or rejected (`project_apart`)."""
+        return self.families.projects.project_offers()
+
+    def correct_projects(self) -> list[dict[str, str]]:
+        """Sessions that were read when their worktree was gone go to their repository's project; what was changed. Of nobody who
+        captures it is the failure when that can't be done now: only a warning."""
+        return self.families.projects.correct_projects()
 
 
 def http_token(where: str | None) -> AccessToken:

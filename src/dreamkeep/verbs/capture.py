@@ -24,10 +24,6 @@ class Capturing(Part):
     #: What the last `ingest` corrected of projects.
     corrected: Sequence[dict[str, str]] = ()
 
-    if TYPE_CHECKING:
-
-        def correct_projects(self) -> list[dict[str, str]]: ...
-
     def ingest(
         self,
         *,
@@ -64,7 +60,9 @@ class Capturing(Part):
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
         # Who asks for that needs an index: a keep that is full is not made larger by one.
-        self.corrected = self.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
+        self.corrected = (
+            self.families.projects.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
+        )
 
     def watch(
         self,
@@ -111,7 +109,7 @@ class Capturing(Part):
                         self.context.warn(problem)
                 if now_s() >= tend_at and not self.context.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
-                    self.correct_projects()
+                    self.families.projects.correct_projects()
                     compress_cold(self.context)  # before quiet sessions are ended, which writes to them
                     self.families.hygiene.hygiene()
                     self.families.dreams.start_dream()

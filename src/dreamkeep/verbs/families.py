@@ -1,6 +1,7 @@
 """The families of verbs of one keep. Each is made when it is first needed, and is handed the families that it needs:
 
-    similarity ─► packs ─► pages ─► forgetting ─► dreams ─► hygiene, exchange
+    similarity ─► packs ─► pages ─► forgetting ─► dreams ─► hygiene, exchange, notes ─► review
+                             └────► projects ───────────────────────────────────────────────┘
 
 Nothing points back, so each line can be read, and tested, without the ones after it.
 """
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from dreamkeep.verbs.dream.pages import PageVerbs
     from dreamkeep.verbs.dream.run import DreamVerbs
     from dreamkeep.verbs.limits import Limits
+    from dreamkeep.verbs.memory.notes import NoteVerbs
+    from dreamkeep.verbs.memory.review import ReviewVerbs
+    from dreamkeep.verbs.memory.tasks import TaskVerbs
+    from dreamkeep.verbs.projects import ProjectVerbs
     from dreamkeep.verbs.recall.pack import PackVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
     from dreamkeep.verbs.recovery.forget import Forgetting
@@ -88,3 +93,27 @@ class Families:
         from dreamkeep.verbs.dream.exchange import ExchangeVerbs
 
         return ExchangeVerbs(self._context, self.dreams, self.similarity)
+
+    @cached_property
+    def projects(self) -> ProjectVerbs:
+        from dreamkeep.verbs.projects import ProjectVerbs
+
+        return ProjectVerbs(self._context, self.pages)
+
+    @cached_property
+    def tasks(self) -> TaskVerbs:
+        from dreamkeep.verbs.memory.tasks import TaskVerbs
+
+        return TaskVerbs(self._context)
+
+    @cached_property
+    def notes(self) -> NoteVerbs:
+        from dreamkeep.verbs.memory.notes import NoteVerbs
+
+        return NoteVerbs(self._context, self.tasks, self.pages, self.dreams, self.similarity)
+
+    @cached_property
+    def review(self) -> ReviewVerbs:
+        from dreamkeep.verbs.memory.review import ReviewVerbs
+
+        return ReviewVerbs(self._context, self.notes, self.pages, self.projects)
