@@ -231,7 +231,7 @@ def test_a_deleted_session_takes_nothing_however_it_was_opened(root: str) -> Non
     """K2 R5: the same handle, another process' handle, one that was checked before; again and again."""
     with Keep.open(root) as keep, Keep.open(root) as other:
         handles = [keep.session("x"), other.session("x")]
-        late = other._handle("python:x")
+        late = other.families.record.open_session("python:x")
         for handle in handles:
             handle.record("before")
         keep.delete("x")

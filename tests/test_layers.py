@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 #: `Keep`, what its verbs are given, and its verbs, one module for each family.
 KEEP = {"keep", "context", "verbs"}
 #: What surfaces may see of them.
-FOR_SURFACES = {"dreamkeep.keep", "dreamkeep.verbs.tour"}
+FOR_SURFACES = {"dreamkeep.keep", "dreamkeep.verbs.standalone", "dreamkeep.verbs.tour"}
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__", "integrations"},

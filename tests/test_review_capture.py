@@ -432,7 +432,7 @@ def test_a_session_is_captured_again_once_it_is_undeleted_though_a_watcher_knew_
     home, _ = home_with(tmp_path, record(1))
     _, other = home_with(tmp_path, record(1), "another")
     with Keep.open(tmp_path / "keep") as watching, Keep.open(tmp_path / "keep") as keep:
-        watcher = watching._ingest()
+        watcher = watching.families.capture.open_ingest()
 
         def look() -> None:
             found = find.everywhere(RealHost(), str(home), {}, ["claude"])

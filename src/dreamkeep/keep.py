@@ -1,4 +1,4 @@
-"""Keep: opens the parts, wires them, the few verbs. No rules live here."""
+"""Keep: opens a keep and offers its verbs. What a verb does is in `dreamkeep.verbs`; what it answers is said here."""
 
 from __future__ import annotations
 
@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep import config as settings
 from dreamkeep.context import KeepContext
-from dreamkeep.errors import BadUsage, NotFound
-from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, RealHost
-from dreamkeep.verbs.capture import Capturing, hook, untapped
 from dreamkeep.verbs.families import Families
-from dreamkeep.verbs.recall.search import Recalling
-from dreamkeep.verbs.recovery.faults import Recovering
 
 if TYPE_CHECKING:
+    from dreamkeep.capture.ingest import Outcome
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Session
     from dreamkeep.index.build import Built, Progress
-    from dreamkeep.index.store import Store
     from dreamkeep.session.summary import Summary
-    from dreamkeep.verbs.access import AccessToken
+    from dreamkeep.verbs.recall.search import Hit
 
-__all__ = ["Keep", "hook", "http_token", "untapped"]
+    #: Where a caller may name a file or a folder.
+    AnyPath = str | os.PathLike[str]
 
 
-class Keep(Capturing, Recovering, Recalling):
+class Keep:
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
@@ -64,7 +60,7 @@ class Keep(Capturing, Recovering, Recalling):
     @classmethod
     def open(
         cls,
-        where: str | os.PathLike[str] | None = None,
+        where: AnyPath | None = None,
         *,
         host: Host | None = None,
         environment: Mapping[str, str] | None = None,
@@ -94,92 +90,57 @@ class Keep(Capturing, Recovering, Recalling):
 
     # -- recording
 
-    def session(
-        self, native_id: str, *, agent: str = "python", cwd: str | os.PathLike[str] | None = None, title: str = ""
-    ) -> Session:
+    def session(self, native_id: str, *, agent: str = "python", cwd: AnyPath | None = None, title: str = "") -> Session:
         """Opens or resumes a session; what it records is durable when the call returns."""
-        from dreamkeep.journal.places import session_id
+        return self.families.record.session(native_id, agent=agent, cwd=cwd, title=title)
 
-        handle = self._handle(session_id(agent, native_id))
-        handle.open(self._about(cwd, title))
-        return handle
-
-    def items(
-        self, native_id: str, *, agent: str = "python", cwd: str | os.PathLike[str] | None = None, title: str = ""
-    ) -> Items:
+    def items(self, native_id: str, *, agent: str = "python", cwd: AnyPath | None = None, title: str = "") -> Items:
         """A session as a framework sees it (`dreamkeep.integrations`): items, exactly as they were handed over."""
-        from dreamkeep.capture.items import Items
-        from dreamkeep.journal.places import session_id
+        return self.families.record.items(native_id, agent=agent, cwd=cwd, title=title)
 
-        handle = self._handle(session_id(agent, native_id))
-        return Items(
-            self.context.host,
-            self.context.root,
-            self.context.journals(),
-            self.context.ids,
-            self.context.owners(),
-            handle,
-            self._about(cwd, title),
-        )
+    def end(self, session: str) -> Summary:
+        """By hand: that nothing more comes is no news of the session, so it is not the newest by that."""
+        return self.families.record.end(session)
+
+    def suspend(self, session: str) -> Summary:
+        return self.families.record.suspend(session)
+
+    def resume(self, session: str) -> Summary:
+        return self.families.record.resume(session)
 
     def new_id(self) -> str:
         """A name that nothing else has, later than those before it."""
         return self.context.ids.new()
 
-    def _about(self, cwd: str | os.PathLike[str] | None, title: str) -> dict[str, str]:
-        from dreamkeep.capture.project import project_of
-
-        try:
-            folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
-            about = {"cwd": folder, "project": project_of(self.context.host, folder, os.uname().nodename)}
-        except (OSError, ValueError, TypeError) as problem:
-            raise BadUsage(f"the folder can't be looked at ({problem})", where="cwd", next="Pass one that is there.") from problem
-        return {**about, "title": title} if title else about
-
-    def _handle(self, session: str) -> Session:
-        from dreamkeep.capture.python import Session
-
-        return Session(session, self.context.journals(), self.context.ids, self.context.owners())
-
-    def end(self, session: str) -> Summary:
-        """By hand: that nothing more comes is no news of the session, so it is not the newest by that."""
-        from dreamkeep.session.summary import BY_HAND
-
-        return self._change(session, lambda handle: handle.end(BY_HAND))
-
-    def suspend(self, session: str) -> Summary:
-        from dreamkeep.session.summary import BY_HAND
-
-        return self._change(session, lambda handle: handle.suspend(BY_HAND))
-
-    def resume(self, session: str) -> Summary:
-        return self._change(session, lambda handle: handle.resume())
-
-    def _change(self, text: str, act: Callable[[Session], None]) -> Summary:
-        session = self.resolve(text)
-        act(self._handle(session))
-        return self.summary(session)
-
-    # -- asking
+    # -- sessions
 
     def resolve(self, text: str) -> str:
         """A session's full id, from itself, a bare native id or a unique prefix."""
-        from dreamkeep.verbs.arguments import the_session
+        from dreamkeep.verbs.arguments import resolve_session
 
-        return self.context.ask(lambda store: the_session(store, text))
+        return resolve_session(self.context, text)
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
-        from dreamkeep.verbs.arguments import at_least_one
-
-        if limit is not None:
-            at_least_one(limit, "limit")
-        return self.context.ask(lambda store: store.sessions(project=project, agent=agent, limit=limit))
+        return self.families.sessions.sessions(project=project, agent=agent, limit=limit)
 
     def summary(self, session: str) -> Summary:
-        found = self.context.ask(lambda store: store.session(session))
-        if found is None:
-            raise NotFound("there is no such session", where=session, next="`dreamkeep sessions` lists them.")
-        return found
+        return self.families.sessions.summary(session)
+
+    def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
+        """One session whole, as the contract's JSON; `live` adds what is going on now."""
+        return self.families.sessions.show(text, live=live)
+
+    def digest(self, text: str) -> dict[str, Any]:
+        """The reading copy of a session, as a model is given it: without secrets, every line with its place."""
+        return self.families.sessions.digest(text)
+
+    def lineage(self, session: str) -> dict[str, Any]:
+        """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
+        return self.families.sessions.lineage(session)
+
+    def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Everything captured of a session, in the order of capture: what it is, and its exact bytes."""
+        return self.families.sessions.raw(text)
 
     @staticmethod
     def as_json(summary: Summary) -> dict[str, Any]:
@@ -187,45 +148,6 @@ class Keep(Capturing, Recovering, Recalling):
         from dreamkeep.verbs import views
 
         return views.session(summary)
-
-    def show(self, text: str, *, live: bool = False) -> dict[str, Any]:
-        """One session whole, as the contract's JSON; `live` adds what is going on now."""
-        from dreamkeep.verbs import views
-        from dreamkeep.verbs.arguments import the_session
-
-        now = rfc3339(self.context.host.now())
-
-        def whole(store: Store) -> dict[str, Any]:
-            return views.session_whole(store, the_session(store, text), self.context.is_alive, now, live=live)
-
-        return self.context.ask(whole)
-
-    def digest(self, text: str) -> dict[str, Any]:
-        """The reading copy of a session, as a model is given it: without secrets, every line with its place."""
-        from dreamkeep.dream.budget import estimate
-        from dreamkeep.dream.clean import clean_messages
-        from dreamkeep.index.heard_before import find_heard
-        from dreamkeep.session.digest import digest, find_unheard, render
-        from dreamkeep.verbs.arguments import the_session
-
-        session = self.summary(self.context.ask(lambda store: the_session(store, text)))
-        messages = clean_messages(self.context.ask(lambda store: store.messages(session.id)))
-        heard = self.context.ask(lambda store: find_heard(store, find_unheard(messages)))
-        lines = digest(messages, session.cwd, heard.__contains__)
-        return {"digest": [line._asdict() for line in lines], "tokens": estimate(render(lines))}
-
-    def lineage(self, session: str) -> dict[str, Any]:
-        """Where a session comes from (`ancestors`, nearest first) and what came of it (`descendants`)."""
-        from dreamkeep.verbs import views
-
-        return self.context.ask(lambda store: views.lineage(store, session))
-
-    def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Everything captured of a session, in the order of capture: what it is, and its exact bytes."""
-        from dreamkeep.capture.rejoin import captured
-        from dreamkeep.journal.places import folder_of
-
-        return captured(self.context.host, f"{self.context.root}/{folder_of(self.resolve(text))}")
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
@@ -240,19 +162,93 @@ class Keep(Capturing, Recovering, Recalling):
         from dreamkeep.memory.outward import outward
         from dreamkeep.session.ours import MARKED
 
-        return {**MARKED, **outward(answer, longest=longest, mask=self.context.config["recall.redact"])}
+        return {**MARKED, **outward(answer, longest=longest, mask=self.config["recall.redact"])}
 
     def masked(self, answer: Any) -> Any:
         """What a verb says, as it may be printed: without secrets, unless `recall.redact` says otherwise."""
         from dreamkeep.memory.outward import outward
 
-        return outward(answer) if self.context.config["recall.redact"] else answer
+        return outward(answer) if self.config["recall.redact"] else answer
+
+    # -- capture
+
+    def ingest(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: AnyPath | None = None,
+        paths: Sequence[AnyPath] = (),
+        again: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[Outcome]:
+        """Find and import sessions: of all agents on this machine, below `home`, or what `paths` name. One outcome a source."""
+        return self.families.capture.ingest(agents=agents, home=home, paths=paths, again=again, progress=progress)
+
+    def watch(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: AnyPath | None = None,
+        polling: bool = False,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Outcome | None]:
+        """The same, live, until `stopped`: outcomes as they come, and None now and then."""
+        return self.families.capture.watch(agents=agents, home=home, polling=polling, stopped=stopped)
+
+    def drain(self, *, also_off: bool = False) -> dict[str, Any]:
+        """Journal what hooks have left in the spool, and bring in the transcripts they name. Not while capture is off."""
+        return self.families.capture.drain(also_off=also_off)
+
+    def take_in(self) -> None:
+        """Journal what hooks left, if something waits, so that the next answer knows it. Where that fails: only a warning."""
+        self.families.capture.take_in()
+
+    def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
+        """Run an ACP agent between its client and us; its exit code."""
+        return self.families.capture.tap(command, agent=agent)
+
+    def init(
+        self,
+        *,
+        agents: Sequence[str] = (),
+        home: AnyPath | None = None,
+        dry_run: bool = False,
+        uninstall: bool = False,
+        mcp: bool = True,
+    ) -> list[dict[str, str]]:
+        """Hooks and the MCP server into the settings of the agents found, or out of them again."""
+        return self.families.capture.init(agents=agents, home=home, dry_run=dry_run, uninstall=uninstall, mcp=mcp)
+
+    def start_drainer(self) -> None:
+        """In a process of its own, if something waits for it."""
+        from dreamkeep.verbs.capture import start_drainer
+
+        start_drainer(self.context)
+
+    @property
+    def corrected(self) -> Sequence[dict[str, str]]:
+        """What the last `ingest` corrected of projects."""
+        return self.families.capture.corrected
 
     # -- recall
 
-    def embed(self, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
-        """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
-        return self.families.similarity.embed(most=most, progress=progress)
+    def search(
+        self,
+        query: str,
+        *,
+        kinds: Sequence[str] = (),
+        project: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        since: str | None = None,
+        as_of: str | None = None,
+        limit: int = 10,
+    ) -> list[Hit]:
+        """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
+        `as_of`: what was known then."""
+        return self.families.search.search(
+            query, kinds=kinds, project=project, agent=agent, session=session, since=since, as_of=as_of, limit=limit
+        )
 
     def pack(
         self, query: str | None = None, project: str | None = None, task: str | None = None, budget: int | None = None
@@ -270,12 +266,17 @@ class Keep(Capturing, Recovering, Recalling):
         A pack is never worth failing for: what could not be rendered is told, and is next time."""
         self.families.packs.render_packs(squeezed)
 
-    # -- pages
+    def embed(self, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
+        """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
+        return self.families.similarity.embed(most=most, progress=progress)
 
-    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
-        new file is made, and no folder."""
-        return self.families.pages.page(project=project, write=write)
+    @staticmethod
+    def places_of(query: str, text: str) -> list[tuple[int, int]]:
+        """Where words of the query stand in the text: from, to."""
+        from dreamkeep.index.words import terms
+        from dreamkeep.recall.snippet import places
+
+        return places(text, [form for term in terms(query) for form in term.forms])
 
     # -- dreams
 
@@ -331,6 +332,11 @@ class Keep(Capturing, Recovering, Recalling):
         """End what has been quiet for long, record what ended, compress what is cold."""
         return self.families.hygiene.hygiene()
 
+    def page(self, *, project: str = "", write: AnyPath | None = None) -> dict[str, Any]:
+        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
+        new file is made, and no folder."""
+        return self.families.pages.page(project=project, write=write)
+
     # -- dreams whose requests somebody else answers
 
     def dream_export(
@@ -377,25 +383,6 @@ class Keep(Capturing, Recovering, Recalling):
         """Names of what was found, without asking anybody: for who only wants to mention it."""
         return self.families.models.models_at_hand()
 
-    # -- upkeep
-
-    def status(self) -> dict[str, Any]:
-        return self.families.upkeep.status()
-
-    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
-        return self.families.upkeep.reindex(from_zero=from_zero, progress=progress)
-
-    def catch_up(self) -> None:
-        """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
-        self.families.upkeep.catch_up()
-
-    def compress(self, *, everything: bool = False, least: int = 0) -> int:
-        """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
-        `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
-        from dreamkeep.verbs.upkeep import compress_cold
-
-        return compress_cold(self.context, everything=everything, least=least)
-
     # -- memory
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
@@ -422,7 +409,7 @@ class Keep(Capturing, Recovering, Recalling):
         tells that an agent doubts it, and the note holds until the user retracts it."""
         return self.families.notes.note_change(note, act, text=text, reason=reason, by=by)
 
-    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+    def note_promote(self, note: str, file: AnyPath) -> dict[str, Any]:
         """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
         and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
         file said it already."""
@@ -532,16 +519,84 @@ class Keep(Capturing, Recovering, Recalling):
         captures it is the failure when that can't be done now: only a warning."""
         return self.families.projects.correct_projects()
 
+    # -- recovery
 
-def http_token(where: str | None) -> AccessToken:
-    """What clients of this keep must send over HTTP. Works also where the keep itself can't be opened."""
-    from dreamkeep.verbs.access import access_token
+    def doctor(self) -> list[dict[str, Any]]:
+        return self.families.faults.doctor()
 
-    return access_token(RealHost(), settings.keep_path(where, os.environ, sys.platform), os.environ)
+    def audit(self, *, deep: bool = False, home: AnyPath | None = None) -> dict[str, Any]:
+        """Everything that is wrong, here and in the agents' own stores, as the contract's JSON. Nothing is written.
 
+        `deep`: every byte is read again, not only what looks other than it did."""
+        return self.families.faults.audit(deep=deep, home=home)
 
-def without_secrets(text: str) -> str:
-    """A message of ours as it may be printed: it may quote what somebody typed, or what a file says."""
-    from dreamkeep.memory.redact import redact
+    def repair(
+        self,
+        *,
+        apply: bool = False,
+        undo: str | None = None,
+        accept: Sequence[str] = (),
+        only: Sequence[str] = (),
+        home: AnyPath | None = None,
+    ) -> dict[str, Any]:
+        """The plan that mends what an audit finds; or (one of these) do it, accept faults as they are, or take a repair back."""
+        return self.families.faults.repair(apply=apply, undo=undo, accept=accept, only=only, home=home)
 
-    return redact(text)[0]
+    def restore(
+        self,
+        session: str,
+        to: str,
+        *,
+        home: AnyPath | None = None,
+        cwd: AnyPath | None = None,
+        generation: int | None = None,
+        convert: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Write a session back for an agent: byte for byte where it came from there, else converted."""
+        return self.families.restore.restore(
+            session, to, home=home, cwd=cwd, generation=generation, convert=convert, dry_run=dry_run
+        )
+
+    def delete(self, session: str) -> Summary:
+        """The session as it was. Afterwards no word of it is in the keep, and nothing brings it back."""
+        return self.families.deletion.delete(session)
+
+    def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
+        """Several at once: index, pages and packs are made anew once. If one of them is not there, none is deleted."""
+        return self.families.deletion.delete_all(sessions)
+
+    def undelete(self, session: str) -> str:
+        """A later capture of the same session is accepted again; what was deleted stays deleted."""
+        return self.families.deletion.undelete(session)
+
+    def export(self, file: AnyPath, *, view: bool = True, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """The whole keep as one file. `view`: with a page for people of each session."""
+        return self.families.snapshots.export(file, view=view, progress=progress)
+
+    def verify(self, file: AnyPath, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """Whether a snapshot is whole; what is wrong with it, if not."""
+        return self.families.snapshots.verify(file, progress=progress)
+
+    def import_(self, file: AnyPath, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """What a snapshot has and this keep has not; everything, where there is no keep yet."""
+        return self.families.snapshots.import_(file, progress=progress)
+
+    # -- upkeep
+
+    def status(self) -> dict[str, Any]:
+        return self.families.upkeep.status()
+
+    def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
+        return self.families.upkeep.reindex(from_zero=from_zero, progress=progress)
+
+    def catch_up(self) -> None:
+        """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
+        self.families.upkeep.catch_up()
+
+    def compress(self, *, everything: bool = False, least: int = 0) -> int:
+        """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
+        `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
+        from dreamkeep.verbs.upkeep import compress_cold
+
+        return compress_cold(self.context, everything=everything, least=least)

@@ -19,6 +19,25 @@ def at_least_one(value: object, name: str) -> None:
         raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")
 
 
+def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | None:
+    """As records have their times, so that they compare as texts. A day alone begins at midnight, or (`end`) is meant whole."""
+    if text is None:
+        return None
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, AttributeError, OverflowError):
+        raise BadUsage(
+            f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
+        ) from None
+    if end and len(text.strip()) == 10:
+        moment += timedelta(days=1, seconds=-1)
+    # Records have fractions of a second or not, and a point sorts before a Z.
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + ("Z" if end else "")
+
+
 def in_a_folder(host: Host, path: str) -> None:
     """A folder that is not there is a slip of the pen: nobody asked for one."""
     folder = os.path.dirname(host.real_path(path))

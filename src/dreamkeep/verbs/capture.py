@@ -8,21 +8,43 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, Failed, from_os
-from dreamkeep.verbs.part import Part
 from dreamkeep.verbs.upkeep import compress_cold
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
+    from dreamkeep.context import KeepContext
     from dreamkeep.index.build import Progress
+    from dreamkeep.verbs.dream.hygiene import HygieneVerbs
+    from dreamkeep.verbs.dream.run import DreamVerbs
+    from dreamkeep.verbs.limits import Limits
+    from dreamkeep.verbs.projects import ProjectVerbs
+    from dreamkeep.verbs.recall.pack import PackVerbs
 
 _TEND_EVERY_S = 3_600.0
 
 
-class Capturing(Part):
-    """What `Keep` can do to take sessions in."""
+class CaptureVerbs:
+    """Sessions that come in: by their files, by hooks, through the tap."""
 
-    #: What the last `ingest` corrected of projects.
-    corrected: Sequence[dict[str, str]] = ()
+    def __init__(
+        self,
+        context: KeepContext,
+        limits: Limits,
+        packs: PackVerbs,
+        projects: ProjectVerbs,
+        dreams: DreamVerbs,
+        hygiene: HygieneVerbs,
+    ) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._limits = limits
+        self._packs = packs
+        self._projects = projects
+        self._dreams = dreams
+        self._hygiene = hygiene
+        #: What the last `ingest` corrected of projects.
+        self.corrected: Sequence[dict[str, str]] = ()
 
     def ingest(
         self,
@@ -33,25 +55,24 @@ class Capturing(Part):
         again: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[Outcome]:
-        """Find and import sessions: of all agents on this machine, below `home`, or what `paths` name. One outcome a source."""
         from dreamkeep.capture import find
         from dreamkeep.capture.ingest import Outcome
 
         chosen = find.checked(agents)
-        where, environment = self.context.find_home(home)
+        where, environment = self._context.find_home(home)
         found: list[find.Found] = []
         for path in paths:
-            found += find.named(self.context.host, os.fspath(path), chosen)
-        glance = find.Glance(self.context.host)
+            found += find.named(self._host, os.fspath(path), chosen)
+        glance = find.Glance(self._host)
         if not paths:
             found = list(find.everywhere(glance, where, environment, chosen))
         for one in found:
             if isinstance(one, find.Trouble):
                 yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
-        if not found and not self.context.exists():
+        if not found and not self._context.exists():
             return  # nothing to keep: then no keep is made
-        ingest = self._limited_ingest(again)
-        self.families.limits.open_quota().begin()
+        ingest = self._open_limited_ingest(again)
+        self._limits.open_quota().begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
         states = set()
         for outcome in ingest.run(sources, progress, glanced=glance.seen):
@@ -60,9 +81,7 @@ class Capturing(Part):
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
         # Who asks for that needs an index: a keep that is full is not made larger by one.
-        self.corrected = (
-            self.families.projects.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
-        )
+        self.corrected = self._projects.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
 
     def watch(
         self,
@@ -72,68 +91,66 @@ class Capturing(Part):
         polling: bool = False,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Outcome | None]:
-        """The same, live, until `stopped`: outcomes as they come, and None now and then."""
         from dreamkeep.capture.find import checked
         from dreamkeep.capture.watch import Forward, Watching
 
-        where, environment = self.context.find_home(home)
-        ingest = self._limited_ingest()
+        where, environment = self._context.find_home(home)
+        ingest = self._open_limited_ingest()
         watching = Watching(
-            self.context.host,
+            self._host,
             ingest,
             where,
             environment,
             checked(agents),
-            now_s=Forward(self.context.host.now),
+            now_s=Forward(self._host.now),
             stopped=stopped,
-            off=self.context.is_off,
+            off=self._context.is_off,
             polling=polling,
         )
-        tending = self._tending()
+        tending = self._tend()
         for one in watching.run():
             if one is None:
                 next(tending)
             yield one
 
-    def _tending(self) -> Iterator[None]:
+    def _tend(self) -> Iterator[None]:
         """What a watcher does beside watching: journal what hooks left, compress what is cold, end what is quiet, dream."""
         from dreamkeep.capture import spool
         from dreamkeep.capture.watch import Forward
 
-        now_s = Forward(self.context.host.now)
+        now_s = Forward(self._host.now)
         tend_at = now_s()
         while True:
             try:
-                if spool.waiting(self.context.host, self.context.root):
+                if spool.waiting(self._host, self._root):
                     for problem in self.drain()["problems"]:
-                        self.context.warn(problem)
-                if now_s() >= tend_at and not self.context.is_off():
+                        self._context.warn(problem)
+                if now_s() >= tend_at and not self._context.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
-                    self.families.projects.correct_projects()
-                    compress_cold(self.context)  # before quiet sessions are ended, which writes to them
-                    self.families.hygiene.hygiene()
-                    self.families.dreams.start_dream()
+                    self._projects.correct_projects()
+                    compress_cold(self._context)  # before quiet sessions are ended, which writes to them
+                    self._hygiene.hygiene()
+                    self._dreams.start_dream()
             except (DreamkeepError, OSError) as problem:
-                self.context.warn(f"Watching goes on, but: {problem}")
+                self._context.warn(f"Watching goes on, but: {problem}")
             yield
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
-        """Journal what hooks have left in the spool, and bring in the transcripts they name. Not while capture is off."""
         from dreamkeep.capture.drain import drain
 
-        if self.context.is_off() and not also_off:
+        if self._context.is_off() and not also_off:
             return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
-        exclude = self.context.config["capture.exclude"]
+        exclude = self._context.config["capture.exclude"]
         done = drain(
-            self.context.host,
-            self.context.root,
-            self.context.journals(),
-            self.context.ids,
+            self._host,
+            self._root,
+            self._context.journals(),
+            self._context.ids,
             exclude=exclude,
             read_source=self._read_source,
         )
         if done.sessions:
-            self.families.packs.render_packs(done.compacting)
+            self._packs.render_packs(done.compacting)
         return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
 
     def _read_source(self, agent: str, path: str) -> None:
@@ -145,51 +162,34 @@ class Capturing(Part):
             raise Failed("; ".join(problems), where=path or agent, next="Run `dreamkeep ingest`; nothing is lost.")
 
     def take_in(self) -> None:
-        """Journal what hooks left, if something waits, so that the next answer knows it. Where that fails: only a warning."""
-        if self.context.host.stat(f"{self.context.root}/spool") is None or self.context.is_off():
+        if self._host.stat(f"{self._root}/spool") is None or self._context.is_off():
             return
 
         from dreamkeep.capture import spool
 
         try:
-            problems = self.drain()["problems"] if spool.waiting(self.context.host, self.context.root) else ()
+            problems = self.drain()["problems"] if spool.waiting(self._host, self._root) else ()
         except (DreamkeepError, OSError) as problem:
             problems = [f"What hooks left can't be journaled now: {problem}"]
         for one in problems:
-            self.context.warn(one)
-
-    def start_drainer(self) -> None:
-        """In a process of its own, if something waits for it."""
-        if self.context.host.stat(f"{self.context.root}/spool") is None:
-            return  # no hook has ever been called: most commands of most people end here
-
-        from dreamkeep.capture import spool
-
-        if not spool.waiting(self.context.host, self.context.root) or self.context.is_off():
-            return
-        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.context.root, "drain"]
-        try:
-            self.context.host.start(words, f"{self.context.root}/state/drain.log")
-        except OSError as problem:
-            self.context.warn(f"The drainer can't be started: {problem}")
+            self._context.warn(one)
 
     def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
-        """Run an ACP agent between its client and us; its exit code."""
         from dreamkeep.capture import tap
         from dreamkeep.capture.exclude import Excluded
 
-        excluded = Excluded(self.context.config["capture.exclude"])
+        excluded = Excluded(self._context.config["capture.exclude"])
         return tap.run(
-            self.context.host,
-            self.context.root,
-            self.context.journals,
-            self.context.ids,
-            self.context.owners,
+            self._host,
+            self._root,
+            self._context.journals,
+            self._context.ids,
+            self._context.owners,
             command,
             agent=agent,
-            environment=self.context.environment,
-            off=self.context.is_off(),
-            scrape=self.context.config["capture.scrape"],
+            environment=self._context.environment,
+            off=self._context.is_off(),
+            scrape=self._context.config["capture.scrape"],
             excluded=excluded.session,
         )
 
@@ -202,20 +202,19 @@ class Capturing(Part):
         uninstall: bool = False,
         mcp: bool = True,
     ) -> list[dict[str, str]]:
-        """Hooks and the MCP server into the settings of the agents found, or out of them again."""
         from dreamkeep.capture import setup
 
-        where, environment = self.context.find_home(home)
+        where, environment = self._context.find_home(home)
         python = os.path.abspath(sys.executable)
         try:
             done = setup.init(
-                self.context.host,
+                self._host,
                 where,
                 environment,
                 agents=agents,
-                keep=self.context.root,
+                keep=self._root,
                 python=python,
-                hook=hook_file(),
+                hook=find_hook_file(),
                 dry_run=dry_run,
                 uninstall=uninstall,
                 mcp=mcp,
@@ -223,47 +222,50 @@ class Capturing(Part):
         except OSError as problem:
             raise from_os(problem, "setting up", str(problem.filename or where)) from problem
         if not dry_run and not uninstall:
-            self.families.packs.render_packs()  # for the first session that starts with the hooks
+            self._packs.render_packs()  # for the first session that starts with the hooks
         return [change.as_json() for change in done]
 
-    def _ingest(self, again: bool = False) -> Ingest:
+    def open_ingest(self, again: bool = False) -> Ingest:
+        """Without limits: for a repair or an import, which must not be paused."""
         from dreamkeep.capture.ingest import Ingest
 
         return Ingest(
-            self.context.host,
-            self.context.root,
-            self.context.journals(),
-            self.context.ids,
-            exclude=self.context.config["capture.exclude"],
+            self._host,
+            self._root,
+            self._context.journals(),
+            self._context.ids,
+            exclude=self._context.config["capture.exclude"],
             again=again,
         )
 
-    def _limited_ingest(self, again: bool = False) -> Ingest:
+    def _open_limited_ingest(self, again: bool = False) -> Ingest:
         """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
         from dreamkeep.capture.quota import SourceLimits
 
-        made = self._ingest(again)
-        made.quota = self.families.limits.open_quota()
+        made = self.open_ingest(again)
+        made.quota = self._limits.open_quota()
         made.limits = SourceLimits(
-            self.context.config["capture.expansion"], int(self.context.config["capture.source_mb_per_day"] * (1 << 20))
+            self._context.config["capture.expansion"], int(self._context.config["capture.source_mb_per_day"] * (1 << 20))
         )
         return made
 
 
-def untapped(command: Sequence[str]) -> int:
-    """Become that program; comes back only when it can't be started, with an exit code."""
-    from dreamkeep.capture import tap
+def start_drainer(context: KeepContext) -> None:
+    """In a process of its own, if something waits for it."""
+    if context.host.stat(f"{context.root}/spool") is None:
+        return  # no hook has ever been called: most commands of most people end here
 
-    return tap.become(command, os.environ)
+    from dreamkeep.capture import spool
+
+    if not spool.waiting(context.host, context.root) or context.is_off():
+        return
+    words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", context.root, "drain"]
+    try:
+        context.host.start(words, f"{context.root}/state/drain.log")
+    except OSError as problem:
+        context.warn(f"The drainer can't be started: {problem}")
 
 
-def hook(words: Sequence[str], keep: str = "") -> None:
-    """One call of an agent's hook, in this process."""
-    from dreamkeep.capture import hook
-
-    hook.main(list(words), keep)
-
-
-def hook_file() -> str:
+def find_hook_file() -> str:
     """The file that agents start: it must be found where it is, without importing it."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "hook.py")

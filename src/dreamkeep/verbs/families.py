@@ -1,9 +1,11 @@
 """The families of verbs of one keep. Each is made when it is first needed, and is handed the families that it needs:
 
-    similarity ─► packs ─► pages ─► forgetting ─► dreams ─► hygiene, exchange, notes ─► review
-                             └────► projects ───────────────────────────────────────────────┘
+    similarity ─► packs ─► pages ─► forgetting ─► dreams ─┬─► hygiene ─► capture ─► search, deletion, snapshots
+                             │                            ├─► exchange, faults
+                             │                            └─► notes ─► review
+                             └────► projects ─► capture, review
 
-Nothing points back, so each line can be read, and tested, without the ones after it.
+What stands further down below is handed what stands above it, and never the other way round.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
+    from dreamkeep.verbs.capture import CaptureVerbs
     from dreamkeep.verbs.dream.exchange import ExchangeVerbs
     from dreamkeep.verbs.dream.hygiene import HygieneVerbs
     from dreamkeep.verbs.dream.model import ModelVerbs
@@ -24,15 +27,36 @@ if TYPE_CHECKING:
     from dreamkeep.verbs.memory.tasks import TaskVerbs
     from dreamkeep.verbs.projects import ProjectVerbs
     from dreamkeep.verbs.recall.pack import PackVerbs
+    from dreamkeep.verbs.recall.search import SearchVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
+    from dreamkeep.verbs.record import RecordVerbs
+    from dreamkeep.verbs.recovery.delete import DeleteVerbs
+    from dreamkeep.verbs.recovery.faults import FaultVerbs
     from dreamkeep.verbs.recovery.forget import Forgetting
+    from dreamkeep.verbs.recovery.restore import RestoreVerbs
+    from dreamkeep.verbs.recovery.snapshot import SnapshotVerbs
+    from dreamkeep.verbs.sessions import SessionVerbs
     from dreamkeep.verbs.upkeep import UpkeepVerbs
 
 
 class Families:
+    """One of each, for one keep."""
+
     def __init__(self, context: KeepContext) -> None:
         self._context = context
         context.finish_deletions = lambda: self.forgetting.finish_deletions()
+
+    @cached_property
+    def sessions(self) -> SessionVerbs:
+        from dreamkeep.verbs.sessions import SessionVerbs
+
+        return SessionVerbs(self._context)
+
+    @cached_property
+    def record(self) -> RecordVerbs:
+        from dreamkeep.verbs.record import RecordVerbs
+
+        return RecordVerbs(self._context, self.sessions)
 
     @cached_property
     def similarity(self) -> Similarity:
@@ -59,18 +83,6 @@ class Families:
         return Forgetting(self._context, self.pages, self.packs)
 
     @cached_property
-    def limits(self) -> Limits:
-        from dreamkeep.verbs.limits import Limits
-
-        return Limits(self._context)
-
-    @cached_property
-    def upkeep(self) -> UpkeepVerbs:
-        from dreamkeep.verbs.upkeep import UpkeepVerbs
-
-        return UpkeepVerbs(self._context, self.limits, self.similarity)
-
-    @cached_property
     def models(self) -> ModelVerbs:
         from dreamkeep.verbs.dream.model import ModelVerbs
 
@@ -95,12 +107,6 @@ class Families:
         return ExchangeVerbs(self._context, self.dreams, self.similarity)
 
     @cached_property
-    def projects(self) -> ProjectVerbs:
-        from dreamkeep.verbs.projects import ProjectVerbs
-
-        return ProjectVerbs(self._context, self.pages)
-
-    @cached_property
     def tasks(self) -> TaskVerbs:
         from dreamkeep.verbs.memory.tasks import TaskVerbs
 
@@ -113,7 +119,61 @@ class Families:
         return NoteVerbs(self._context, self.tasks, self.pages, self.dreams, self.similarity)
 
     @cached_property
+    def projects(self) -> ProjectVerbs:
+        from dreamkeep.verbs.projects import ProjectVerbs
+
+        return ProjectVerbs(self._context, self.pages)
+
+    @cached_property
     def review(self) -> ReviewVerbs:
         from dreamkeep.verbs.memory.review import ReviewVerbs
 
         return ReviewVerbs(self._context, self.notes, self.pages, self.projects)
+
+    @cached_property
+    def limits(self) -> Limits:
+        from dreamkeep.verbs.limits import Limits
+
+        return Limits(self._context)
+
+    @cached_property
+    def upkeep(self) -> UpkeepVerbs:
+        from dreamkeep.verbs.upkeep import UpkeepVerbs
+
+        return UpkeepVerbs(self._context, self.limits, self.similarity)
+
+    @cached_property
+    def capture(self) -> CaptureVerbs:
+        from dreamkeep.verbs.capture import CaptureVerbs
+
+        return CaptureVerbs(self._context, self.limits, self.packs, self.projects, self.dreams, self.hygiene)
+
+    @cached_property
+    def search(self) -> SearchVerbs:
+        from dreamkeep.verbs.recall.search import SearchVerbs
+
+        return SearchVerbs(self._context, self.similarity, self.capture)
+
+    @cached_property
+    def faults(self) -> FaultVerbs:
+        from dreamkeep.verbs.recovery.faults import FaultVerbs
+
+        return FaultVerbs(self._context, self.limits, self.dreams, self.forgetting)
+
+    @cached_property
+    def restore(self) -> RestoreVerbs:
+        from dreamkeep.verbs.recovery.restore import RestoreVerbs
+
+        return RestoreVerbs(self._context)
+
+    @cached_property
+    def deletion(self) -> DeleteVerbs:
+        from dreamkeep.verbs.recovery.delete import DeleteVerbs
+
+        return DeleteVerbs(self._context, self.sessions, self.capture, self.forgetting, self.pages)
+
+    @cached_property
+    def snapshots(self) -> SnapshotVerbs:
+        from dreamkeep.verbs.recovery.snapshot import SnapshotVerbs
+
+        return SnapshotVerbs(self._context, self.capture, self.forgetting, self.pages)

@@ -85,7 +85,7 @@ def take_in(tour: Tour) -> Iterator[Outcome]:
     if tour.found is None:
         yield from tour.keep.ingest(home=tour.home)
     else:
-        yield from tour.keep._ingest().run(tour.found.sources)
+        yield from tour.keep.families.capture.open_ingest().run(tour.found.sources)
 
 
 slug = week.slug

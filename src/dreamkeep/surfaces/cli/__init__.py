@@ -53,8 +53,8 @@ def _tell(problem: DreamkeepError, as_json: bool) -> int:
 
     text.complain(str(problem))
     if as_json:
-        from dreamkeep.keep import without_secrets
+        from dreamkeep.verbs.standalone import mask_secrets
 
         told = {"what": problem.what, "where": problem.where, "next": problem.next}
-        print(text.json_text({"error": {name: without_secrets(words) for name, words in told.items()}}))
+        print(text.json_text({"error": {name: mask_secrets(words) for name, words in told.items()}}))
     return problem.exit_code

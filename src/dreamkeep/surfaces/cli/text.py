@@ -49,9 +49,9 @@ def out(said: str) -> None:
 
 def complain(said: str) -> None:
     """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
-    from dreamkeep.keep import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    print(f"dreamkeep: {line(without_secrets(said))}", file=sys.stderr, flush=True)
+    print(f"dreamkeep: {line(mask_secrets(said))}", file=sys.stderr, flush=True)
 
 
 clean = printable

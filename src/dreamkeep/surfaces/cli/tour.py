@@ -15,8 +15,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
 from dreamkeep.errors import BadUsage
-from dreamkeep.keep import without_secrets
 from dreamkeep.surfaces.cli import look, text
+from dreamkeep.verbs.standalone import mask_secrets
 from dreamkeep.verbs.tour import Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 
 _NAME = "TOUR"
@@ -74,7 +74,7 @@ def _do(tour: Tour, *words: str) -> int:
     from dreamkeep.surfaces.cli import verbs
     from dreamkeep.surfaces.cli.parser import parser
 
-    print(f"$ dreamkeep {without_secrets(shlex.join(words))}", flush=True)
+    print(f"$ dreamkeep {mask_secrets(shlex.join(words))}", flush=True)
     home = ("--home", tour.home) if tour.home is not None and words[0] in _TAKES_HOME else ()
     return verbs.act(tour.keep, parser().parse_args([*words, *home]))
 

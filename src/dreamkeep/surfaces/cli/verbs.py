@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dreamkeep.errors import BadUsage, DreamkeepError
-from dreamkeep.keep import Keep, untapped
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
+from dreamkeep.verbs.standalone import run_untapped
 
 #: These do it themselves, or must not be followed by anything: an audit writes nothing.
 _NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "audit", "repair"))
@@ -27,7 +28,7 @@ def run(arguments: Namespace) -> int:
         return _tour(arguments)
     with _opened(arguments) as keep:
         if keep is None:
-            return untapped(_command(arguments))
+            return run_untapped(_command(arguments))
         keep.warn = text.complain
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
         code = act(keep, arguments)
@@ -152,9 +153,10 @@ def _tap(keep: Keep, arguments: Namespace) -> int:
 
 def _hook(arguments: Namespace) -> int:
     """For who calls it this way; `init` installs the file itself, which starts much faster."""
-    from dreamkeep.keep import hook
 
-    hook([arguments.agent, arguments.event], arguments.keep or "")
+    from dreamkeep.verbs.standalone import run_hook
+
+    run_hook([arguments.agent, arguments.event], arguments.keep or "")
     return 0
 
 

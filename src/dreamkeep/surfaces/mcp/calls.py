@@ -88,15 +88,15 @@ class Tools:
 
 def _told(problem: DreamkeepError) -> str:
     """It may quote what was asked for."""
-    from dreamkeep.keep import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    return without_secrets(str(problem))
+    return mask_secrets(str(problem))
 
 
 def _warn(line: str) -> None:
-    from dreamkeep.keep import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    print(f"dreamkeep: {without_secrets(line)}", file=sys.stderr, flush=True)
+    print(f"dreamkeep: {mask_secrets(line)}", file=sys.stderr, flush=True)
 
 
 def _fault(tool: str) -> str:

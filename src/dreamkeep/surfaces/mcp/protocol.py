@@ -202,9 +202,9 @@ def _call(id: Id, params: Mapping[str, Any], named: bool) -> Call:
     if not isinstance(tool, str):
         raise _Refuse(BAD_PARAMS, "name must be the name of a tool")
     if tool not in NAMES:
-        from dreamkeep.keep import without_secrets
+        from dreamkeep.verbs.standalone import mask_secrets
 
-        raise _Refuse(BAD_PARAMS, f"there is no tool {without_secrets(tool)[:100]!r}; there are: {', '.join(NAMES)}")
+        raise _Refuse(BAD_PARAMS, f"there is no tool {mask_secrets(tool)[:100]!r}; there are: {', '.join(NAMES)}")
     if arguments is not None and not isinstance(arguments, dict):
         raise _Refuse(BAD_PARAMS, "arguments must be an object")
     return Call(id, tool, arguments or {}, named)

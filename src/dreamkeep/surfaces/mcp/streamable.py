@@ -55,9 +55,9 @@ _STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32
 
 def run(tools: Tools, arguments: Namespace) -> int:
     """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
-    from dreamkeep.keep import http_token
+    from dreamkeep.verbs.standalone import find_http_token
 
-    token = http_token(arguments.keep)
+    token = find_http_token(arguments.keep)
     service = Service(tools, token.secret, arguments.host)
     server = _listening(service, arguments.host, arguments.port)
     over: list[int] = []

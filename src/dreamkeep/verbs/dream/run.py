@@ -104,12 +104,12 @@ class DreamVerbs:
         those that this backend read."""
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import RULES
-        from dreamkeep.verbs.recall.search import moment
+        from dreamkeep.verbs.arguments import parse_moment
 
         if name == RULES:
             way = "Choose one with `dreamkeep model use`, or name it with --backend."
             raise BadUsage("sessions are read again only with a model", where="--again", next=way)
-        first = moment(since, "since") or ""
+        first = parse_moment(since, "since") or ""
 
         def read(store: Store) -> list[str]:
             told = [one for one in self._context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]

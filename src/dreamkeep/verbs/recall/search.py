@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.query import Query
+    from dreamkeep.verbs.capture import CaptureVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
 
 #: Around what is shown, so that a secret is seen whole before it is masked.
 _AROUND = 2_000
@@ -37,12 +39,14 @@ class Hit(NamedTuple):
     superseded_by: str = ""
 
 
-class Recalling(Part):
-    """What `Keep` can do to find again."""
+class SearchVerbs:
+    """What was said and learned, found again."""
 
-    if TYPE_CHECKING:
-
-        def take_in(self) -> None: ...
+    def __init__(self, context: KeepContext, similarity: Similarity, capture: CaptureVerbs) -> None:
+        self._context = context
+        self._host = context.host
+        self._similarity = similarity
+        self._capture = capture
 
     def search(
         self,
@@ -56,43 +60,33 @@ class Recalling(Part):
         as_of: str | None = None,
         limit: int = 10,
     ) -> list[Hit]:
-        """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
-        `as_of`: what was known then."""
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
-        from dreamkeep.verbs.arguments import at_least_one
+        from dreamkeep.verbs.arguments import at_least_one, parse_moment
 
         wanted = _checked_kinds(kinds)
         at_least_one(limit, "limit")
-        since, until = moment(since, "since"), moment(as_of, "as_of", end=True)
-        now = until or rfc3339(self.context.host.now())
+        since, until = parse_moment(since, "since"), parse_moment(as_of, "as_of", end=True)
+        now = until or rfc3339(self._host.now())
         asked = understood(query, now)
         within = Within(project, agent, session, since, until)
-        self.take_in()
+        self._capture.take_in()
 
         def found(store: Store) -> list[Hit]:
-            meaning = self.families.similarity.open_meaning(store)
+            meaning = self._similarity.open_meaning(store)
             with store.reading():
                 hits = Search(store, asked, within, now, meaning).run(wanted, limit)
                 texts = store.texts([one.no for one in hits if one.kind == "message"])
             return [self._shown(one, texts.get(one.no, one.text), asked) for one in hits]
 
-        return self.context.ask(found)
-
-    @staticmethod
-    def places_of(query: str, text: str) -> list[tuple[int, int]]:
-        """Where words of the query stand in the text: from, to."""
-        from dreamkeep.index.words import terms
-        from dreamkeep.recall.snippet import places
-
-        return places(text, [form for term in terms(query) for form in term.forms])
+        return self._context.ask(found)
 
     def _shown(self, one: Found, text: str, asked: Query) -> Hit:
         from dreamkeep.recall.snippet import around, snippet
 
         words = [form for term in asked.terms for form in term.forms]
-        if self.context.config["recall.redact"]:
+        if self._context.config["recall.redact"]:
             from dreamkeep.memory.redact import redact
 
             # Masked first and cut second: half a secret looks like none.
@@ -112,22 +106,3 @@ def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     if wrong:
         raise BadUsage(f"there is no kind {wrong[0]!r} to search", where="kind", next=f"Use {', '.join(KINDS)}.")
     return named or KINDS
-
-
-def moment(text: str | None, name: str, *, end: bool = False) -> str | None:
-    """As records have their times, so that they compare as texts. A day alone begins at midnight, or (`end`) is meant whole."""
-    if text is None:
-        return None
-    from datetime import UTC, datetime, timedelta
-
-    try:
-        moment = datetime.fromisoformat(text.strip())
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, AttributeError, OverflowError):
-        raise BadUsage(
-            f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
-        ) from None
-    if end and len(text.strip()) == 10:
-        moment += timedelta(days=1, seconds=-1)
-    # Records have fractions of a second or not, and a point sorts before a Z.
-    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + ("Z" if end else "")
