@@ -1,4 +1,4 @@
-"""What a caller hands in, checked, with an error that says what would be right."""
+"""What a caller names: checked and looked up, with an error that says what would be right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
 
 
-def at_least_one(value: object, name: str) -> None:
+def check_positive(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")
 
@@ -38,7 +38,7 @@ def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | Non
     return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + ("Z" if end else "")
 
 
-def in_a_folder(host: Host, path: str) -> None:
+def check_folder_exists(host: Host, path: str) -> None:
     """A folder that is not there is a slip of the pen: nobody asked for one."""
     folder = os.path.dirname(host.real_path(path))
     at = host.stat(folder)
@@ -46,7 +46,8 @@ def in_a_folder(host: Host, path: str) -> None:
         raise BadUsage("there is no such folder", where=folder, next="Make it first, or name another file. Nothing was written.")
 
 
-def the_one(matches: Sequence[str], text: str, what: str) -> str:
+def pick_one(matches: Sequence[str], text: str, what: str) -> str:
+    """The only match; an error where there is none, or more than one."""
     if not text:
         raise BadUsage(f"which {what}? The id is empty", next="`dreamkeep sessions` lists them.")
     if not matches:
@@ -57,7 +58,7 @@ def the_one(matches: Sequence[str], text: str, what: str) -> str:
     return matches[0]
 
 
-def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
+def find_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
     """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
     one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
     words twice would take another one. `half`: those of that name that count as there although their journal may be gone: deleted
@@ -78,15 +79,15 @@ def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequen
         if matches and begun:
             step = f"To delete {' or '.join(matches[:2])}, give its whole id."
             raise NotFound(f"a session that is deleted begins with {text!r}, too", where=begun[0], next=step)
-    return the_one(matches, text, "session")
+    return pick_one(matches, text, "session")
 
 
 def resolve_session(context: KeepContext, text: str) -> str:
     """A session's full id, from itself, a bare native id or a unique prefix."""
-    return context.ask(lambda store: the_session(store, text))
+    return context.ask(lambda store: find_session(store, text))
 
 
-def named_whole(store: Store, text: str) -> list[str]:
+def find_sessions_named(store: Store, text: str) -> list[str]:
     """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
     while an insight or a task still has words of it, or while it is missed. None that is deleted."""
     from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory

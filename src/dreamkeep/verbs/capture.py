@@ -1,4 +1,4 @@
-"""Capture. The verbs of `Keep` by which sessions come in; wiring, no rules."""
+"""Capture: how sessions come in. Wiring, no rules."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
                              │                            └─► notes ─► review
                              └────► projects ─► capture, review
 
-What stands further down below is handed what stands above it, and never the other way round.
+A family is handed only families to its left, so there are no cycles. Modules load with the first verb that needs them.
 """
 
 from __future__ import annotations

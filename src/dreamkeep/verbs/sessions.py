@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import NotFound
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.arguments import at_least_one, resolve_session, the_session
+from dreamkeep.verbs.arguments import check_positive, find_session, resolve_session
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -24,9 +24,8 @@ class SessionVerbs:
         self._root = context.root
 
     def sessions(self, *, project: str | None = None, agent: str | None = None, limit: int | None = None) -> list[Summary]:
-
         if limit is not None:
-            at_least_one(limit, "limit")
+            check_positive(limit, "limit")
         return self._context.ask(lambda store: store.sessions(project=project, agent=agent, limit=limit))
 
     def summary(self, session: str) -> Summary:
@@ -41,7 +40,7 @@ class SessionVerbs:
         now = rfc3339(self._host.now())
 
         def whole(store: Store) -> dict[str, Any]:
-            return views.session_whole(store, the_session(store, text), self._context.is_alive, now, live=live)
+            return views.session_whole(store, find_session(store, text), self._context.is_alive, now, live=live)
 
         return self._context.ask(whole)
 

@@ -1,4 +1,4 @@
-"""A first look. A keep of its own in a temporary folder, filled from this machine's agents or from the sample.
+"""A first look: a keep of its own in a temporary folder, filled from this machine's agents or from the sample.
 
 Nothing outside that folder is written. Agents' own files are only read, and of those only the newest: a look must be short.
 """

@@ -153,7 +153,6 @@ def _tap(keep: Keep, arguments: Namespace) -> int:
 
 def _hook(arguments: Namespace) -> int:
     """For who calls it this way; `init` installs the file itself, which starts much faster."""
-
     from dreamkeep.verbs.standalone import run_hook
 
     run_hook([arguments.agent, arguments.event], arguments.keep or "")

@@ -61,10 +61,10 @@ class ExchangeVerbs:
         since: str | None = None,
     ) -> dict[str, Any]:
         from dreamkeep.dream.exchange import Exchange
-        from dreamkeep.verbs.arguments import at_least_one
+        from dreamkeep.verbs.arguments import check_positive
 
         if limit is not None:
-            at_least_one(limit, "limit")
+            check_positive(limit, "limit")
         if since is not None and not again:
             raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         folder = os.path.abspath(folder)

@@ -32,14 +32,14 @@ class PageVerbs:
 
         if write is not None:
             from dreamkeep.dream.publish import Published, alone
-            from dreamkeep.verbs.arguments import in_a_folder
+            from dreamkeep.verbs.arguments import check_folder_exists
 
             path = os.path.abspath(os.fspath(write))
             if not self._context.exists():
                 return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
             try:
                 if not in_keep(self._root, path):
-                    in_a_folder(self._host, path)
+                    check_folder_exists(self._host, path)
                 with alone(self._host, self._root):
                     return self._context.ask_memory(lambda memory: self._publishing(memory).publish(project, path)._asdict())
             except OSError as problem:

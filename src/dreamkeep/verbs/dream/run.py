@@ -1,4 +1,4 @@
-"""Dreaming, and the pages that come of it. The verbs of `Keep` for that; wiring, no rules."""
+"""Dreams: run, shown, undone. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class DreamVerbs:
         since: str | None = None,
     ) -> dict[str, Any]:
         from dreamkeep.dream import run
-        from dreamkeep.verbs.arguments import at_least_one
+        from dreamkeep.verbs.arguments import check_positive
 
         if dry_run and preview:
             raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
         if limit is not None:
-            at_least_one(limit, "limit")
+            check_positive(limit, "limit")
         from dreamkeep.dream.parts import assemble, named
 
         asked = backend if backend is not None or not with_model else self._model_named()

@@ -1,4 +1,4 @@
-"""What is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
+"""Notes and insights: listed, added, changed, explained. Wiring, no rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox. What waits for the user, and what he decides. Wiring, no rules."""
+"""The inbox: what waits for the user, and what he decides. Wiring, no rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall. The verbs of `Keep` for finding again; wiring, no rules."""
+"""Search: what was said and learned, found again. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class SearchVerbs:
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
-        from dreamkeep.verbs.arguments import at_least_one, parse_moment
+        from dreamkeep.verbs.arguments import check_positive, parse_moment
 
         wanted = _checked_kinds(kinds)
-        at_least_one(limit, "limit")
+        check_positive(limit, "limit")
         since, until = parse_moment(since, "since"), parse_moment(as_of, "as_of", end=True)
         now = until or rfc3339(self._host.now())
         asked = understood(query, now)

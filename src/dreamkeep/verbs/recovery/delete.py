@@ -39,10 +39,10 @@ class DeleteVerbs:
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
-        from dreamkeep.verbs.arguments import the_one, the_session
+        from dreamkeep.verbs.arguments import find_session, pick_one
 
         for text in sessions:
-            the_one([text], text, "session")  # an empty one is refused before anything is done
+            pick_one([text], text, "session")  # an empty one is refused before anything is done
         if not self._context.exists() and self._host.stat(f"{self._root}/{SPOOL}") is None:
             raise NotFound("there is no keep to delete from", where=self._root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
@@ -52,7 +52,7 @@ class DeleteVerbs:
 
         def summary(text: str) -> Summary:
             half = known[text]
-            id = self._context.ask(lambda store: the_session(store, text, for_good=True, half=list(half)))
+            id = self._context.ask(lambda store: find_session(store, text, for_good=True, half=list(half)))
             return (self._context.ask(lambda store: store.session(id)) or half[id]) if id in half else self._sessions.summary(id)
 
         found = {one.id: one for one in map(summary, sessions)}  # who names one twice means it once
@@ -69,7 +69,7 @@ class DeleteVerbs:
         return list(found.values())
 
     def undelete(self, session: str) -> str:
-        from dreamkeep.verbs.arguments import the_one
+        from dreamkeep.verbs.arguments import pick_one
 
         dead = self._context.ask(lambda store: store.tombstones())
         matches = (
@@ -77,7 +77,7 @@ class DeleteVerbs:
             or [d for d in dead if session == d.partition(":")[2]]
             or [d for d in dead if session and (d.startswith(session) or d.partition(":")[2].startswith(session))]
         )
-        found = the_one(matches, session, "deleted session")
+        found = pick_one(matches, session, "deleted session")
         self._forgetting.open_deleting().undelete(found)
         return found
 
@@ -105,10 +105,10 @@ class DeleteVerbs:
         any more then. `again`: deleted ones, of which nothing is told."""
         from dreamkeep.index import build
         from dreamkeep.session.summary import empty
-        from dreamkeep.verbs.arguments import named_whole
+        from dreamkeep.verbs.arguments import find_sessions_named
 
         def known(store: Store) -> dict[str, Summary]:
             build.follow_keep(self._host, self._root, store)
-            return {one: store.session(one) or empty(one) for one in named_whole(store, text)}
+            return {one: store.session(one) or empty(one) for one in find_sessions_named(store, text)}
 
         return {**self._context.glance(known), **{one: empty(one) for one in again}}

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import from_os
-from dreamkeep.verbs.arguments import at_least_one, resolve_session
+from dreamkeep.verbs.arguments import check_positive, resolve_session
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
@@ -35,7 +35,7 @@ class RestoreVerbs:
         from dreamkeep.recovery import where as where_to
 
         if generation is not None:
-            at_least_one(generation, "generation")
+            check_positive(generation, "generation")
         found = resolve_session(self._context, session)
         told = self._context.ask(
             lambda store: restore.story(store, found, lambda: self._context.ask(lambda again: again.messages(found)))
