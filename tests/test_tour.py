@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep, sample
+from dreamkeep.agents.contract import Source
 from dreamkeep.capture import find
-from dreamkeep.capture.sources import Source
 from dreamkeep.host import RealHost, Stat
 from tests.agents import claude
 
