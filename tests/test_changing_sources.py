@@ -20,10 +20,11 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep, views
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.registry import AGENTS, discovery
 from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import Outcome
-from dreamkeep.capture.sources import AGENTS, Source, discovery
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Entry, RealHost, Stat
 from dreamkeep.index import build

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.app_capture import hook_file
-from dreamkeep.capture.sources import AGENTS
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339

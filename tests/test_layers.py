@@ -25,6 +25,7 @@ LAYERS = [
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
+    {"agents"},
     {"config", "host", "aio", "held", "net", "child"},
     {"event", "errors"},
 ]
@@ -41,7 +42,7 @@ THIRD_PARTY = {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
         *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
     },
-    "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
+    "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
     "zlib_ng": {"index/looks.py"},
     "watchfiles": {"capture/watch.py"},

@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
+from dreamkeep.agents.facts import Record
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Bytes, Cut, Word
 from dreamkeep.capture.masked import kept_lines, mask_event
-from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -31,7 +32,6 @@ from dreamkeep.memory.hidden import Hidden, hides
 from dreamkeep.memory.masking import mask_data, mask_line, mask_row, mask_text
 from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
-from dreamkeep.session.facts import Record
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import records
 from tests.agents.hermes import Hermes

@@ -17,16 +17,16 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.claude import writer as claude
+from dreamkeep.agents.contract import LINES, Source
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.sources import LINES, Source
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.recovery import put, statedb
-from dreamkeep.recovery.back import claude, talk
+from dreamkeep.recovery import convert, put, statedb
 from dreamkeep.recovery.where import Home, is_own
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -428,6 +428,6 @@ def test_another_folder_for_exact_bytes_is_said_to_be_none(keep: Keep, home: Pat
 
 def test_a_turns_last_answer_is_told_from_those_before_it_however_long_it_is() -> None:
     said = [Message(n, 0, role, f"w {n}", None, None) for n, role in enumerate(["user", "assistant", "reasoning", "assistant"])]
-    plain, _ = talk.plain(Summary("python:a", "python", "a", cwd="/w"), said, {})
+    plain, _ = convert.talk_of(Summary("python:a", "python", "a", cwd="/w"), said, {})
     lines = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     assert [line["message"].get("stop_reason") for line in lines] == [None, "tool_use", None, "end_turn"]

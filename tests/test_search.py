@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import dreamkeep
 from dreamkeep import Keep
+from dreamkeep.agents.facts import PACK
 from dreamkeep.app_recall import Hit
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Kind
-from dreamkeep.session.facts import PACK
 from dreamkeep.surfaces.cli import main
 
 ANY = st.text(st.characters(blacklist_categories=()))

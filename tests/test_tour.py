@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep, sample
+from dreamkeep.agents.contract import Source
 from dreamkeep.capture import find
-from dreamkeep.capture.sources import Source
 from dreamkeep.host import RealHost, Stat
 from dreamkeep.sample import recorded
 from dreamkeep.sample.recorded import Answer, lay_answers

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture import rejoin, rows
+from dreamkeep.agents.contract import LINES, LINES_ZST, ROWS, TEXT, Source
+from dreamkeep.agents.shared import database
+from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import FRAME, Bytes
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.ingest_rows import versions
-from dreamkeep.capture.sources import LINES, LINES_ZST, ROWS, TEXT, Source
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
@@ -136,7 +137,7 @@ def _row_lines(host: Host, folder: str, name: str) -> dict[str, _Row]:
         if b'"source":"%b"' % name.encode() in raw[:200]:
             known = versions(raw)
             for line in unpack(raw):
-                key, version = rows.key_of(line)
+                key, version = database.key_of(line)
                 found[key] = _Row(key, line, known.get(key, version), key in known)
     return found
 

@@ -32,7 +32,7 @@ _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 _SHORT, _LEAST = "\u2042".encode(), 3
 #: With a number at its end, if it is a name's.
 _MASKED = re.compile(rb"(?:\[redacted\]|\xe2\x81\x82)\**+(?:\xe2\x81\x82[0-9]++)?")
-#: What a row has of no JSON (capture/rows.py); and in a blob that is no text, what reads like one: anything else is compressed.
+#: What a row has of no JSON (shared/database.py); in a blob that is no text, what reads like one: anything else is compressed.
 _ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
 _READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
 #: What these hold is known again by it.

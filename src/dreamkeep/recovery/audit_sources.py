@@ -20,10 +20,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, Source
+from dreamkeep.agents.registry import AGENTS, discovery
 from dreamkeep.capture import find, rejoin, rows
 from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
-from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
 from dreamkeep.host import Host, Stat, read_file
 from dreamkeep.index import looks
 from dreamkeep.journal import parts

@@ -31,9 +31,10 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from shlex import quote
 
+from dreamkeep.agents.hermes.discovery import AGENT as HERMES
+from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
+from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
-from dreamkeep.capture.agents.hermes import AGENT as HERMES
-from dreamkeep.capture.agents.hermes_webui import AGENT, names_a_file
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
@@ -43,7 +44,6 @@ from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
 from dreamkeep.recovery.webui_rows import held as held_in
-from dreamkeep.session.formats.common import table
 
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
+from dreamkeep.agents.shared.database import gone_in
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
 from dreamkeep.capture.row_loss import with_its_words
-from dreamkeep.capture.rows import gone_in
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
 from dreamkeep.host import Host

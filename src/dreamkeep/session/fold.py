@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.acp import reader as acp
+from dreamkeep.agents.facts import Fact
+from dreamkeep.agents.registry import reader_for
+from dreamkeep.agents.shared.values import digest, items, table, text
 from dreamkeep.event import Event, Kind
-from dreamkeep.session import facts as f
 from dreamkeep.session import turns as t
 from dreamkeep.session.changes import Changes
-from dreamkeep.session.facts import Fact
 from dreamkeep.session.folders import note_folder, note_tool
-from dreamkeep.session.formats import acp, reader_for
-from dreamkeep.session.formats.common import digest, items, table, text
 from dreamkeep.session.messages import Message, Order, Taken
 from dreamkeep.session.ours import is_our_answer
 from dreamkeep.session.packs import holds_pack, without_packs
