@@ -399,7 +399,7 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
         keep.session("s0").record("a writer opens it")
     [found] = world.faults()
     with Keep.open(world.root) as keep:
-        keep._journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": how})
+        keep.context.journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": how})
     for _ in range(2):
         report = world.audit()
         assert report.clean and (report.checked["accepted"], report.checked["mended"]) == counts
@@ -426,7 +426,7 @@ def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: W
     os.utime(old, (1, 1))
     [found] = world.faults()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.FAULT_ACCEPTED, {"fault": found.id, "class": found.cls, "where": found.where})
+        keep.context.journals().say("", Kind.FAULT_ACCEPTED, {"fault": found.id, "class": found.cls, "where": found.where})
     for _ in range(2):
         assert world.audit().clean and world.audit().checked["accepted"] == 1
         world.index()
@@ -718,7 +718,7 @@ def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(worl
     shutil.copytree(world.folder, kept)
     intent = Path(f"{world.root}/state/deleting/{os.path.basename(world.folder)}")
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.SESSION_DELETED, {"session": world.session})
+        keep.context.journals().say("", Kind.SESSION_DELETED, {"session": world.session})
     intent.parent.mkdir(exist_ok=True)
     intent.write_text(world.session)
     [found] = world.faults()
@@ -1254,7 +1254,7 @@ def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: Worl
     def delete() -> None:
         with Keep.open(world.root) as keep:
             if index == "stays behind":
-                keep._journals().say("", Kind.SESSION_DELETED, {"session": "python:s1"})
+                keep.context.journals().say("", Kind.SESSION_DELETED, {"session": "python:s1"})
                 shutil.rmtree(f"{world.root}/{folder_of('python:s1')}")
             else:
                 keep.delete("s1")

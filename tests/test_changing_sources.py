@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from dreamkeep import Keep, views
+from dreamkeep import Keep
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import AGENTS, discovery
 from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
@@ -33,6 +33,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.session import records
 from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack
+from dreamkeep.verbs import views
 from tests import test_fold as fold
 from tests.test_fold import SESSION, Heard
 from tests.test_ingest import SID, home_with, ingest, record, said
@@ -88,7 +89,7 @@ def followed_and_rebuilt(heard: Heard) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def state_size(heard: Heard) -> int:
     heard.shown()
-    return heard.keep._ask(lambda store: len(store.state(SESSION)))
+    return heard.keep.context.ask(lambda store: len(store.state(SESSION)))
 
 
 # -- following is rebuilding
@@ -279,7 +280,7 @@ def test_what_show_says_is_of_one_moment(tmp_path: Path) -> None:
             known: Any = Meanwhile(store, more)
             return views.session_whole(known, f"claude:{SID}", lambda owner: True, "2026-11-01T10:00:00.000000Z")
 
-        shown = keep._ask(ask)
+        shown = keep.context.ask(ask)
         assert shown["session"]["messages"] == len(shown["messages"])
 
 
@@ -328,7 +329,7 @@ def test_a_tap_that_closes_late_does_not_take_the_session_from_the_one_that_foll
     heard.say(Kind.TAP_OPENED, {"conn": "c2", "owner": "o2"})
     heard.say(Kind.TAP_CLOSED, {"conn": "c1", "reason": "eof"})
     heard.frames(fold.prompt(1, "second"), conn="c2")
-    assert [t.owner for t in heard.keep._ask(lambda store: store.turns(SESSION))] == ["o1", "o2"]
+    assert [t.owner for t in heard.keep.context.ask(lambda store: store.turns(SESSION))] == ["o1", "o2"]
 
 
 def test_a_message_that_a_hook_told_outside_of_any_turn_gets_the_turn_that_the_transcript_tells(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_a_session_does_not_end_before_it_begins_because_a_hook_was_journaled_la
     heard = Heard(tmp_path / "keep")
     heard.lines(*fold.TRANSCRIPT)
     late = Event("late", Kind.SESSION_ENDED, "2026-11-01T10:00:03.000000Z", {}, {"state": "ended"})
-    heard.keep._journals().append(SESSION, [late])
+    heard.keep.context.journals().append(SESSION, [late])
     assert heard.shown()["session"]["last_at"] == "2026-11-01T10:00:06.000000Z"
 
 

@@ -21,13 +21,13 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.registry import AGENTS
-from dreamkeep.app_capture import hook_file
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Entry, Look, RealHost, Stat, bounded_ns
 from dreamkeep.recall import when as time_words
 from dreamkeep.session.records import _moment
+from dreamkeep.verbs.capture import hook_file
 
 #: What is wrong with the made-up homes whatever the time: a torn line, lists that Hermes WebUI would have.
 KNOWN_FAULTS = {"source_malformed", "store_unreadable", "webui_index_missing", "webui_richer_backup"}

@@ -45,7 +45,7 @@ def test_a_hook_call_however_short_is_erased_and_the_deletion_ends(tmp_path: Pat
     with Keep.open(tmp_path / "k") as keep:
         keep.session(native).record("xylophone")
         for n, payload in enumerate((b'{"session_id":"%b"}', b'{"session_id":"%b","x":"xylophone"}', b'{ "sessionID" : "%b"}')):
-            keep._journals().append("", [fired(f"h-{n}", payload % native.encode(), b"pears " * n)])
+            keep.context.journals().append("", [fired(f"h-{n}", payload % native.encode(), b"pears " * n)])
         keep.delete(native)
         assert holding(tmp_path / "k", WORD) == []
         assert holding(tmp_path / "k", b'"%b"' % native.encode()) == []
@@ -141,7 +141,7 @@ def test_a_good_frame_glued_to_damage_is_not_erased_with_it(tmp_path: Path) -> N
     with Keep.open(tmp_path / "k") as keep:
         keep.session("dead").record("long ago")
         keep.session(native).record("xylophone")
-        keep._journals().append("", [fired("h", b'{"session_id":"%b","x":"xylophone"}' % native.encode())])
+        keep.context.journals().append("", [fired("h", b'{"session_id":"%b","x":"xylophone"}' % native.encode())])
         keep.delete("dead")
     path = tmp_path / "k" / KEEP / "000001.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -162,7 +162,7 @@ def test_what_a_compression_that_was_killed_left_in_the_keeps_own_journal_goes_t
     native = "a-session-to-delete"
     with Keep.open(tmp_path / "k") as keep:
         keep.session(native).record("xylophone")
-        keep._journals().append("", [fired("h", b'{"session_id":"%b","x":"xylophone"}' % native.encode())])
+        keep.context.journals().append("", [fired("h", b'{"session_id":"%b","x":"xylophone"}' % native.encode())])
     folder = tmp_path / "k" / KEEP
     left = parts.frozen((folder / "000001.jsonl").read_bytes())
     (folder / f"000001.jsonl.zst.{7:016x}.tmp").write_bytes(left)
@@ -243,7 +243,7 @@ def test_a_session_that_only_the_spool_knows_can_be_deleted(tmp_path: Path) -> N
 
 def _say_on(root: str, name: str, count: int, go: Any) -> None:
     with Keep.open(root) as keep:
-        journals = keep._journals()
+        journals = keep.context.journals()
         go.wait()
         for n in range(count):
             journals.say("", "note.added", {"text": f"{name} {n}"})
@@ -261,7 +261,7 @@ def test_many_processes_append_to_the_keeps_own_journal_while_it_is_erased(tmp_p
             keep.session(native).record("xylophone")
             for n in range(5):
                 payload = b'{"session_id":"%b","x":"xylophone %d"}' % (native.encode(), n)
-                keep._journals().append("", [fired(f"h-{native}-{n}", payload, b"pears")])
+                keep.context.journals().append("", [fired(f"h-{native}-{n}", payload, b"pears")])
     spawn = multiprocessing.get_context("spawn")
     go = spawn.Event()
     running = [spawn.Process(target=_say_on, args=(str(root), f"p{n}", 300, go)) for n in range(3)]

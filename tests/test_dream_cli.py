@@ -273,8 +273,8 @@ def test_ending_or_suspending_an_old_session_by_hand_does_not_make_it_the_newest
     with Keep.open(root) as keep:
         for name in ("old", "older", "new"):
             keep.session(name, cwd="/").record("We never use floats.")
-        later = keep._host.now() + 3600 * 10**9
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        later = keep.context.host.now() + 3600 * 10**9
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later)
         said_at = {one: keep.summary(f"python:{one}").last_at for one in ("old", "older")}
         assert keep.end("old").last_at == said_at["old"] and keep.suspend("older").last_at == said_at["older"]
         assert keep.sessions()[0].id == "python:new" and str(keep.summary("python:old").ended_at) > str(said_at["old"])
@@ -295,9 +295,9 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         keep.suspend("suspended")
         turn = keep.session("works").submit("more")
         turn.start()
-        later = keep._host.now() + 3600 * 10**9
+        later = keep.context.host.now() + 3600 * 10**9
         said_at = keep.summary("python:quiet").last_at
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later)
         done = keep.hygiene()
         assert keep.summary("python:quiet").last_at == said_at, "that it was quiet does not make it the last one"
         assert (done["closed"], done["failed"], done["reconverged"]) == (["python:quiet"], [], 0)
@@ -306,7 +306,7 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         keep.session("ended", cwd="/").record("x")
         keep.session("ended").end()
         keep.session("silent", cwd="/")
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later + 3600 * 10**9)
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later + 3600 * 10**9)
         done = keep.hygiene()
         assert done["closed"] == ["python:silent"] and done["reconverged"] == 1, "an end that nobody recorded"
 
@@ -505,7 +505,7 @@ def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
     ]
     with Keep.open(told) as keep:
         for kind, body in strange:
-            keep._journals().say("", kind, body)
+            keep.context.journals().say("", kind, body)
     assert cli("dream")[0] in (0, 1)
     for words in (("dream", "status"), ("dream", "history"), ("notes",), ("tasks",), ("page",), ("dream", "why", "n-1")):
         assert cli(*words)[0] == 0, words
@@ -518,10 +518,10 @@ def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
 def test_the_last_report_is_the_last_ones_also_when_the_clock_was_set_back(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """M4"""
     with Keep.open(told) as keep:
-        real = type(keep._host).now
-        monkeypatch.setattr(type(keep._host), "now", lambda host: real(host) + 400 * 24 * 3600 * 10**9)
+        real = type(keep.context.host).now
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: real(host) + 400 * 24 * 3600 * 10**9)
         first = keep.dream(limit=1)["run"]
-        monkeypatch.setattr(type(keep._host), "now", real)
+        monkeypatch.setattr(type(keep.context.host), "now", real)
         assert keep.dream_status()["trigger"]["due"], "a success in the future is no reason to wait"
         second = keep.dream()["run"]
         assert keep.dream_status()["last_report"]["run"] == second

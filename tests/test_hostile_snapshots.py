@@ -319,7 +319,7 @@ def act(keep: Keep, what: str, words: str) -> None:
     elif session:
         session.title(words)
     elif what == "hook":
-        name = f"{keep._host.now():020d}-1-{os.urandom(8).hex()}~python~UserPromptSubmit.hook"
+        name = f"{keep.context.host.now():020d}-1-{os.urandom(8).hex()}~python~UserPromptSubmit.hook"
         payload = {"session_id": "s", "prompt": words, "hook_event_name": "UserPromptSubmit"}
         (Path(keep.root) / "spool").mkdir(exist_ok=True)
         (Path(keep.root) / "spool" / name).write_text(json.dumps(payload))
@@ -520,7 +520,7 @@ def test_a_full_disk_ends_an_import_and_says_so(tmp_path: Path) -> None:
             copy = host.reboot("kept")
             keep = Keep.open("/k", host=copy, environment={})
             if merging:
-                keep._journals()
+                keep.context.journals()
             copy.plan(at, "fail", errno.ENOSPC)
             try:
                 assert keep.import_("/snapshot")["bad"] == [], at

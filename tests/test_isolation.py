@@ -247,7 +247,7 @@ def test_a_deleted_session_takes_nothing_however_it_was_opened(root: str) -> Non
 
 def test_a_deletion_waits_for_those_who_still_read_the_words(keep: Keep, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """K7: it is not called done while a word is left; the next writer finishes it."""
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.2)
+    monkeypatch.setattr("dreamkeep.context.INDEX_WAIT_S", 0.2)
     keep.session("x").record("xylophone")
     keep.session("y").record("stays")
     keep.search("xylophone")

@@ -10,18 +10,14 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
-#: `Keep`, in parts by their reasons to change, and what its answers look like.
-APP = {"app", "views"} | {
-    f"app_{part}"
-    for part in (
-        *("access", "asked", "capture", "dream", "exchange", "model", "notes", "pack", "part", "project", "recall"),
-        *("recovery", "review", "tour"),
-    )
-}
+#: `Keep`, what its verbs are given, and its verbs, one module for each family.
+KEEP = {"keep", "context", "verbs"}
+#: What surfaces may see of them.
+FOR_SURFACES = {"dreamkeep.keep", "dreamkeep.verbs.tour"}
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__", "integrations"},
-    APP,
+    KEEP,
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
@@ -29,9 +25,9 @@ LAYERS = [
     {"config", "host", "aio", "held", "net", "child"},
     {"event", "errors"},
 ]
-#: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
+#: `aio` is part of `host`, `errors` is there for everybody.
 TOGETHER = [
-    APP,
+    KEEP,
     {"host", "aio"},
     {"host", "held"},
     {"event", "errors"},
@@ -114,18 +110,18 @@ def test_imports_go_downward_only(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "surfaces" in f.parts], ids=lambda f: f.name)
-def test_surfaces_see_only_app_event_and_errors(file: Path) -> None:
+def test_surfaces_see_only_keep_event_and_errors(file: Path) -> None:
     for module, _ in imports(file):
         if module.startswith("dreamkeep") and part_of(module) not in ("", "__version__"):
-            assert part_of(module) in {"app", "app_tour", "event", "errors", "surfaces"}, module
+            assert module in FOR_SURFACES or part_of(module) in {"event", "errors", "surfaces"}, module
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "integrations" in f.parts], ids=lambda f: f.name)
-def test_integrations_see_app_and_what_it_hands_out(file: Path) -> None:
+def test_integrations_see_keep_and_what_it_hands_out(file: Path) -> None:
     """`capture.items` is what `Keep.items` gives; `held` says what a forked child must not inherit."""
     for module, _ in imports(file):
         if module.startswith("dreamkeep"):
-            assert module in {"dreamkeep.app", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
+            assert module in {"dreamkeep.keep", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))

@@ -514,7 +514,7 @@ def test_a_locked_keep_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     talked(root, ("hello", "there"))
     with Keep.open(root) as keep:
         keep.status()
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.1)
+    monkeypatch.setattr("dreamkeep.context.INDEX_WAIT_S", 0.1)
     server = Tools(lambda: Keep.open(root))
     with open(root / "state" / "index.lock", "rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -319,7 +319,7 @@ def test_a_file_elsewhere_is_written_only_while_it_has_our_region(tmp_path: Path
         gone.unlink()
         emptied.write_text("# mine\n")
         for path in (str(tmp_path / "planted.md"), "planted.md", "pages/../planted.md", 7):
-            keep._journals().say("", "page.published", {"project": project, "path": path, "region": "", "notes": []})
+            keep.context.journals().say("", "page.published", {"project": project, "path": path, "region": "", "notes": []})
         say(keep, "t", "The walrus comes later.")
         keep.dream(backend=Prompts())
         assert not gone.exists() and emptied.read_text() == "# mine\n" and "walrus" in asked.read_text()

@@ -189,7 +189,7 @@ def gap(world: World) -> None:
 
 def missing_part(world: World) -> None:
     with Keep.open(world.root) as keep:
-        keep._journals()._part_size = 700
+        keep.context.journals()._part_size = 700
         for n in range(4):
             world.grow(3 * n, 3)
             assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
@@ -201,7 +201,7 @@ def missing_part(world: World) -> None:
 def cold(world: World) -> None:
     """A bit of the last part, which is compressed: no frame tells what was in it."""
     with Keep.open(world.root) as keep:
-        keep._journals()._part_size = 700
+        keep.context.journals()._part_size = 700
         for n in range(4):
             world.grow(3 * n, 3)
             assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
@@ -396,7 +396,7 @@ def tombstone(world: World) -> None:
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")
         keep.session("stays").record("two")
-        journals = keep._journals()
+        journals = keep.context.journals()
         folder = Path(world.root, "state", "deleting")
         folder.mkdir(mode=0o700, parents=True)
         (folder / os.path.basename(folder_of("python:own"))).write_text("python:own")
@@ -616,7 +616,7 @@ def test_a_hook_call_is_given_back_only_if_the_journal_it_went_to_was_taken_back
     world.grow(200, 2)
     world.ingest()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+        keep.context.journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
     for _ in range(2):
         reasons = [skipped["reason"] for skipped in world.repair(undo=done["undo_id"])["skipped"]]
         for path in (first, ghost):
@@ -903,10 +903,10 @@ def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(wor
     path.write_bytes(b"\n".join([*lines[:4], others[:-1], *lines[4:]]))
     with Keep.open(world.root) as keep:
         keep.session("own").title("after")
-        keep._journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
+        keep.context.journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
     assert world.repair(apply=True)["audit"]["clean"]
     with Keep.open(world.root) as keep:
-        assert keep._journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
+        assert keep.context.journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
         assert [m["text"] for m in keep.show("python:own")["messages"]] == ["one", "heard later", "heard"]
 
 
@@ -1403,7 +1403,7 @@ def _by_a_title(world: World) -> None:
 def _by_a_tap(world: World) -> None:
     world.captured()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+        keep.context.journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
 
 
 @pytest.mark.parametrize(

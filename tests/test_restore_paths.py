@@ -368,7 +368,7 @@ def test_the_resume_command_goes_where_the_session_was_put(keep: Keep, home: Pat
     claude_file(home, 2)
     list(keep.ingest(home=home))
     assert keep.restore(NATIVE, "claude")["resume"] == f"cd /w && HOME={home} claude --resume {NATIVE}", "not the user's home"
-    keep._environment = {**keep._environment, "CLAUDE_CONFIG_DIR": "/elsewhere", "CODEX_HOME": "/elsewhere"}
+    keep.context.environment = {**keep.context.environment, "CLAUDE_CONFIG_DIR": "/elsewhere", "CODEX_HOME": "/elsewhere"}
     named = keep.restore(NATIVE, "claude", home=tmp_path / "new")["resume"]
     assert named == f"cd /w && env -u CLAUDE_CONFIG_DIR HOME={tmp_path}/new claude --resume {NATIVE}"
 

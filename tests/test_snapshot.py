@@ -697,9 +697,9 @@ with Keep.open(sys.argv[1]) as keep:
 def test_a_snapshot_holds_kinds_it_does_not_know(tmp_path: Path) -> None:
     """D34: what a later version journals goes along unread."""
     with Keep.open(tmp_path / "a") as keep:
-        keep._journals().say("", "note.added", {"text": "remember"})
-        keep._journals().say("python:s", Kind.SESSION_OPENED, {"session": "python:s", "cwd": "/"}, {"state": "active"})
-        keep._journals().say("python:s", "insight.added", {"text": "found"})
+        keep.context.journals().say("", "note.added", {"text": "remember"})
+        keep.context.journals().say("python:s", Kind.SESSION_OPENED, {"session": "python:s", "cwd": "/"}, {"state": "active"})
+        keep.context.journals().say("python:s", "insight.added", {"text": "found"})
         keep.export(tmp_path / "s")
     with Keep.open(tmp_path / "b") as new:
         new.session("other").record("so that it is not empty")

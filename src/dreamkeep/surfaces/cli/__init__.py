@@ -53,7 +53,7 @@ def _tell(problem: DreamkeepError, as_json: bool) -> int:
 
     text.complain(str(problem))
     if as_json:
-        from dreamkeep.app import without_secrets
+        from dreamkeep.keep import without_secrets
 
         told = {"what": problem.what, "where": problem.where, "next": problem.next}
         print(text.json_text({"error": {name: without_secrets(words) for name, words in told.items()}}))

@@ -1,4 +1,4 @@
-"""`dream`, `hygiene`, `notes`, `note`, `page`, `tasks`, `task`: call one verb of app, print, give the exit code."""
+"""`dream`, `hygiene`, `notes`, `note`, `page`, `tasks`, `task`: call one verb of Keep, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]

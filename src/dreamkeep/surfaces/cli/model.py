@@ -1,4 +1,4 @@
-"""`model`: which model dreams may ask. Call one verb of app, print."""
+"""`model`: which model dreams may ask. Call one verb of Keep, print."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]

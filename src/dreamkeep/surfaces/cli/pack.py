@@ -1,4 +1,4 @@
-"""`pack`: call one verb of app, print, give the exit code."""
+"""`pack`: call one verb of Keep, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]

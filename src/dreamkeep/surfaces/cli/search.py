@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import look, text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]

@@ -49,7 +49,7 @@ def out(said: str) -> None:
 
 def complain(said: str) -> None:
     """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
-    from dreamkeep.app import without_secrets
+    from dreamkeep.keep import without_secrets
 
     print(f"dreamkeep: {line(without_secrets(said))}", file=sys.stderr, flush=True)
 

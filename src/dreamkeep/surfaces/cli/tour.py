@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
-from dreamkeep.app import without_secrets
-from dreamkeep.app_tour import Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import without_secrets
 from dreamkeep.surfaces.cli import look, text
+from dreamkeep.verbs.tour import Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 
 _NAME = "TOUR"
 #: Of a user's own sessions a dream reads no more than so many: each takes a moment.

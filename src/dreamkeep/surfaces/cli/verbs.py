@@ -1,4 +1,4 @@
-"""One function a verb: call `app`, print, give the exit code."""
+"""One function a verb: call `Keep`, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dreamkeep.app import Keep, untapped
 from dreamkeep.errors import BadUsage, DreamkeepError
+from dreamkeep.keep import Keep, untapped
 from dreamkeep.surfaces.cli import text
 
 #: These do it themselves, or must not be followed by anything: an audit writes nothing.
@@ -152,7 +152,7 @@ def _tap(keep: Keep, arguments: Namespace) -> int:
 
 def _hook(arguments: Namespace) -> int:
     """For who calls it this way; `init` installs the file itself, which starts much faster."""
-    from dreamkeep.app import hook
+    from dreamkeep.keep import hook
 
     hook([arguments.agent, arguments.event], arguments.keep or "")
     return 0

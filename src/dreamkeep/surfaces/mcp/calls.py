@@ -20,7 +20,7 @@ from dreamkeep.surfaces.mcp.protocol import Call, Outcome, settled, written
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
 
 if TYPE_CHECKING:
-    from dreamkeep.app import Keep
+    from dreamkeep.keep import Keep
 
     Act = Callable[[Keep, dict[str, Any]], Outcome]
 
@@ -88,13 +88,13 @@ class Tools:
 
 def _told(problem: DreamkeepError) -> str:
     """It may quote what was asked for."""
-    from dreamkeep.app import without_secrets
+    from dreamkeep.keep import without_secrets
 
     return without_secrets(str(problem))
 
 
 def _warn(line: str) -> None:
-    from dreamkeep.app import without_secrets
+    from dreamkeep.keep import without_secrets
 
     print(f"dreamkeep: {without_secrets(line)}", file=sys.stderr, flush=True)
 

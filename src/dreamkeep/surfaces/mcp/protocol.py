@@ -202,7 +202,7 @@ def _call(id: Id, params: Mapping[str, Any], named: bool) -> Call:
     if not isinstance(tool, str):
         raise _Refuse(BAD_PARAMS, "name must be the name of a tool")
     if tool not in NAMES:
-        from dreamkeep.app import without_secrets
+        from dreamkeep.keep import without_secrets
 
         raise _Refuse(BAD_PARAMS, f"there is no tool {without_secrets(tool)[:100]!r}; there are: {', '.join(NAMES)}")
     if arguments is not None and not isinstance(arguments, dict):

@@ -55,7 +55,7 @@ _STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32
 
 def run(tools: Tools, arguments: Namespace) -> int:
     """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
-    from dreamkeep.app import http_token
+    from dreamkeep.keep import http_token
 
     token = http_token(arguments.keep)
     service = Service(tools, token.secret, arguments.host)

@@ -1,4 +1,4 @@
-"""Part of app: the token that every client over HTTP must send.
+"""The token that every client over HTTP must send.
 
 It is DREAMKEEP_TOKEN, or else the content of `state/http.token`, which is made at the first start: 256 random bits, readable by
 the owner of the keep only. Every user of a machine can reach its loopback address, so there is no server without a token.

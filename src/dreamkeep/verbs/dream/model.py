@@ -1,20 +1,19 @@
-"""Part of app: which model dreams may ask, what that would cost, and the user's yes or no to it."""
+"""Which model dreams may ask, what that would cost, and the user's yes or no to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadConfig, from_os
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.dream.at_hand import Candidate
     from dreamkeep.dream.budget import Prices
     from dreamkeep.dream.given import Usage
     from dreamkeep.index.store import Store
-    from dreamkeep.memory.memory import Memory
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
 
@@ -29,10 +28,6 @@ _BY_HAND = "Set it by hand: docs/models.md."
 class Models(Part):
     """What `Keep` can do with models."""
 
-    if TYPE_CHECKING:
-
-        def _memory(self, *tables: str) -> Memory: ...
-
     def model(self) -> dict[str, Any]:
         """Who is asked now, who could be, and what the last 30 days would cost. Nothing of a session is sent."""
         return {**self._model_told(), "found": [one._asdict() for one in self._at_hand()]}
@@ -46,18 +41,18 @@ class Models(Part):
         gone = [key for key in OWN_KEYS if key not in model]
         if any(self._differs(key, value) for key, value in model.items()):
             gone += ["price_in", "price_out"]  # another model has other prices
-        if self.config["dream.max_tokens_per_day"] is None and self.config["dream.max_usd_per_day"] is None:
+        if self.context.config["dream.max_tokens_per_day"] is None and self.context.config["dream.max_usd_per_day"] is None:
             dream["max_tokens_per_day"] = _TOKENS_PER_DAY
         self._write_settings(dream, model, gone)
         return {**self._model_told(), "found": [one._asdict() for one in found]}
 
     def _differs(self, key: str, value: Any) -> bool:
-        before = self.config[f"dream.model.{key}"]
+        before = self.context.config[f"dream.model.{key}"]
         return bool((list(before) if isinstance(before, tuple) else before) != value)
 
     def model_off(self) -> dict[str, Any]:
         """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""
-        if self.config["dream.backend"] != "rules":
+        if self.context.config["dream.backend"] != "rules":
             self._write_settings({"backend": "rules"}, {}, ())
         return {**self._model_told(), "found": []}
 
@@ -68,13 +63,13 @@ class Models(Part):
     def _at_hand(self, *, ask_servers: bool = True) -> list[Candidate]:
         from dreamkeep.dream.at_hand import find
 
-        return find(self._environment, self._which, ask_servers=ask_servers)
+        return find(self.context.environment, self._which, ask_servers=ask_servers)
 
     def _which(self, name: str) -> str | None:
         """Where a program lies that we may run."""
-        for folder in self._environment.get("PATH", "").split(":"):
+        for folder in self.context.environment.get("PATH", "").split(":"):
             path = f"{folder}/{name}"
-            at = self._host.stat(path) if folder.startswith("/") else None
+            at = self.context.host.stat(path) if folder.startswith("/") else None
             if at is not None and at.is_file and at.mode & 0o111:
                 return path
         return None
@@ -82,7 +77,7 @@ class Models(Part):
     # -- what it costs
 
     def _model_told(self) -> dict[str, Any]:
-        config = self.config
+        config = self.context.config
         asks = {"openai": config["dream.model.model"], "anthropic": config["dream.model.model"]}
         asks["command"] = " ".join(config["dream.model.command"][:2]) or None
         caps = {name: config[f"dream.{name}"] for name in _CAPS}
@@ -98,10 +93,14 @@ class Models(Part):
         from dreamkeep.dream.at_hand import expect
 
         prices = self._prices()
-        if not self.exists():
+        if not self.context.exists():
             return {"days": _DAYS, **expect((), prices), "again": expect((), prices)}
-        since = rfc3339(self._host.now() - _DAYS * 86_400 * 1_000_000_000)
-        read = {one.session for one in self._memory("dreamed").dreamed.values() if one.completed_at and one.backend == "rules"}
+        since = rfc3339(self.context.host.now() - _DAYS * 86_400 * 1_000_000_000)
+        read = {
+            one.session
+            for one in self.context.load_memory("dreamed").dreamed.values()
+            if one.completed_at and one.backend == "rules"
+        }
         lately = self._digest_tokens(lambda one: (one.last_at or "") >= since)
         before = self._digest_tokens(lambda one: one.id in read)
         return {"days": _DAYS, **expect(lately, prices), "again": expect(before, prices)}
@@ -113,12 +112,12 @@ class Models(Part):
             found = [one for one in store.sessions() if one.state == ENDED and wanted(one) and not _is_told(one)]
             return [_tokens(store.messages(one.id), one.cwd) for one in found]
 
-        return [size for size in self._ask(sizes) if size]
+        return [size for size in self.context.ask(sizes) if size]
 
     def _prices(self) -> Prices | None:
         from dreamkeep.dream.budget import Prices
 
-        known = self.config["dream.model.price_in"], self.config["dream.model.price_out"]
+        known = self.context.config["dream.model.price_in"], self.context.config["dream.model.price_out"]
         return None if None in known else Prices(*known)
 
     def _spent_today(self) -> Usage:
@@ -126,10 +125,10 @@ class Models(Part):
         from dreamkeep.dream.given import Usage
 
         spent = Usage()
-        if not self.exists():
+        if not self.context.exists():
             return spent
-        since = rfc3339(self._host.now() - 86_400 * 1_000_000_000)
-        for run in self._memory("runs").runs.values():
+        since = rfc3339(self.context.host.now() - 86_400 * 1_000_000_000)
+        for run in self.context.load_memory("runs").runs.values():
             told = run.report.get("usage")
             if (run.started_at or "") >= since and isinstance(told, dict):
                 spent = spent.plus(Usage(**{key: value for key, value in told.items() if key in Usage._fields}))
@@ -144,9 +143,9 @@ class Models(Part):
         from dreamkeep.capture.setup.text import Unreadable
         from dreamkeep.host import make_folders, read_file, replace_file
 
-        path = f"{self.root}/{_FILE}"
+        path = f"{self.context.root}/{_FILE}"
         try:
-            before = read_file(self._host, path).decode() if self._host.stat(path) else ""
+            before = read_file(self.context.host, path).decode() if self.context.host.stat(path) else ""
             after = tomledit.put(before, ("dream",), dream)
             after = tomledit.unset(after, ("dream", "model"), gone)
             after = tomledit.put(after, ("dream", "model"), model) if model else after
@@ -154,16 +153,16 @@ class Models(Part):
             raise BadConfig(f"it can't be changed without risk ({problem})", where=path, next=_BY_HAND) from problem
         except OSError as problem:
             raise from_os(problem, "reading the settings", path) from problem
-        config = settings.load(after.encode(), self._environment, where=path)
+        config = settings.load(after.encode(), self.context.environment, where=path)
         if config["dream.backend"] != dream["backend"]:
             way = "Unset that variable, then try again. Nothing was written."
             raise BadConfig("a variable says something else", where="DREAMKEEP_DREAM_BACKEND", next=way)
         try:
-            make_folders(self._host, self.root)
-            replace_file(self._host, path, after.encode())
+            make_folders(self.context.host, self.context.root)
+            replace_file(self.context.host, path, after.encode())
         except OSError as problem:
             raise from_os(problem, "writing the settings", path) from problem
-        self.config = config
+        self.context.config = config
 
 
 def _is_told(one: Summary) -> bool:

@@ -1,4 +1,4 @@
-"""Part of app: recovery. The verbs of `Keep` that find what is wrong and mend it, give a session back to its agent, take one
+"""Recovery. The verbs of `Keep` that find what is wrong and mend it, give a session back to its agent, take one
 away for good, or carry the whole keep as one file; wiring, no rules."""
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
+from dreamkeep.context import INDEX_WAIT_S
 from dreamkeep.errors import DreamkeepError, Failed, NoSpace, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest
@@ -20,16 +21,11 @@ if TYPE_CHECKING:
 
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
 _LARGEST_PAGE = 32 << 20
-_INDEX_WAIT_S = 10.0
 _NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` tells what to do"
 
 
 class Recovering(Part):
     """What `Keep` can do about what went wrong."""
-
-    _off: bool
-    _strays: tuple[str, ...]
-    _misset: str
 
     if TYPE_CHECKING:
 
@@ -63,28 +59,28 @@ class Recovering(Part):
     def doctor(self) -> list[dict[str, Any]]:
         from importlib.util import find_spec
 
-        from dreamkeep.app_capture import hook_file
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
+        from dreamkeep.verbs.capture import hook_file
 
         checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
-        found = doctor.examine(self._host, self.root, self._ask, lambda: self._strays, checks)
-        found += doctor.around(off=self._off, meaning=find_spec("wordllama") is not None)
+        found = doctor.examine(self.context.host, self.context.root, self.context.ask, lambda: self.context.strays, checks)
+        found += doctor.around(off=self.context.switched_off, meaning=find_spec("wordllama") is not None)
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
-        host, root = self._host, self.root
+        host, root = self.context.host, self.context.root
         found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
-        where, environment = self._home(None)
-        return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)
+        where, environment = self.context.find_home(None)
+        return found + setup.examine(self.context.host, where, environment, hook=hook_file(), keep=self.context.root)
 
     def _lost_calls(self) -> list[tuple[str, str]]:
         """(file, line): what hooks could not keep, unless the user has accepted it."""
         from dreamkeep.capture import spool
         from dreamkeep.recovery.audit_keep import hook_lost
 
-        found = spool.problems(self._host, self.root, self._environment)
-        accepted = self._ask(lambda store: store.accepted()) if found else set()
-        left = {path: lines for path, lines in found.items() if hook_lost(self.root, path, lines).id not in accepted}
+        found = spool.problems(self.context.host, self.context.root, self.context.environment)
+        accepted = self.context.ask(lambda store: store.accepted()) if found else set()
+        left = {path: lines for path, lines in found.items() if hook_lost(self.context.root, path, lines).id not in accepted}
         return [(path, line) for path, lines in left.items() for line in lines]
 
     def audit(self, *, deep: bool = False, home: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -93,19 +89,19 @@ class Recovering(Part):
         `deep`: every byte is read again, not only what looks other than it did."""
         from dreamkeep.recovery.audit import audit
 
-        where, environment = self._home(home)
+        where, environment = self.context.find_home(home)
         try:
             found = audit(
-                self._host,
-                self.root,
+                self.context.host,
+                self.context.root,
                 home=where,
                 environment=environment,
                 deep=deep,
-                around=self._environment,
-                misset=self._misset,
+                around=self.context.environment,
+                misset=self.context.config_problem,
             )
         except OSError as problem:
-            raise cannot_read(problem, self.root) from problem
+            raise cannot_read(problem, self.context.root) from problem
         return found.as_json()
 
     def repair(
@@ -123,27 +119,27 @@ class Recovering(Part):
         from dreamkeep.recovery.repair import Repair, checked
 
         checked(apply=apply, undo=undo, accept=accept, only=only)
-        if not self.exists():
-            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
-        where, environment = self._home(home)
+        if not self.context.exists():
+            self.context.warn(f"There is no keep at {self.context.root} yet: only what agents have themselves is looked at.")
+        where, environment = self.context.find_home(home)
         repair = Repair(
-            Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
+            Looking(self.context.host, self.context.root, where, environment, self.context.config["capture.exclude"]),
             lambda: audit(
-                self._host,
-                self.root,
+                self.context.host,
+                self.context.root,
                 home=where,
                 environment=environment,
-                around=self._environment,
-                misset=self._misset,
+                around=self.context.environment,
+                misset=self.context.config_problem,
                 sound=True,
             ),
-            alive=self._alive,
-            rebuild=lambda: self._with_index(lambda store: None),
+            alive=self.context.is_alive,
+            rebuild=lambda: self.context.with_index(lambda store: None),
             forget=self._forget_journal,
             taken_off=self._taken_off,
-            off=self.is_off(),
-            misset=bool(self._misset),
-            mask=self._mask(),
+            off=self.context.is_off(),
+            misset=bool(self.context.config_problem),
+            mask=self.context.event_mask(),
         )
         try:
             if undo is not None:
@@ -152,7 +148,7 @@ class Recovering(Part):
                 return repair.accept(accept).as_json()
             return (repair.apply(only) if apply else repair.plan(only)).as_json()
         except OSError as problem:
-            raise from_os(problem, "repairing", str(problem.filename or self.root)) from problem
+            raise from_os(problem, "repairing", str(problem.filename or self.context.root)) from problem
 
     # -- back to its agent
 
@@ -168,19 +164,23 @@ class Recovering(Part):
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Write a session back for an agent: byte for byte where it came from there, else converted."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.recovery import restore
         from dreamkeep.recovery import where as where_to
+        from dreamkeep.verbs.arguments import at_least_one
 
         if generation is not None:
             at_least_one(generation, "generation")
         found = self.resolve(session)
-        told = self._ask(lambda store: restore.story(store, found, lambda: self._ask(lambda again: again.messages(found))))
-        where, _ = self._home(home)
+        told = self.context.ask(
+            lambda store: restore.story(store, found, lambda: self.context.ask(lambda again: again.messages(found)))
+        )
+        where, _ = self.context.find_home(home)
         folder = os.path.abspath(os.path.expanduser(os.fspath(cwd))) if cwd is not None else ""
-        place = where_to.Home(where, home is not None, self._environment)
+        place = where_to.Home(where, home is not None, self.context.environment)
         try:
-            return restore.restore(self._host, self.root, told, restore.Wish(to, place, generation, convert, folder, dry_run))
+            return restore.restore(
+                self.context.host, self.context.root, told, restore.Wish(to, place, generation, convert, folder, dry_run)
+            )
         except OSError as problem:
             raise from_os(problem, "restoring", str(problem.filename or where)) from problem
 
@@ -192,27 +192,29 @@ class Recovering(Part):
 
     def delete_all(self, sessions: Sequence[str]) -> list[Summary]:
         """Several at once: index, pages and packs are made anew once. If one of them is not there, none is deleted."""
-        from dreamkeep.app_asked import the_one, the_session
         from dreamkeep.capture.seen import Cache
         from dreamkeep.capture.spool import SPOOL
         from dreamkeep.recovery.delete import half_deleted
+        from dreamkeep.verbs.arguments import the_one, the_session
 
         for text in sessions:
             the_one([text], text, "session")  # an empty one is refused before anything is done
-        if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
-            raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
+        if not self.context.exists() and self.context.host.stat(f"{self.context.root}/{SPOOL}") is None:
+            raise NotFound(
+                "there is no keep to delete from", where=self.context.root, next="If it is elsewhere, name it with --keep."
+            )
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
-        before = {text: half_deleted(self._host, self.root, text) for text in sessions}
+        before = {text: half_deleted(self.context.host, self.context.root, text) for text in sessions}
         known = {text: self._known_before(again, text) for text, again in before.items()}
         self.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
 
         def summary(text: str) -> Summary:
             half = known[text]
-            id = self._ask(lambda store: the_session(store, text, for_good=True, half=list(half)))
-            return (self._ask(lambda store: store.session(id)) or half[id]) if id in half else self.summary(id)
+            id = self.context.ask(lambda store: the_session(store, text, for_good=True, half=list(half)))
+            return (self.context.ask(lambda store: store.session(id)) or half[id]) if id in half else self.summary(id)
 
         found = {one.id: one for one in map(summary, sessions)}  # who names one twice means it once
-        cache = Cache(self._host, self.root)
+        cache = Cache(self.context.host, self.context.root)
         for id in found:
             cache.forget_session(id)
         cache.save()
@@ -226,7 +228,7 @@ class Recovering(Part):
 
     def _delete(self, sessions: Sequence[str]) -> None:
         try:
-            if self._host.stat(f"{self.root}/pages") is not None and self._pages_differ():
+            if self.context.host.stat(f"{self.context.root}/pages") is not None and self._pages_differ():
                 self._publish_before(sessions)
             self._deleting().delete(*sessions)
         except OSError as problem:
@@ -237,30 +239,30 @@ class Recovering(Part):
         what a journal lost, it stays. Whether it is gone."""
         from dreamkeep.index import open as index
 
-        known = index.peek(self._host, self.root, lambda store: bool(store.missed()))
+        known = index.peek(self.context.host, self.context.root, lambda store: bool(store.missed()))
         if known is not False:
             return False
-        index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
+        index.discard(self.context.host, self.context.root, wait_s=INDEX_WAIT_S)
         return True
 
     def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
         any more then. `again`: deleted ones, of which nothing is told."""
-        from dreamkeep.app_asked import named_whole
         from dreamkeep.index import build
         from dreamkeep.session.summary import empty
+        from dreamkeep.verbs.arguments import named_whole
 
         def known(store: Store) -> dict[str, Summary]:
-            build.follow_keep(self._host, self.root, store)
+            build.follow_keep(self.context.host, self.context.root, store)
             return {one: store.session(one) or empty(one) for one in named_whole(store, text)}
 
-        return {**self._glance(known), **{one: empty(one) for one in again}}
+        return {**self.context.glance(known), **{one: empty(one) for one in again}}
 
     def undelete(self, session: str) -> str:
         """A later capture of the same session is accepted again; what was deleted stays deleted."""
-        from dreamkeep.app_asked import the_one
+        from dreamkeep.verbs.arguments import the_one
 
-        dead = self._ask(lambda store: store.tombstones())
+        dead = self.context.ask(lambda store: store.tombstones())
         matches = (
             [d for d in dead if session == d]
             or [d for d in dead if session == d.partition(":")[2]]
@@ -273,22 +275,10 @@ class Recovering(Part):
     def _deleting(self) -> Deleting:
         from dreamkeep.recovery.delete import Deleting
 
-        return Deleting(self._host, self.root, self._journals(), self._forget_all)
-
-    def _finish_first(self) -> None:
-        """For who may write without a word to a journal: a deletion that was interrupted comes before that, too."""
-        from dreamkeep.recovery.delete import INTENTS
-
-        folder = f"{self.root}/{INTENTS}"
-        if self._host.stat(folder) is not None and self._host.names(folder):
-            self._journals()
+        return Deleting(self.context.host, self.context.root, self.context.journals(), self._forget_all)
 
     def _finish_deletions(self) -> None:
-        try:
-            self._deleting().finish_all()
-        except (DreamkeepError, OSError) as problem:
-            # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
-            self.warn(f"A deletion that was interrupted can't be finished: {problem}")
+        self._deleting().finish_all()
 
     def _forget_journal(self, name: str) -> None:
         """The index reads it anew when it is asked next, and misses nothing in it: what was lost is here again."""
@@ -297,7 +287,7 @@ class Recovering(Part):
             with store.writing():
                 store.forget(name)
 
-        self._with_index(forget, follow=False)
+        self.context.with_index(forget, follow=False)
 
     def _taken_off(self, name: str, frames: Collection[tuple[int, str]]) -> None:
         """An undo took these frames off a journal: an index that has read them reads it anew, and misses none of them."""
@@ -313,11 +303,11 @@ class Recovering(Part):
                 store.put_missed(name, [one for one in store.missed(name) if one.frame not in frames])
 
         try:
-            knows = index.peek(self._host, self.root, has_read)
+            knows = index.peek(self.context.host, self.context.root, has_read)
         except (DreamkeepError, OSError):
             knows = None  # what is wrong with it an audit tells
         if knows:
-            self._with_index(forget, follow=False)
+            self.context.with_index(forget, follow=False)
 
     def _indexed(self, name: str) -> list[tuple[int, str]]:
         """The frame of a journal that was indexed last, and those that are missed in it, by the index as it lies there."""
@@ -329,7 +319,7 @@ class Recovering(Part):
             return [*([place.position[2:]] if place else ()), *(one.frame for one in store.missed(name))]
 
         try:
-            return index.peek(self._host, self.root, known) or []
+            return index.peek(self.context.host, self.context.root, known) or []
         except Unusable:
             return []  # what it knew nobody can tell any more
 
@@ -348,13 +338,13 @@ class Recovering(Part):
                 # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
                 store.forget(KEEP, missing=True)
 
-        if self._host.stat(f"{self.root}/{FILE}") is not None:
-            self._with_index(forget)
-            self._with_index(lambda store: store.shred(self._host.sleep))
-        held = self._publish_without() if self._host.stat(f"{self.root}/pages") is not None else []
+        if self.context.host.stat(f"{self.context.root}/{FILE}") is not None:
+            self.context.with_index(forget)
+            self.context.with_index(lambda store: store.shred(self.context.host.sleep))
+        held = self._publish_without() if self.context.host.stat(f"{self.context.root}/pages") is not None else []
         self._forget_packs()
         for path, why in held:
-            if pages is not None and path.removeprefix(f"{self.root}/") not in pages:
+            if pages is not None and path.removeprefix(f"{self.context.root}/") not in pages:
                 continue  # another session's lines: its own deletion waits for that page
             raise Failed(
                 f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
@@ -373,19 +363,21 @@ class Recovering(Part):
         from dreamkeep.recovery.snapshot_file import Bad
 
         path = os.path.abspath(os.fspath(file))
-        if not self.exists():
-            raise NotFound("there is no keep to be exported", where=self.root, next="Record or ingest something first.")
+        if not self.context.exists():
+            raise NotFound("there is no keep to be exported", where=self.context.root, next="Record or ingest something first.")
 
         def out(store: Store | None) -> snapshot.Exported | NotDurable:
             try:
-                return snapshot.export(self._host, self.root, path, self._pages(store) if store else None, progress, unread)
+                return snapshot.export(
+                    self.context.host, self.context.root, path, self._pages(store) if store else None, progress, unread
+                )
             except NotDurable as problem:
                 return problem  # of the file, not of the index: there is no sense in asking without one
 
         # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
-        lost = known_to_index_alone(self._host, self.root)
-        unread = [Bad(one.where.removeprefix(f"{self.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
-        ask = self._glance if any(not one.about["remembered"] for one in lost) else self._ask
+        lost = known_to_index_alone(self.context.host, self.context.root)
+        unread = [Bad(one.where.removeprefix(f"{self.context.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
+        ask = self.context.glance if any(not one.about["remembered"] for one in lost) else self.context.ask
         done = ask(out) if view else out(None)
         if isinstance(done, NotDurable):
             raise done
@@ -393,11 +385,11 @@ class Recovering(Part):
 
     def _pages(self, store: Store) -> Callable[[str], tuple[str, str] | None]:
         """For a journal's folder: where a snapshot has its session's page, and that page."""
-        from dreamkeep import views
         from dreamkeep.journal.places import SESSIONS, folder_of
+        from dreamkeep.verbs import views
 
         sessions = {folder_of(one.id): one for one in store.sessions()}
-        now = rfc3339(self._host.now())
+        now = rfc3339(self.context.host.now())
 
         def page(journal: str) -> tuple[str, str] | None:
             one = sessions.get(journal)
@@ -407,7 +399,7 @@ class Recovering(Part):
             if one.bytes > _LARGEST_PAGE:
                 return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
             try:
-                return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
+                return name, self.markdown(views.session_whole(store, one.id, self.context.is_alive, now))
             except NotFound:
                 return None  # deleted meanwhile
 
@@ -418,7 +410,7 @@ class Recovering(Part):
         from dreamkeep.recovery import snapshot
 
         path = os.path.abspath(os.fspath(file))
-        found = snapshot.verify(self._host, path, progress)
+        found = snapshot.verify(self.context.host, path, progress)
         about = {"file": path, "ok": found.ok, "keep": found.about.get("keep", "")}
         return {**about, **found.counts._asdict(), "problems": [one._asdict() for one in found.bad]}
 
@@ -430,7 +422,7 @@ class Recovering(Part):
 
         @lru_cache(8)
         def messages(session: str) -> list[Message]:
-            return self._ask(lambda store: store.messages(session))
+            return self.context.ask(lambda store: store.messages(session))
 
         return lambda session, quote: standing(quote, messages(session))
 
@@ -441,10 +433,10 @@ class Recovering(Part):
         from dreamkeep.recovery.snapshot_import import Importing, Index
 
         def again(session: str, name: str, other: str) -> str:
-            return regain(self._host, self.root, self._ingest(), session, name, other)
+            return regain(self.context.host, self.context.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
         index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed(), self._take_in)
-        done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
+        done = Importing(self.context.host, self.context.root, path, self.context.journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

@@ -1,4 +1,4 @@
-"""Part of app: packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
+"""Packs, what a fresh session should read first, asked for and rendered beforehand. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Packing(Part):
         `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
         from dreamkeep.recall.pack import fit
 
-        limit = self.config["recall.budget"] if budget is None else budget
+        limit = self.context.config["recall.budget"] if budget is None else budget
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LARGEST:
             raise BadUsage(f"a budget is a number from 1 to {_LARGEST}, not {limit!r}", where="--budget", next="Give tokens.")
         where = self._project_of(project if project is not None else ".")
@@ -74,7 +74,7 @@ class Packing(Part):
             matching = self._matching(store, memory, where, query or "", task or "", _asked_last(latest))
             return [*matching, *self._standing(store, memory, where, latest)]
 
-        made = fit(where, self._ask(lines), limit, self._clean)
+        made = fit(where, self.context.ask(lines), limit, self._clean)
         return {
             "text": made.text,
             "tokens": made.tokens,
@@ -85,7 +85,7 @@ class Packing(Part):
         }
 
     def _clean(self, text: str) -> str:
-        if not self.config["recall.redact"]:
+        if not self.context.config["recall.redact"]:
             return text
         from dreamkeep.memory.redact import redact
 
@@ -105,7 +105,7 @@ class Packing(Part):
         from dreamkeep.session.turns import seen
 
         found: list[Stood] = [
-            (one, tuple(seen(turn, self._alive) for turn in store.last_turns(one.id, _TURNS)))
+            (one, tuple(seen(turn, self.context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
             for one in _talked(sessions)[:_LOOKED_AT]
         ]
         return sorted(found, key=lambda stood: (_at(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
@@ -166,7 +166,7 @@ class Packing(Part):
             return is_said(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
 
         newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
-        asked = understood(words, rfc3339(self._host.now()))
+        asked = understood(words, rfc3339(self.context.host.now()))
         search = Search(store, asked, Within(project), newest or rfc3339(0), self._meaning(store))
         found: list[Found] = []
         for kind, limit in _MATCHES.items():
@@ -185,23 +185,23 @@ class Packing(Part):
         from dreamkeep.recall import rendered
 
         try:
-            if not self.exists() or not rendered.wanted_at_all(self._host, self.root):
+            if not self.context.exists() or not rendered.wanted_at_all(self.context.host, self.context.root):
                 return
             # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
             said = {session: self._said_in(session) for session in squeezed}
-            with rendered.alone(self._host, self.root):
-                self._ask(lambda store: self._render(store, rendered.Shelf(self._host, self.root), said))
+            with rendered.alone(self.context.host, self.context.root):
+                self.context.ask(lambda store: self._render(store, rendered.Shelf(self.context.host, self.context.root), said))
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
+            self.context.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
 
     def _forget_packs(self) -> None:
         """None that may hold a word of what was deleted is left; then they are made again."""
         from dreamkeep.recall import rendered
 
-        if self._host.stat(f"{self.root}/{rendered.FOLDER}") is None:
+        if self.context.host.stat(f"{self.context.root}/{rendered.FOLDER}") is None:
             return
-        with rendered.alone(self._host, self.root):
-            rendered.Shelf(self._host, self.root).clear()
+        with rendered.alone(self.context.host, self.context.root):
+            rendered.Shelf(self.context.host, self.context.root).clear()
         self.render_packs()
 
     def _said_in(self, session: str) -> list[Note]:
@@ -213,19 +213,19 @@ class Packing(Part):
             summary = store.session(session)
             if summary is None:
                 return []
-            parts = assemble(RULES, self.config, self._host, self._environment, self.root)
-            now = summary.last_at or rfc3339(self._host.now())
+            parts = assemble(RULES, self.context.config, self.context.host, self.context.environment, self.context.root)
+            now = summary.last_at or rfc3339(self.context.host.now())
             said = (store.turns(session), store.messages(session))
             return so_far.notes_of(summary, *said, _remembered(store), parts, now)
 
-        return self._ask(own)
+        return self.context.ask(own)
 
     def _render(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
         memory = _remembered(store)
-        budget = self.config["recall.budget"]
+        budget = self.context.config["recall.budget"]
         sessions = store.sessions(limit=_SESSIONS)
         shelf.update(
             self._wanted(store, memory, sessions),
@@ -258,7 +258,7 @@ class Packing(Part):
             *pack.of_notes(memory.shown(summary.project)),
             *self._past_lines(store, self._latest(store, [summary]), pack.HERE),
         ]
-        return pack.fit(summary.project, lines, self.config["recall.budget"], self._clean)
+        return pack.fit(summary.project, lines, self.context.config["recall.budget"], self._clean)
 
     def _wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
         from dreamkeep.recall.rendered import EVERYWHERE, Wanted
@@ -280,7 +280,7 @@ class Packing(Part):
 
         shown = memory.shown(project)
         notes = sorted((one.id, one.text, one.pinned, one.last_at, one.sessions, one.author, one.confidence) for one in shown)
-        of = (_VERSION, self.config["recall.budget"], self.config["recall.redact"], latest, notes)
+        of = (_VERSION, self.context.config["recall.budget"], self.context.config["recall.redact"], latest, notes)
         return digest(repr(of))[:24]
 
     def _folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
@@ -291,8 +291,8 @@ class Packing(Part):
         found: dict[str, bool] = {}
         for folder in dict.fromkeys(folders):
             try:
-                if folder and called(project_of(self._host, folder, os.uname().nodename)) == project:
-                    root = repository_of(self._host, folder)
+                if folder and called(project_of(self.context.host, folder, os.uname().nodename)) == project:
+                    root = repository_of(self.context.host, folder)
                     found[root or folder] = root is not None
             except (OSError, ValueError):
                 continue  # no folder of this machine, or none that we may look at: no session begins there

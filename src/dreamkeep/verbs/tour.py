@@ -1,4 +1,4 @@
-"""Part of app: a first look. A keep of its own in a temporary folder, filled from this machine's agents or from the sample.
+"""A first look. A keep of its own in a temporary folder, filled from this machine's agents or from the sample.
 
 Nothing outside that folder is written. Agents' own files are only read, and of those only the newest: a look must be short.
 """
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from dreamkeep import sample as week
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage, from_os
 from dreamkeep.host import Host, RealHost, make_folders
+from dreamkeep.keep import Keep
 from dreamkeep.sample import recorded
 
 if TYPE_CHECKING:
@@ -24,14 +24,6 @@ _MOST = 25
 _BYTES = 16 << 20
 #: Nobody waits a day to see what a dream makes of today's sessions; in this keep they may count as ended.
 _QUIET_HOURS = "0.02"
-
-
-class _SampleKeep(Keep):
-    """Finds by words alone, whatever is installed: everybody sees the same."""
-
-    @staticmethod
-    def _embedder() -> None:
-        return None
 
 
 class Tour(NamedTuple):
@@ -59,7 +51,9 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
         week.lay(host, home)
     except OSError as problem:
         raise from_os(problem, "unpacking the sample", home) from problem
-    return Tour(place, _SampleKeep.open(f"{place}/keep", host=host, environment={}), home, None)
+    keep = Keep.open(f"{place}/keep", host=host, environment={})
+    keep.context.find_embedder = lambda: None  # by words alone, whatever is installed: everybody sees the same
+    return Tour(place, keep, home, None)
 
 
 def _newest(host: Host, environment: Mapping[str, str]) -> Newest:

@@ -1,21 +1,19 @@
-"""Part of app: capture. The verbs of `Keep` by which sessions come in; wiring, no rules."""
+"""Capture. The verbs of `Keep` by which sessions come in; wiring, no rules."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import DreamkeepError, Failed, from_os
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
-    import threading
-
     from dreamkeep.capture.ingest import Ingest, Outcome
-    from dreamkeep.capture.python import Owners
     from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Progress
 
@@ -27,14 +25,12 @@ _WORTH_COMPRESSING = 64 << 10
 class Capturing(Part):
     """What `Keep` can do to take sessions in."""
 
-    _making: threading.RLock
     _quota_made: Quota | None = None
+    _making = threading.Lock()
     #: What the last `ingest` corrected of projects.
     corrected: Sequence[dict[str, str]] = ()
 
     if TYPE_CHECKING:
-
-        def _owners(self) -> Owners: ...
 
         def hygiene(self) -> dict[str, Any]: ...
 
@@ -58,17 +54,17 @@ class Capturing(Part):
         from dreamkeep.capture.ingest import Outcome
 
         chosen = find.checked(agents)
-        where, environment = self._home(home)
+        where, environment = self.context.find_home(home)
         found: list[find.Found] = []
         for path in paths:
-            found += find.named(self._host, os.fspath(path), chosen)
-        glance = find.Glance(self._host)
+            found += find.named(self.context.host, os.fspath(path), chosen)
+        glance = find.Glance(self.context.host)
         if not paths:
             found = list(find.everywhere(glance, where, environment, chosen))
         for one in found:
             if isinstance(one, find.Trouble):
                 yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
-        if not found and not self.exists():
+        if not found and not self.context.exists():
             return  # nothing to keep: then no keep is made
         ingest = self._limited_ingest(again)
         self._quota().begin()
@@ -94,17 +90,17 @@ class Capturing(Part):
         from dreamkeep.capture.find import checked
         from dreamkeep.capture.watch import Forward, Watching
 
-        where, environment = self._home(home)
+        where, environment = self.context.find_home(home)
         ingest = self._limited_ingest()
         watching = Watching(
-            self._host,
+            self.context.host,
             ingest,
             where,
             environment,
             checked(agents),
-            now_s=Forward(self._host.now),
+            now_s=Forward(self.context.host.now),
             stopped=stopped,
-            off=self.is_off,
+            off=self.context.is_off,
             polling=polling,
         )
         tending = self._tending()
@@ -118,31 +114,38 @@ class Capturing(Part):
         from dreamkeep.capture import spool
         from dreamkeep.capture.watch import Forward
 
-        now_s = Forward(self._host.now)
+        now_s = Forward(self.context.host.now)
         tend_at = now_s()
         while True:
             try:
-                if spool.waiting(self._host, self.root):
+                if spool.waiting(self.context.host, self.context.root):
                     for problem in self.drain()["problems"]:
-                        self.warn(problem)
-                if now_s() >= tend_at and not self.is_off():
+                        self.context.warn(problem)
+                if now_s() >= tend_at and not self.context.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
                     self.correct_projects()
                     self.compress()  # before quiet sessions are ended, which writes to them
                     self.hygiene()
                     self.start_dream()
             except (DreamkeepError, OSError) as problem:
-                self.warn(f"Watching goes on, but: {problem}")
+                self.context.warn(f"Watching goes on, but: {problem}")
             yield
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
         """Journal what hooks have left in the spool, and bring in the transcripts they name. Not while capture is off."""
         from dreamkeep.capture.drain import drain
 
-        if self.is_off() and not also_off:
+        if self.context.is_off() and not also_off:
             return {"calls": 0, "sessions": 0, "busy": False, "problems": []}
-        exclude = self.config["capture.exclude"]
-        done = drain(self._host, self.root, self._journals(), self._ids, exclude=exclude, read_source=self._read_source)
+        exclude = self.context.config["capture.exclude"]
+        done = drain(
+            self.context.host,
+            self.context.root,
+            self.context.journals(),
+            self.context.ids,
+            exclude=exclude,
+            read_source=self._read_source,
+        )
         if done.sessions:
             self.render_packs(done.compacting)
         return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
@@ -157,50 +160,50 @@ class Capturing(Part):
 
     def take_in(self) -> None:
         """Journal what hooks left, if something waits, so that the next answer knows it. Where that fails: only a warning."""
-        if self._host.stat(f"{self.root}/spool") is None or self.is_off():
+        if self.context.host.stat(f"{self.context.root}/spool") is None or self.context.is_off():
             return
 
         from dreamkeep.capture import spool
 
         try:
-            problems = self.drain()["problems"] if spool.waiting(self._host, self.root) else ()
+            problems = self.drain()["problems"] if spool.waiting(self.context.host, self.context.root) else ()
         except (DreamkeepError, OSError) as problem:
             problems = [f"What hooks left can't be journaled now: {problem}"]
         for one in problems:
-            self.warn(one)
+            self.context.warn(one)
 
     def start_drainer(self) -> None:
         """In a process of its own, if something waits for it."""
-        if self._host.stat(f"{self.root}/spool") is None:
+        if self.context.host.stat(f"{self.context.root}/spool") is None:
             return  # no hook has ever been called: most commands of most people end here
 
         from dreamkeep.capture import spool
 
-        if not spool.waiting(self._host, self.root) or self.is_off():
+        if not spool.waiting(self.context.host, self.context.root) or self.context.is_off():
             return
-        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "drain"]
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.context.root, "drain"]
         try:
-            self._host.start(words, f"{self.root}/state/drain.log")
+            self.context.host.start(words, f"{self.context.root}/state/drain.log")
         except OSError as problem:
-            self.warn(f"The drainer can't be started: {problem}")
+            self.context.warn(f"The drainer can't be started: {problem}")
 
     def tap(self, command: Sequence[str], *, agent: str | None = None) -> int:
         """Run an ACP agent between its client and us; its exit code."""
         from dreamkeep.capture import tap
         from dreamkeep.capture.exclude import Excluded
 
-        excluded = Excluded(self.config["capture.exclude"])
+        excluded = Excluded(self.context.config["capture.exclude"])
         return tap.run(
-            self._host,
-            self.root,
-            self._journals,
-            self._ids,
-            self._owners,
+            self.context.host,
+            self.context.root,
+            self.context.journals,
+            self.context.ids,
+            self.context.owners,
             command,
             agent=agent,
-            environment=self._environment,
-            off=self.is_off(),
-            scrape=self.config["capture.scrape"],
+            environment=self.context.environment,
+            off=self.context.is_off(),
+            scrape=self.context.config["capture.scrape"],
             excluded=excluded.session,
         )
 
@@ -216,15 +219,15 @@ class Capturing(Part):
         """Hooks and the MCP server into the settings of the agents found, or out of them again."""
         from dreamkeep.capture import setup
 
-        where, environment = self._home(home)
+        where, environment = self.context.find_home(home)
         python = os.path.abspath(sys.executable)
         try:
             done = setup.init(
-                self._host,
+                self.context.host,
                 where,
                 environment,
                 agents=agents,
-                keep=self.root,
+                keep=self.context.root,
                 python=python,
                 hook=hook_file(),
                 dry_run=dry_run,
@@ -240,7 +243,14 @@ class Capturing(Part):
     def _ingest(self, again: bool = False) -> Ingest:
         from dreamkeep.capture.ingest import Ingest
 
-        return Ingest(self._host, self.root, self._journals(), self._ids, exclude=self.config["capture.exclude"], again=again)
+        return Ingest(
+            self.context.host,
+            self.context.root,
+            self.context.journals(),
+            self.context.ids,
+            exclude=self.context.config["capture.exclude"],
+            again=again,
+        )
 
     def _limited_ingest(self, again: bool = False) -> Ingest:
         """With all that may pause it: for who reads transcripts, not for who mends a journal by one."""
@@ -248,7 +258,9 @@ class Capturing(Part):
 
         made = self._ingest(again)
         made.quota = self._quota()
-        made.limits = SourceLimits(self.config["capture.expansion"], int(self.config["capture.source_mb_per_day"] * (1 << 20)))
+        made.limits = SourceLimits(
+            self.context.config["capture.expansion"], int(self.context.config["capture.source_mb_per_day"] * (1 << 20))
+        )
         return made
 
     def _quota(self) -> Quota:
@@ -257,7 +269,7 @@ class Capturing(Part):
                 from dreamkeep.capture.quota import Quota
 
                 press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
-                self._quota_made = Quota(self._host, self.root, self._limit(), press, reserve=self._reserve())
+                self._quota_made = Quota(self.context.host, self.context.root, self._limit(), press, reserve=self._reserve())
             return self._quota_made
 
     def _use(self) -> dict[str, Any] | None:
@@ -265,31 +277,31 @@ class Capturing(Part):
         from dreamkeep.capture.quota import Use, measure
 
         limit = self._limit()
-        use = Use(measure(self._host, self.root), limit) if limit else None
+        use = Use(measure(self.context.host, self.context.root), limit) if limit else None
         return {**use._asdict(), "over": use.over} if use else None
 
     def _room(self) -> dict[str, Any]:
         """What is free on the keep's disk, and what is to stay so."""
         from dreamkeep.capture.quota import room
 
-        left = room(self._host, self.root, self._reserve())
+        left = room(self.context.host, self.context.root, self._reserve())
         return {**left._asdict(), "short": left.short}
 
     def _paused_sources(self) -> list[dict[str, str]]:
         """Sources that are over their own limit."""
         from dreamkeep.capture.seen import paused_sources
 
-        found = sorted(paused_sources(self._host, self.root).items())
+        found = sorted(paused_sources(self.context.host, self.context.root).items())
         return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
 
     def _reserve(self) -> int | None:
         """In bytes; None: by the size of the disk."""
-        asked = self.config["capture.reserve_mb"]
+        asked = self.context.config["capture.reserve_mb"]
         return None if asked is None else int(asked * (1 << 20))
 
     def _limit(self) -> int:
         """In bytes; 0: none."""
-        return int(self.config["retention.quota_mb"] * (1 << 20))
+        return int(self.context.config["retention.quota_mb"] * (1 << 20))
 
 
 def untapped(command: Sequence[str]) -> int:
@@ -308,4 +320,4 @@ def hook(words: Sequence[str], keep: str = "") -> None:
 
 def hook_file() -> str:
     """The file that agents start: it must be found where it is, without importing it."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "capture", "hook.py")
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "hook.py")

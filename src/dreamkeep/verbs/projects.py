@@ -1,4 +1,4 @@
-"""Part of app: projects, their names, and which of them are one. Wiring, no rules."""
+"""Projects, their names, and which of them are one. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.capture.same_project import Offer
-    from dreamkeep.memory.memory import Memory
     from dreamkeep.session.folders import Place
 
 T = TypeVar("T")
@@ -21,10 +20,6 @@ class Naming(Part):
     """What `Keep` can do with projects' names."""
 
     if TYPE_CHECKING:
-
-        def _memory(self, *tables: str) -> Memory: ...
-
-        def _remembering(self, act: Callable[[Memory], T]) -> T: ...
 
         def _pages_differ(self) -> bool: ...
 
@@ -43,10 +38,10 @@ class Naming(Part):
             return text
         from dreamkeep.capture.project import project_of
 
-        return project_of(self._host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
+        return project_of(self.context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
 
     def _called(self, name: str) -> str:
-        return self._remembering(lambda memory: memory.called(name)) if name and self.exists() else name
+        return self.context.ask_memory(lambda memory: memory.called(name)) if name and self.context.exists() else name
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
         """Everything of a project, what is there and what comes, is shown under that name from now on."""
@@ -69,9 +64,9 @@ class Naming(Part):
     def _journal_renamings(self, renamings: Sequence[dict[str, str]]) -> None:
         from dreamkeep.event import Event, Kind, rfc3339
 
-        at = rfc3339(self._host.now())
-        events = [Event(self._ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
-        self._change_pages(lambda: self._journals().append("", events), {one["was"] for one in renamings})
+        at = rfc3339(self.context.host.now())
+        events = [Event(self.context.ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
+        self._change_pages(lambda: self.context.journals().append("", events), {one["was"] for one in renamings})
 
     def _change_pages(self, act: Callable[[], object], old: Collection[str]) -> None:
         """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
@@ -83,7 +78,7 @@ class Naming(Part):
         self._publish("")
 
     def _changed(self, was: str, now: str) -> dict[str, Any]:
-        notes = self._remembering(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
+        notes = self.context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
         return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
 
     def project_undo(self, project: str) -> dict[str, Any]:
@@ -91,7 +86,7 @@ class Naming(Part):
         from dreamkeep.event import Kind
 
         was = self._name_of_folder(project)
-        known = self._memory("projects").projects.get(was)
+        known = self.context.load_memory("projects").projects.get(was)
         if known is None:
             raise NotFound(
                 f"no project {project!r} was renamed or merged",
@@ -99,7 +94,7 @@ class Naming(Part):
                 next="Give the name that it had before; `dreamkeep projects` lists them.",
             )
         body = {"renaming": known["by"], "was": was, "now": known["now"]}
-        self._change_pages(lambda: self._journals().say("", Kind.PROJECT_UNDONE, body), ())
+        self._change_pages(lambda: self.context.journals().say("", Kind.PROJECT_UNDONE, body), ())
         if not self._is_known(known["now"]):
             self._withdraw_page(known["now"])
         return self._changed(known["now"], was)
@@ -110,13 +105,13 @@ class Naming(Part):
         """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
         from dreamkeep.memory.note import ACTIVE
 
-        memory = self._memory("notes", "projects")
+        memory = self.context.load_memory("notes", "projects")
         found: dict[str, dict[str, Any]] = {}
 
         def row(name: str) -> dict[str, Any]:
             return found.setdefault(name, {"name": name, "sessions": 0, "notes": 0, "last_at": None, "merged": []})
 
-        for one in self._ask(lambda store: store.sessions()):
+        for one in self.context.ask(lambda store: store.sessions()):
             row(one.project)["sessions"] += 1
             row(one.project)["last_at"] = max(row(one.project)["last_at"] or "", one.last_at or "") or None
         for note in memory.notes.values():
@@ -132,7 +127,7 @@ class Naming(Part):
         from dreamkeep.capture.same_project import offers
         from dreamkeep.memory.insight import digest
 
-        memory = self._memory("projects", "apart")
+        memory = self.context.load_memory("projects", "apart")
         apart = {(str(one["was"]), str(one["now"])) for one in memory.apart.values()}
 
         def shown(one: Offer) -> dict[str, str]:
@@ -149,7 +144,7 @@ class Naming(Part):
         if one == two:
             next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
             raise BadUsage("these are one project", where="project apart", next=next_)
-        self._journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
+        self.context.journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
         return {"project": one, "apart": two}
 
     def correct_projects(self) -> list[dict[str, str]]:
@@ -159,16 +154,16 @@ class Naming(Part):
         from dreamkeep.capture.worktrees import Disk
         from dreamkeep.memory.project import BY_INGEST
 
-        if not self.exists():
+        if not self.context.exists():
             return []
         machine = os.uname().nodename
         try:
-            memory = self._memory("projects", "apart")
+            memory = self.context.load_memory("projects", "apart")
             by_hand = {str(one["now"]) for one in memory.projects.values() if not one["auto"]}
             undone = {str(one["was"]) for one in memory.apart.values() if one["undone"]}
             found = corrections(
                 self._places(),
-                Disk(self._host, machine),
+                Disk(self.context.host, machine),
                 machine=machine,
                 home=_home(),
                 called=memory.called,
@@ -178,21 +173,23 @@ class Naming(Part):
             if found:
                 self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}")
+            self.context.warn(
+                f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}"
+            )
             return []
         return [one._asdict() for one in found]
 
     def _places(self) -> list[Place]:
-        return self._ask(lambda store: store.session_places())
+        return self.context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
         from dreamkeep.dream.publish import alone
         from dreamkeep.dream.retired import place, withdraw
 
-        path = place(self.root, project, self.config["page.target"])
+        path = place(self.context.root, project, self.context.config["page.target"])
         try:
-            with alone(self._host, self.root):
-                withdraw(self._host, path)
+            with alone(self.context.host, self.context.root):
+                withdraw(self.context.host, path)
         except OSError as problem:
             raise from_os(problem, "taking the old page away", path) from problem
 
@@ -207,11 +204,11 @@ class Naming(Part):
     def _is_known(self, name: str) -> bool:
         if self._sessions_of(name, limit=1):
             return True
-        memory = self._memory("notes", "tasks", "insights")
+        memory = self.context.load_memory("notes", "tasks", "insights")
         return any(one.project == name for table in (memory.notes, memory.tasks, memory.insights) for one in table.values())
 
     def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
-        return self._ask(lambda store: store.sessions(project=project, limit=limit))
+        return self.context.ask(lambda store: store.sessions(project=project, limit=limit))
 
 
 def _home() -> str:

@@ -1,4 +1,4 @@
-"""Part of app: what a caller hands in, checked, with an error that says what would be right."""
+"""What a caller hands in, checked, with an error that says what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part of app: dreaming, and the pages that come of it. The verbs of `Keep` for that; wiring, no rules."""
+"""Dreaming, and the pages that come of it. The verbs of `Keep` for that; wiring, no rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.dream.given import Usage
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dreamkeep.memory.life import Dreamed
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.page import Budget
-    from dreamkeep.recall.embed import Embedder
 
 T = TypeVar("T")
 #: Backends that answer requests.
@@ -36,16 +35,7 @@ class Dreams(Part):
 
         def _forget(self, name: str, pages: Collection[str] | None = None) -> None: ...
 
-        def _finish_first(self) -> None: ...
-
-        @staticmethod
-        def _embedder() -> Embedder | None: ...
-
         def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
-
-        def _memory(self, *tables: str) -> Memory: ...
-
-        def _remembering(self, act: Callable[[Memory], T]) -> T: ...
 
         def _spent_today(self) -> Usage: ...
 
@@ -70,8 +60,8 @@ class Dreams(Part):
         what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
         time, or all) once more from their beginning, with a model.
         """
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream import run
+        from dreamkeep.verbs.arguments import at_least_one
 
         if dry_run and preview:
             raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
@@ -80,8 +70,8 @@ class Dreams(Part):
         from dreamkeep.dream.parts import assemble, named
 
         asked = backend if backend is not None or not with_model else self._model_named()
-        name = named(asked, self.config)
-        if not self.exists():
+        name = named(asked, self.context.config)
+        if not self.context.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
         chosen = [self.resolve(one) for one in sessions]
         if again:
@@ -96,8 +86,17 @@ class Dreams(Part):
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            config, known = self.config, self._known_files()
-            return assemble(asked, config, self._host, self._environment, self.root, self._similar, known, self._spent_today)
+            config, known = self.context.config, self._known_files()
+            return assemble(
+                asked,
+                config,
+                self.context.host,
+                self.context.environment,
+                self.context.root,
+                self._similar,
+                known,
+                self._spent_today,
+            )
 
         if preview:
             dreaming = self._dreaming(look=True)
@@ -109,9 +108,9 @@ class Dreams(Part):
     def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
         """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
         those that this backend read."""
-        from dreamkeep.app_recall import moment
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import RULES
+        from dreamkeep.verbs.recall.search import moment
 
         if name == RULES:
             way = "Choose one with `dreamkeep model use`, or name it with --backend."
@@ -119,19 +118,19 @@ class Dreams(Part):
         first = moment(since, "since") or ""
 
         def read(store: Store) -> list[str]:
-            told = [one for one in self._memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+            told = [one for one in self.context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
             done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
             done = [one for one in done if not by or one.backend == by]
             found = ((store.session(one.session), one) for one in done)
             return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
 
-        return self._ask(read)
+        return self.context.ask(read)
 
     def _known_files(self) -> Callable[[str], Sequence[Statement]]:
         """What the user's own files say to whoever works in a folder; each is read once for a run."""
         from dreamkeep.dream.known_files import KnownFiles
 
-        return KnownFiles(self._host, self._home(None)[0]).of
+        return KnownFiles(self.context.host, self.context.find_home(None)[0]).of
 
     def _dream_now(
         self,
@@ -146,7 +145,7 @@ class Dreams(Part):
         again: bool = False,
     ) -> dict[str, Any]:
         """The run itself, with the pages before and after it."""
-        self._finish_first()
+        self.context.settle_deletions()
         # What was edited by hand comes before what is concluded now.
         first = self._publish("") if self._pages_differ() else []
         hands = self._hands()
@@ -176,25 +175,25 @@ class Dreams(Part):
         )
         if made["run"] or "shelved" in made:
             self._follow_end()
-        return _with_given_up({"pages": first, **made}, dreaming.given_up(self._memory("dreamed"), name))
+        return _with_given_up({"pages": first, **made}, dreaming.given_up(self.context.load_memory("dreamed"), name))
 
     def _follow_end(self) -> None:
         """The index with the end of a run, too: else whoever only looks next has to make one for that."""
         try:
-            self._remembering(lambda memory: None)
+            self.context.ask_memory(lambda memory: None)
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self.context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
 
     def _given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import named
 
-        return when.told(self._dreaming().given_up(name=named(None, self.config))), when.TRY_AGAIN
+        return when.told(self._dreaming().given_up(name=named(None, self.context.config))), when.TRY_AGAIN
 
     def _similar(self, one: str, other: str) -> float:
         """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
-        embedder = self._embedder()
+        embedder = self.context.find_embedder()
         if embedder is None:
             return 0.0
         first, second = embedder.embed([one, other])
@@ -202,21 +201,21 @@ class Dreams(Part):
 
     def start_dream(self) -> bool:
         """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
-        if not self.config["dream.auto"] or self.is_off() or not self.exists():
+        if not self.context.config["dream.auto"] or self.context.is_off() or not self.context.exists():
             return False
-        if self._environment.get("DREAMKEEP_DREAMING"):
+        if self.context.environment.get("DREAMKEEP_DREAMING"):
             return False  # we are in a dream's own command
-        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.root, "dream", "--if-due"]
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.context.root, "dream", "--if-due"]
         try:
             dreaming = self._dreaming()
             recorded = dreaming.complete()
-            name = str(self.config["dream.backend"])
+            name = str(self.context.config["dream.backend"])
             if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life, name=name).sessions:
                 return False
-            self._host.start(words, f"{self.root}/state/dream.log", gentle=True)
+            self.context.host.start(words, f"{self.context.root}/state/dream.log", gentle=True)
         except (DreamkeepError, OSError) as problem:
             # Whoever called ended a session, or journaled what hooks left: that was done.
-            self.warn(f"A dream can't be started: {problem}")
+            self.context.warn(f"A dream can't be started: {problem}")
             return False
         return True
 
@@ -224,7 +223,7 @@ class Dreams(Part):
         """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
         from dreamkeep.dream.run import Dreaming, Settings
 
-        config = self.config
+        config = self.context.config
         settings = Settings(
             config["dream.session_count"],
             config["dream.time_hours"],
@@ -232,45 +231,59 @@ class Dreams(Part):
             config["dream.loss_guard"],
             chunk_tokens=part_tokens or config["dream.model.chunk_tokens"],
         )
-        ask = self._look if look else self._ask
+        ask = self.context.look if look else self.context.ask
 
         def append(events: Sequence[Event]) -> None:
-            self._journals().append("", events)
+            self.context.journals().append("", events)
 
         def forget(session: str) -> None:
             from dreamkeep.capture.forget import erase_in_keep
             from dreamkeep.journal.places import folder_of
             from dreamkeep.recovery.showing import showing
 
-            pages = showing(self._host, self.root, session)
-            erase_in_keep(self._host, self.root, self._journals(), session, ())
+            pages = showing(self.context.host, self.context.root, session)
+            erase_in_keep(self.context.host, self.context.root, self.context.journals(), session, ())
             self._forget(folder_of(session), pages)
 
         def end(run: str) -> None:
             from dreamkeep.recovery.mend_dream import bury
 
-            bury(self._host, self.root, self._journals(), self._ids, run)
+            bury(self.context.host, self.context.root, self.context.journals(), self.context.ids, run)
 
-        return Dreaming(self._host, self.root, append, self._ids, ask, settings, forget, None if look else self._glance, end)
+        return Dreaming(
+            self.context.host,
+            self.context.root,
+            append,
+            self.context.ids,
+            ask,
+            settings,
+            forget,
+            None if look else self.context.glance,
+            end,
+        )
 
     def _dry(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""
         from dreamkeep.dream.each import estimate
         from dreamkeep.dream.run import report
 
-        found = self._look(lambda store: estimate(store, scope))
+        found = self.context.look(lambda store: estimate(store, scope))
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
         return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
 
     def _model_named(self) -> str:
         """Which backend the settings of a model mean, where `dream.backend` is none."""
-        if self.config["dream.backend"] != "rules":
-            return str(self.config["dream.backend"])
-        if self.config["dream.model.command"]:
+        if self.context.config["dream.backend"] != "rules":
+            return str(self.context.config["dream.backend"])
+        if self.context.config["dream.model.command"]:
             return "command"
-        if self.config["dream.model.url"] or self.config["dream.model.model"]:
-            model = str(self.config["dream.model.model"] or "")
-            return "anthropic" if "anthropic" in str(self.config["dream.model.url"]) or model.startswith("claude") else "openai"
+        if self.context.config["dream.model.url"] or self.context.config["dream.model.model"]:
+            model = str(self.context.config["dream.model.model"] or "")
+            return (
+                "anthropic"
+                if "anthropic" in str(self.context.config["dream.model.url"]) or model.startswith("claude")
+                else "openai"
+            )
         raise BadUsage(
             "no model is named in the settings",
             where="--with-model",
@@ -285,7 +298,9 @@ class Dreams(Part):
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
         # Also those that a hand has changed since: they are taken in first.
         projects = {one.project for one in changed} | {project for project, _ in self._differing(before)}
-        pages = previewed(self._host, self.root, before, after, projects, self.config["page.target"], self._budget())
+        pages = previewed(
+            self.context.host, self.context.root, before, after, projects, self.context.config["page.target"], self._budget()
+        )
         return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
     # -- pages
@@ -295,7 +310,9 @@ class Dreams(Part):
         calls this publishes afterwards."""
         from dreamkeep.dream.publish import touched
 
-        if not self.exists() or not self._remembering(lambda memory: touched(self._host, self.root, memory)):
+        if not self.context.exists() or not self.context.ask_memory(
+            lambda memory: touched(self.context.host, self.context.root, memory)
+        ):
             return []
         return self._published("", lambda what: None)
 
@@ -308,18 +325,18 @@ class Dreams(Part):
         seen: dict[str, int] | None = None
 
         def paths(memory: Memory) -> list[str]:
-            return [path for one in memory.pages.values() if (path := located(self.root, str(one["path"])))]
+            return [path for one in memory.pages.values() if (path := located(self.context.root, str(one["path"])))]
 
         def taken_in() -> list[dict[str, Any]]:
             nonlocal seen
             try:
-                now = stamps(self._host, self._remembering(paths) if seen is None else seen)
+                now = stamps(self.context.host, self.context.ask_memory(paths) if seen is None else seen)
                 if now == seen:
                     return []
                 seen = now  # and not as they are afterwards: somebody may come in between
                 return self._take_in()
             except (DreamkeepError, OSError) as problem:
-                self.warn(f"What was edited on the pages is taken in later: {problem}")
+                self.context.warn(f"What was edited on the pages is taken in later: {problem}")
                 return []
 
         return taken_in
@@ -327,19 +344,19 @@ class Dreams(Part):
     def _publish(self, run: str) -> list[dict[str, Any]]:
         """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
         ever one."""
-        return self._published(run, self.warn)
+        return self._published(run, self.context.warn)
 
     def _published(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.page import FOLDER
 
-        self._finish_first()  # it writes pages itself, and would wait for the lock that is held here
+        self.context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
         try:
-            with alone(self._host, self.root):
-                return self._remembering(lambda memory: self._publish_all(memory, run, warn))
+            with alone(self.context.host, self.context.root):
+                return self.context.ask_memory(lambda memory: self._publish_all(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
             warn(f"The pages can't be written now; the next dream does: {problem}")
-            return [_unwritten("", f"{self.root}/{FOLDER}", str(problem))]
+            return [_unwritten("", f"{self.context.root}/{FOLDER}", str(problem))]
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
 
@@ -348,15 +365,15 @@ class Dreams(Part):
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.page import in_keep
 
-        left = [one for one in self._publish("") if one["problem"] and in_keep(self.root, one["path"])]
+        left = [one for one in self._publish("") if one["problem"] and in_keep(self.context.root, one["path"])]
 
         def take(memory: Memory) -> None:
             for one, session in ((one, session) for one in left for session in sessions):
                 self._publishing(memory).take_reworded(one["project"], one["path"], session)
 
         if left:
-            with alone(self._host, self.root):
-                self._remembering(take)
+            with alone(self.context.host, self.context.root):
+                self.context.ask_memory(take)
 
     def _publish_without(self) -> list[tuple[str, str]]:
         """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
@@ -365,13 +382,13 @@ class Dreams(Part):
         from dreamkeep.memory.page import in_keep
 
         why = {one["path"]: one["problem"] for one in self._publish("") if one["problem"]}
-        holding = self._remembering(lambda memory: still_holding(self._host, self.root, memory))
-        for path in (one for one in holding if not in_keep(self.root, one)):
-            self.warn(
+        holding = self.context.ask_memory(lambda memory: still_holding(self.context.host, self.context.root, memory))
+        for path in (one for one in holding if not in_keep(self.context.root, one)):
+            self.context.warn(
                 f"The file {path} is not in the keep, and has lines of the deleted session. "
                 "Once it can be written, and its fence is whole, the next dream takes them out."
             )
-        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
+        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.context.root, one)]
         return held + self._retire_pages()
 
     def _retire_pages(self) -> list[tuple[str, str]]:
@@ -380,10 +397,14 @@ class Dreams(Part):
         from dreamkeep.dream.retired import left_over
 
         def retired(memory: Memory) -> list[tuple[str, str]]:
-            return [(path, why) for path in left_over(self._host, self.root, memory) if (why := self._retire(memory, path))]
+            return [
+                (path, why)
+                for path in left_over(self.context.host, self.context.root, memory)
+                if (why := self._retire(memory, path))
+            ]
 
-        with alone(self._host, self.root):
-            return self._remembering(retired)
+        with alone(self.context.host, self.context.root):
+            return self.context.ask_memory(retired)
 
     def _retire(self, memory: Memory, path: str) -> str:
         try:
@@ -394,7 +415,7 @@ class Dreams(Part):
     def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
         from dreamkeep.dream.retired import given_up
 
-        for path in given_up(self._host, self.root, memory):
+        for path in given_up(self.context.host, self.context.root, memory):
             if why := self._retire(memory, path):
                 warn(f"The page {path} of a name that was given up is left alone: {why}")
         publishing = self._publishing(memory)
@@ -422,8 +443,8 @@ class Dreams(Part):
         """Why no page in the keep can be written, where the reason is no single page's."""
         from dreamkeep.memory.page import FOLDER, in_keep
 
-        folder = f"{self.root}/{FOLDER}"
-        at = self._host.stat(folder) if in_keep(self.root, path) else None
+        folder = f"{self.context.root}/{FOLDER}"
+        at = self.context.host.stat(folder) if in_keep(self.context.root, path) else None
         if at is None or not at.is_file:
             return ""
         return (
@@ -433,26 +454,28 @@ class Dreams(Part):
     def _publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing
 
-        append = self._journals().append
-        ours = (self._ids, self._budget(), self._similar)
-        return Publishing(self._host, self.root, memory, lambda events: append("", events), *ours)
+        append = self.context.journals().append
+        ours = (self.context.ids, self._budget(), self._similar)
+        return Publishing(self.context.host, self.context.root, memory, lambda events: append("", events), *ours)
 
     def _budget(self) -> Budget:
         from dreamkeep.memory.page import Budget
 
-        config = self.config
+        config = self.context.config
         return Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
 
     def _differing(self, memory: Memory) -> list[tuple[str, str]]:
         from dreamkeep.dream.publish import differing
 
-        return differing(self._host, self.root, memory, self.config["page.target"], self._budget())
+        return differing(self.context.host, self.context.root, memory, self.context.config["page.target"], self._budget())
 
     def _pages_differ(self) -> bool:
         """Whether one is not as it should be, or is there and should not be."""
         from dreamkeep.dream.retired import given_up
 
-        return self._remembering(lambda memory: bool(self._differing(memory) or given_up(self._host, self.root, memory)))
+        return self.context.ask_memory(
+            lambda memory: bool(self._differing(memory) or given_up(self.context.host, self.context.root, memory))
+        )
 
     def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
@@ -460,20 +483,20 @@ class Dreams(Part):
         from dreamkeep.memory.page import in_keep, render
 
         if write is not None:
-            from dreamkeep.app_asked import in_a_folder
             from dreamkeep.dream.publish import Published, alone
+            from dreamkeep.verbs.arguments import in_a_folder
 
             path = os.path.abspath(os.fspath(write))
-            if not self.exists():
+            if not self.context.exists():
                 return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
             try:
-                if not in_keep(self.root, path):
-                    in_a_folder(self._host, path)
-                with alone(self._host, self.root):
-                    return self._remembering(lambda memory: self._publishing(memory).publish(project, path)._asdict())
+                if not in_keep(self.context.root, path):
+                    in_a_folder(self.context.host, path)
+                with alone(self.context.host, self.context.root):
+                    return self.context.ask_memory(lambda memory: self._publishing(memory).publish(project, path)._asdict())
             except OSError as problem:
                 raise from_os(problem, "writing the page", path) from problem
-        made = self._remembering(lambda memory: render(memory.shown(project), project, self._budget()))
+        made = self.context.ask_memory(lambda memory: render(memory.shown(project), project, self._budget()))
         left = [one._asdict() for one in made.left_out]
         return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
@@ -487,12 +510,12 @@ class Dreams(Part):
         from dreamkeep.held import is_held
         from dreamkeep.recovery.audit_dream import left_alone
 
-        memory, unrecorded = self._ask(runs_and_ended)
+        memory, unrecorded = self.context.ask(runs_and_ended)
         recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
-        config = self.config
-        now = rfc3339(self._host.now())
+        config = self.context.config
+        now = rfc3339(self.context.host.now())
         memory = with_ended(memory, unrecorded, now)
-        running = is_held(self._host, f"{self.root}/{LOCK}")
+        running = is_held(self.context.host, f"{self.context.root}/{LOCK}")
         attempts = config["dream.max_attempts"]
         name = str(config["dream.backend"])
         failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
@@ -530,18 +553,21 @@ class Dreams(Part):
             "running": running,
             "last_successful_run_at": last,
             "last_report": report,
-            "pages": [{"path": path, "problem": why} for path, why in left_alone(self._host, self.root, memory.pages.values())],
+            "pages": [
+                {"path": path, "problem": why}
+                for path, why in left_alone(self.context.host, self.context.root, memory.pages.values())
+            ],
         }
 
     def dream_history(self) -> list[dict[str, Any]]:
         """All runs, newest first. `running`: its report comes when it has ended."""
-        runs = sorted(self._memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
+        runs = sorted(self.context.load_memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
         running = next((one.id for one in runs if not one.is_over), "") if self._dreaming(look=True).busy() else ""
         return [{**one.as_json(), "running": one.id == running} for one in runs]
 
     def dream_undo(self, run: str) -> dict[str, Any]:
         """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
-        runs = self._memory("runs").runs
+        runs = self.context.load_memory("runs").runs
         found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
         if len(found) != 1:
             what = "there is no run" if not found else f"{len(found)} runs begin with"
@@ -567,28 +593,30 @@ class Dreams(Part):
         from dreamkeep.journal.reader import Reading, events
         from dreamkeep.memory.memory import fold
 
-        before = self._memory()
-        now = rfc3339(self._host.now())
-        undone = Event(self._ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
-        said = [event for _, event in events(Reading(self._host, f"{self.root}/{KEEP}"))]
+        before = self.context.load_memory()
+        now = rfc3339(self.context.host.now())
+        undone = Event(self.context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
+        said = [event for _, event in events(Reading(self.context.host, f"{self.context.root}/{KEEP}"))]
         decisions = rethought(before, fold([*said, undone]), run, now, self._similar)
-        self._journals().append("", [undone, *(Event(self._ids.new(), one.kind, now, one.body) for one in decisions)])
+        self.context.journals().append(
+            "", [undone, *(Event(self.context.ids.new(), one.kind, now, one.body) for one in decisions)]
+        )
 
     def hygiene(self) -> dict[str, Any]:
         """End what has been quiet for long, record what ended, compress what is cold."""
         from dreamkeep.dream import hygiene
 
-        if not self.exists():
+        if not self.context.exists():
             return {"closed": [], "failed": [], "reconverged": 0, "expired": 0, "compressed": 0}
-        self._finish_first()
-        now = rfc3339(self._host.now())
-        hours = self.config["hygiene.stale_hours"]
+        self.context.settle_deletions()
+        now = rfc3339(self.context.host.now())
+        hours = self.context.config["hygiene.stale_hours"]
 
         def quiet(store: Store) -> list[str]:
-            busy = hygiene.working(store.unsettled(owned=True), self._alive)
+            busy = hygiene.working(store.unsettled(owned=True), self.context.is_alive)
             return hygiene.stale(store.sessions(), busy, now=now, hours=hours)
 
-        done = hygiene.close(self._ask(quiet), self._end_stale)
+        done = hygiene.close(self.context.ask(quiet), self._end_stale)
         reconverged = len(set(self._dreaming().complete().sessions) - set(done.closed))
         failed = [{"session": session, "reason": why} for session, why in done.failed]
         told = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
@@ -602,18 +630,18 @@ class Dreams(Part):
         with self._dreaming().lock() as ours:
             if not ours:
                 return 0
-            now = rfc3339(self._host.now())
+            now = rfc3339(self.context.host.now())
             # It names a run, so that it is no hand on the note.
-            ended = end_suggestions(self._memory("notes"), now, _BY_HYGIENE)
+            ended = end_suggestions(self.context.load_memory("notes"), now, _BY_HYGIENE)
             if ended:
-                self._journals().append("", [Event(self._ids.new(), one.kind, now, one.body) for one in ended])
+                self.context.journals().append("", [Event(self.context.ids.new(), one.kind, now, one.body) for one in ended])
         return sum(one.kind == Kind.NOTE_EXPIRED for one in ended)
 
     def _end_stale(self, session: str) -> None:
         from dreamkeep.event import Kind
         from dreamkeep.session.summary import ENDED
 
-        self._journals().say(session, Kind.SESSION_ENDED, {"reason": "stale"}, {"state": ENDED})
+        self.context.journals().say(session, Kind.SESSION_ENDED, {"reason": "stale"}, {"state": ENDED})
 
 
 def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Part of app: dreams whose requests somebody else answers: a batch, a machine without a network, the agent at hand.
+"""Dreams whose requests somebody else answers: a batch, a machine without a network, the agent at hand.
 
     dream_export ─► files ─► answers, whenever they come ─► dream_import ─► the next files … until none is left
     dream_next   ─► one request, to the agent that asks ─► dream_submit ─► the next request of that session … until none is left
@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
 from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.dream.exchange import Exchange
@@ -76,20 +76,20 @@ class Exchanges(Part):
     ) -> dict[str, Any]:
         """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
         sessions that were read before, as `dream`."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.dream.exchange import Exchange
+        from dreamkeep.verbs.arguments import at_least_one
 
         if limit is not None:
             at_least_one(limit, "limit")
         if since is not None and not again:
             raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
+        exchange = Exchange(self.context.host, folder)
         exchange.check_target()
         dreaming = self._dreaming()
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self.root, next="Try again when it is over.")
+                raise Busy("another dream runs", where=self.context.root, next="Try again when it is over.")
             dreaming.complete()
             chosen = [self.resolve(one) for one in sessions]
             if again:
@@ -109,7 +109,7 @@ class Exchanges(Part):
         from dreamkeep.dream.exchange import Exchange
 
         folder = os.path.abspath(folder)
-        exchange = Exchange(self._host, folder)
+        exchange = Exchange(self.context.host, folder)
         made = self._taken_in(exchange, name=_FILES)
         if made["lock"] != "acquired":
             return {**made, "folder": folder, "requests": None, "answers": 0, "problems": []}
@@ -125,7 +125,7 @@ class Exchanges(Part):
     def _taken_in(self, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
         """A run over the folder's sessions, as far as they are still there."""
         sessions = exchange.sessions()
-        there = self._ask(lambda store: [one for one in sessions if store.session(one) is not None])
+        there = self.context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
         made = self._dream_now(
             self._asked(exchange),
             if_due=False,
@@ -166,7 +166,7 @@ class Exchanges(Part):
         dreaming = self._dreaming(part_tokens=_AGENT_TOKENS)
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self.root, next="Try again when it is over.")
+                raise Busy("another dream runs", where=self.context.root, next="Try again when it is over.")
             dreaming.complete()
             self._remove_abandoned(dreaming)
             holder = self._exchange_of(chosen).holder if chosen else ""
@@ -256,14 +256,14 @@ class Exchanges(Part):
     def _exchanges(self) -> list[Exchange]:
         from dreamkeep.dream.exchange import Exchange
 
-        root = f"{self.root}/{EXCHANGE}"
-        names = sorted(self._host.names(root)) if self._host.stat(root) else []
-        return [Exchange(self._host, f"{root}/{name}", batches=False) for name in names]
+        root = f"{self.context.root}/{EXCHANGE}"
+        names = sorted(self.context.host.names(root)) if self.context.host.stat(root) else []
+        return [Exchange(self.context.host, f"{root}/{name}", batches=False) for name in names]
 
     def _exchange_of(self, session: str) -> Exchange:
         from dreamkeep.dream.exchange import Exchange
 
-        return Exchange(self._host, f"{self.root}/{_place_of(session)}", batches=False)
+        return Exchange(self.context.host, f"{self.context.root}/{_place_of(session)}", batches=False)
 
     def _ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
         """Those that do not go on: one that does may be the very one that asks."""
@@ -273,7 +273,7 @@ class Exchanges(Part):
             found = ((one, store.session(one.session)) for one in sessions)
             return [one for one, summary in found if summary is not None and summary.state == ENDED]
 
-        return self._ask(ended)
+        return self.context.ask(ended)
 
     def _remove_abandoned(self, dreaming: Dreaming) -> None:
         """Requests whose half hour is over: what they asked is asked anew."""
@@ -288,15 +288,15 @@ class Exchanges(Part):
 
     def _remove_exchange(self, place: str) -> None:
         try:
-            remove_tree(self._host, f"{self.root}/{place}")
+            remove_tree(self.context.host, f"{self.context.root}/{place}")
         except OSError as problem:
-            raise from_os(problem, "removing requests", f"{self.root}/{place}") from problem
+            raise from_os(problem, "removing requests", f"{self.context.root}/{place}") from problem
 
     def _tombstones(self) -> Tombstones:
         from dreamkeep.journal.tombs import Tombstones
 
-        at, dead = self._ask(lambda store: (store.place(KEEP), set(store.tombstones())))
-        return Tombstones(self._host, self.root, at.position if at else None, dead)
+        at, dead = self.context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
+        return Tombstones(self.context.host, self.context.root, at.position if at else None, dead)
 
 
 def _place_of(session: str) -> str:

@@ -1,4 +1,4 @@
-"""Part of app: what is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
+"""What is remembered. The verbs of `Keep` for notes, insights and tasks; wiring, no rules."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dreamkeep.app_part import Part
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, Refused, from_os
+from dreamkeep.errors import BadUsage, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.dream.run import Dreaming
     from dreamkeep.dream.told import Ground, Told
-    from dreamkeep.index.store import Store
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
@@ -40,39 +39,6 @@ class Remembering(Part):
 
         def _take_in(self) -> list[dict[str, Any]]: ...
 
-    def _memory(self, *tables: str) -> Memory:
-        """What is remembered; only these tables of it, if some are named."""
-        from dreamkeep.index import build
-        from dreamkeep.memory.memory import Memory
-
-        def load(store: Store) -> Memory:
-            build.follow_keep(self._host, self.root, store)
-            named = ((table, *row) for table in tables for row in store.memory_table(table))
-            return Memory.load(named if tables else store.memory())
-
-        return self._glance(load)
-
-    def _remembering(self, act: Callable[[Memory], T]) -> T:
-        """Ask what is remembered: only what is asked for is read. What fails in `act` itself is no failure of the index."""
-        from dreamkeep.index import build
-        from dreamkeep.index.sqlite_errors import Unusable
-        from dreamkeep.memory.memory import Memory
-
-        def asked(store: Store) -> tuple[list[T], Exception | None]:
-            build.follow_keep(self._host, self.root, store)
-            with store.reading():
-                try:
-                    return [act(Memory.on_demand(store.memory_row, store.memory_table))], None
-                except Unusable:
-                    raise
-                except (DreamkeepError, OSError) as problem:
-                    return [], problem
-
-        done, problem = self._glance(asked)
-        if problem:
-            raise problem
-        return done[0]
-
     # -- notes
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
@@ -83,7 +49,7 @@ class Remembering(Part):
         state = None if state == "all" else state
         _known(kind, TYPES, "kind")
         _known(state, (*STATES, "all"), "state")
-        memory = self._memory("notes")
+        memory = self.context.load_memory("notes")
         newest = _newest(memory)
         found = [
             self._as_note(one, newest)
@@ -96,7 +62,7 @@ class Remembering(Part):
         """How many are active, how many wait for the user, and how many agents want to be retracted."""
         from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
 
-        notes = list(self._memory("notes").notes.values()) if self.exists() else []
+        notes = list(self.context.load_memory("notes").notes.values()) if self.context.exists() else []
         states = [one.state for one in notes]
         return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
 
@@ -118,7 +84,7 @@ class Remembering(Part):
 
     def dream_why(self, note: str) -> dict[str, Any]:
         """A note with what it rests on and what happened to it, step by step."""
-        memory = self._memory("notes", "insights")
+        memory = self.context.load_memory("notes", "insights")
         found = self._note(memory, note)
         shown = self._as_note(found, _newest(memory))
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
@@ -136,7 +102,7 @@ class Remembering(Part):
 
         nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
         sessions = {str(quote["session"]) for quote in nameless}
-        said = self._ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
+        said = self.context.ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
         for quote in nameless:
             if author := author_at(said[quote["session"]], quote["seq"], quote["quote"]):
                 quote["author"] = author
@@ -175,7 +141,7 @@ class Remembering(Part):
         from dreamkeep.dream import told
 
         said, done = self._tell(say, keep=True)
-        memory = self._memory("notes")
+        memory = self.context.load_memory("notes")
         if not done.note:
             raise Refused(
                 "the user has rejected this note before",
@@ -188,7 +154,7 @@ class Remembering(Part):
         """Where the user typed it: in one of the last sessions of the project, newest first."""
         from dreamkeep.memory.insight import USER
 
-        for one in self._ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
+        for one in self.context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
             try:
                 found = self._ground(one.id, quote)
             except NotFound:
@@ -236,7 +202,7 @@ class Remembering(Part):
         if task:
             where = where._replace(task=self.task_show(task)["id"])
         said, done = self._tell(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
-        memory = self._memory("notes", "insights")
+        memory = self.context.load_memory("notes", "insights")
         note = memory.notes.get(done.note)
         return {
             "insight": memory.insights.get(said.id, said).as_json(),
@@ -249,7 +215,7 @@ class Remembering(Part):
         from dreamkeep.dream.parts import redacted
 
         id = self.resolve(session)
-        summary, messages = self._ask(lambda store: (store.session(id), store.messages(id)))
+        summary, messages = self.context.ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
             raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
         return told.ground(summary, messages, quote, redacted)
@@ -260,10 +226,10 @@ class Remembering(Part):
         other. Held for as long as it takes to conclude what follows, and never while a page is written."""
         from dreamkeep.host import alone
 
-        path = f"{self.root}/{_LOCK}"
+        path = f"{self.context.root}/{_LOCK}"
         with ExitStack() as held:
             try:
-                held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
+                held.enter_context(alone(self.context.host, path, wait_s=_WAIT_S))
             except OSError as problem:
                 raise from_os(problem, "taking in what is told", path) from problem
             yield
@@ -272,22 +238,22 @@ class Remembering(Part):
         """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
         from dreamkeep.dream import told
 
-        say(rfc3339(self._host.now()))  # what is refused is refused before anything is touched
+        say(rfc3339(self.context.host.now()))  # what is refused is refused before anything is touched
         self._take_in()
         with self._one_at_a_time():
-            now = rfc3339(self._host.now())
+            now = rfc3339(self.context.host.now())
             said = say(now)
-            memory = self._memory("notes", "insights")
+            memory = self.context.load_memory("notes", "insights")
             if said.id in memory.insights:
                 if memory.insights[said.id].run:
                     # A dream has heard it, too. What was told outright stands without that run.
-                    self._journals().say("", Kind.INSIGHT_ADDED, said.as_json())
+                    self.context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
                 return said, told.again(memory, said)
             said = told.as_newest(memory, said, now)
             done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
             events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
-            self._journals().append("", [Event(self._ids.new(), kind, now, body) for kind, body in events])
-        dead = self._ask(lambda store: store.tombstones())
+            self.context.journals().append("", [Event(self.context.ids.new(), kind, now, body) for kind, body in events])
+        dead = self.context.ask(lambda store: store.tombstones())
         for session in {one.session for one in said.evidence} & dead.keys():
             # Deleted meanwhile: what was said of it came after what the deletion took away.
             self._dreaming().forget(session)
@@ -308,10 +274,10 @@ class Remembering(Part):
         if act == "edit":
             told.check_note(text, "note edit")
         self._take_in()
-        with self._one_at_a_time() if self.exists() else nullcontext():
+        with self._one_at_a_time() if self.context.exists() else nullcontext():
             id = self._note_changed(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
         self._publish("")
-        memory = self._memory("notes")
+        memory = self.context.load_memory("notes")
         return self._as_note(memory.notes[id], _newest(memory))
 
     def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
@@ -324,47 +290,47 @@ class Remembering(Part):
 
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
         self._take_in()
-        found = self._note(self._memory("notes"), note)
+        found = self._note(self.context.load_memory("notes"), note)
         if found.state != ACTIVE:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
             raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
         try:
-            with alone(self._host, self.root):
-                done = put_into(self._host, self.root, path, found.text)
+            with alone(self.context.host, self.context.root):
+                done = put_into(self.context.host, self.context.root, path, found.text)
         except OSError as problem:
             raise from_os(problem, "promoting a note", path) from problem
         # Written first: whoever dies in between finds the line there, and promotes it again.
         body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
-        self._journals().say("", Kind.NOTE_PROMOTED, body)
+        self.context.journals().say("", Kind.NOTE_PROMOTED, body)
         self._publish("")
-        memory = self._memory("notes")
+        memory = self.context.load_memory("notes")
         # Asked after our region in that file was written anew: lines before it may be gone.
-        told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
+        told = {"file": done.path, "line": line_of(self.context.host, done.path, found.text), "added": done.added}
         return {**self._as_note(memory.notes[found.id], _newest(memory)), **told}
 
     def _doubted(self, note: str, why: str) -> str:
         """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
         from dreamkeep.memory.note import SUGGESTED
 
-        found = self._note(self._memory("notes"), note)
+        found = self._note(self.context.load_memory("notes"), note)
         kind = Kind.NOTE_RETRACTED if found.state == SUGGESTED else Kind.NOTE_DOUBTED
-        self._journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
+        self.context.journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
         return found.id
 
     def _note_changed(self, note: str, act: str, text: str, why: str) -> str:
         """The note's whole id."""
         from dreamkeep.dream import told
 
-        memory = self._memory("notes", "insights")
+        memory = self.context.load_memory("notes", "insights")
         found = self._note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
         check_state(found, act)
-        now = rfc3339(self._host.now())
+        now = rfc3339(self.context.host.now())
         at = told.hand_at(memory, found, text or found.text, now, now)
         if act in kinds:
             body = {**_itself(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
-            event = Event(self._ids.new(), kinds[act], at, body)
-            self._journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
+            event = Event(self.context.ids.new(), kinds[act], at, body)
+            self.context.journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
             self._confirm(memory, found, why, at)
         elif act == "accept":
@@ -375,8 +341,8 @@ class Remembering(Part):
             ]
             # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
             bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why, "rejected": True}))
-            events = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
-            self._journals().append("", [*events, *self._without(found, events)])
+            events = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
+            self.context.journals().append("", [*events, *self._without(found, events)])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
@@ -396,15 +362,15 @@ class Remembering(Part):
         ]
         about = {key: value for key, value in _itself(found).items() if key != "id"}
         bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
-        events = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
+        events = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
         if said:
-            memory = self._memory()
+            memory = self.context.load_memory()
             for event in events:
                 memory.apply(event)
-            now = rfc3339(self._host.now())
+            now = rfc3339(self.context.host.now())
             follows = told.concluded(memory, said, now, keep=False, similar=self._similar).decisions
-            events += [Event(self._ids.new(), one.kind, at, one.body) for one in follows]
-        self._journals().append("", events)
+            events += [Event(self.context.ids.new(), one.kind, at, one.body) for one in follows]
+        self.context.journals().append("", events)
 
     def _accept_reworded(self, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
         """A suggestion that the user accepts in other words: they are his own."""
@@ -414,38 +380,40 @@ class Remembering(Part):
         unsettled = [one for one in others if memory.insights[one].state != CONFIRMED]
         bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in unsettled]
         bodies.append((Kind.INSIGHT_CONFIRMED, {**_itself(found), "id": last, "reason": why, "note": found.id}))
-        accepted = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
-        edited = Event(self._ids.new(), Kind.NOTE_EDITED, at, {**_itself(found), "text": text, "was": found.text, "reason": why})
-        self._journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
+        accepted = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
+        edited = Event(
+            self.context.ids.new(), Kind.NOTE_EDITED, at, {**_itself(found), "text": text, "was": found.text, "reason": why}
+        )
+        self.context.journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
 
     def _with_what_follows(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
         concludes anything. `before`: what is journaled with it, and comes first."""
         from dreamkeep.dream import told
 
-        memory = self._memory()
+        memory = self.context.load_memory()
         for one in (*before, event):
             memory.apply(one)
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
-        follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similar)
-        return [event, *(Event(self._ids.new(), one.kind, event.at, one.body) for one in follows)]
+        follows = conclude(memory, note, rfc3339(self.context.host.now()), similar=self._similar)
+        return [event, *(Event(self.context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     def _without(self, found: Note, events: Sequence[Event]) -> list[Event]:
         """What it never held, it never overruled or closed: what follows, for the same append."""
         from dreamkeep.dream.undo import thought_over
 
-        before, after = self._memory(), self._memory()
+        before, after = self.context.load_memory(), self.context.load_memory()
         for event in events:
             after.apply(event)
         said = [before.insights[one] for one in found.insights if one in before.insights]
-        follows = thought_over(before, after, found.insights, said, rfc3339(self._host.now()), self._similar)
-        return [Event(self._ids.new(), one.kind, events[-1].at, one.body) for one in follows]
+        follows = thought_over(before, after, found.insights, said, rfc3339(self.context.host.now()), self._similar)
+        return [Event(self.context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
     # -- tasks
 
     def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
         """Pieces of work, newest first, with how many insights belong to each."""
-        memory = self._memory("tasks", "insights")
+        memory = self.context.load_memory("tasks", "insights")
         counts: dict[str, int] = {}
         for one in memory.insights.values():
             counts[one.task] = counts.get(one.task, 0) + 1
@@ -460,8 +428,8 @@ class Remembering(Part):
         words = redacted(" ".join(title.split()))
         if not words:
             raise BadUsage("what is the task?", where="task open", next="Give it a title.")
-        id = task_id(self._ids.new())
-        self._journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
+        id = task_id(self.context.ids.new())
+        self.context.journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
         return self.task_show(id)
 
     def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
@@ -471,7 +439,7 @@ class Remembering(Part):
         if state not in STATES or state == OPEN:
             ways = ", ".join(one for one in STATES if one != OPEN)
             raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
-        self._journals().say("", Kind.TASK_CLOSED, {**_task_itself(found), "state": state, "reason": "by the user"})
+        self.context.journals().say("", Kind.TASK_CLOSED, {**_task_itself(found), "state": state, "reason": "by the user"})
         return self.task_show(found["id"])
 
     def task_rename(self, task: str, title: str) -> dict[str, Any]:
@@ -481,12 +449,12 @@ class Remembering(Part):
         words = redacted(" ".join(title.split()))
         if not words:
             raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
-        self._journals().say("", Kind.TASK_RENAMED, {**_task_itself(found), "title": words})
+        self.context.journals().say("", Kind.TASK_RENAMED, {**_task_itself(found), "title": words})
         return self.task_show(found["id"])
 
     def task_show(self, task: str) -> dict[str, Any]:
         """One task with its insights."""
-        memory = self._memory("tasks", "insights")
+        memory = self.context.load_memory("tasks", "insights")
         found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
         if len(found) != 1:
             what = "there is no task" if not found else f"{len(found)} tasks begin with"

@@ -1,4 +1,4 @@
-"""Part of app: the inbox. What waits for the user, and what he decides. Wiring, no rules."""
+"""The inbox. What waits for the user, and what he decides. Wiring, no rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, NotFound
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.memory.memory import Memory
@@ -28,8 +28,6 @@ class Reviewing(Part):
     """What `Keep` can do with the inbox."""
 
     if TYPE_CHECKING:
-
-        def _memory(self, *tables: str) -> Memory: ...
 
         def _note(self, memory: Memory, text: str) -> Note: ...
 
@@ -68,7 +66,7 @@ class Reviewing(Part):
         if chosen:
             self._decide(chosen)
         return {
-            "items": self._inbox(project) if self.exists() else [],
+            "items": self._inbox(project) if self.context.exists() else [],
             "accepted": [one.item for one in chosen if one.accept],
             "rejected": [one.item for one in chosen if not one.accept],
         }
@@ -77,7 +75,7 @@ class Reviewing(Part):
         """The oldest first, notes before projects."""
         from dreamkeep.dream import inbox
 
-        memory = self._memory("notes", "insights")
+        memory = self.context.load_memory("notes", "insights")
         waiting = [one for one in inbox.suggestions(memory.notes.values()) if project in (None, one.project)]
         notes = [inbox.as_item(one, memory.insights) for one in waiting]
         notes.sort(key=lambda one: (one["project"], one["suggested_at"], one["id"]))
@@ -113,7 +111,7 @@ class Reviewing(Part):
     def _item_id(self, text: str) -> str:
         if text.startswith("p-"):
             return str(self._offer(text)["id"])
-        return self._note(self._memory("notes"), text).id
+        return self._note(self.context.load_memory("notes"), text).id
 
     def _offer(self, id: str) -> dict[str, str]:
         found = next((one for one in self.project_offers() if one["id"] == id), None)
@@ -124,7 +122,7 @@ class Reviewing(Part):
     def _waiting_note(self, text: str) -> str:
         from dreamkeep.memory.note import SUGGESTED
 
-        found = self._note(self._memory("notes"), text)
+        found = self._note(self.context.load_memory("notes"), text)
         if found.state != SUGGESTED:
             way = f"`dreamkeep note edit {found.id} TEXT` changes a note that is active."
             raise BadUsage(f"the note is {found.state}: it does not wait in the inbox", where=found.id, next=way)
@@ -135,7 +133,7 @@ class Reviewing(Part):
 
         if kind not in TYPES:
             raise BadUsage(f"there is no kind {kind!r} of notes", where="--accept-all", next=f"Use one of {', '.join(TYPES)}.")
-        return [one for one in self._inbox(project) if one.get("kind") == kind] if self.exists() else []
+        return [one for one in self._inbox(project) if one.get("kind") == kind] if self.context.exists() else []
 
     def _decide(self, chosen: Sequence[Decided]) -> None:
         notes = [one for one in chosen if not one.item.startswith("p-")]
@@ -152,9 +150,9 @@ class Reviewing(Part):
             (self.project_merge if one.accept else self.project_apart)(offer["from"], offer["into"])
 
     def _check_decisions(self, notes: Sequence[Decided]) -> None:
-        from dreamkeep.app_notes import check_state
+        from dreamkeep.verbs.memory.notes import check_state
 
-        memory = self._memory("notes") if notes else None
+        memory = self.context.load_memory("notes") if notes else None
         for one in notes:
             assert memory is not None
             check_state(memory.notes[one.item], "confirm" if one.accept else "reject")

@@ -1,17 +1,16 @@
-"""Part of app: recall. The verbs of `Keep` for finding again; wiring, no rules."""
+"""Recall. The verbs of `Keep` for finding again; wiring, no rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dreamkeep.app_part import Part
 from dreamkeep.errors import BadUsage, Busy, NotDurable
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.index.store import Store
-    from dreamkeep.recall.embed import Embedder
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.query import Query
     from dreamkeep.recall.search import Meaning
@@ -66,15 +65,15 @@ class Recalling(Part):
     ) -> list[Hit]:
         """What was said and learned, best first. Any query is legal. `kinds`: message, insight, note; all, if none is named.
         `as_of`: what was known then."""
-        from dreamkeep.app_asked import at_least_one
         from dreamkeep.index.searching import Within
         from dreamkeep.recall.query import understood
         from dreamkeep.recall.search import Search
+        from dreamkeep.verbs.arguments import at_least_one
 
         wanted = _checked_kinds(kinds)
         at_least_one(limit, "limit")
         since, until = moment(since, "since"), moment(as_of, "as_of", end=True)
-        now = until or rfc3339(self._host.now())
+        now = until or rfc3339(self.context.host.now())
         asked = understood(query, now)
         within = Within(project, agent, session, since, until)
         self.take_in()
@@ -86,7 +85,7 @@ class Recalling(Part):
                 texts = store.texts([one.no for one in hits if one.kind == "message"])
             return [self._shown(one, texts.get(one.no, one.text), asked) for one in hits]
 
-        return self._ask(found)
+        return self.context.ask(found)
 
     @staticmethod
     def places_of(query: str, text: str) -> list[tuple[int, int]]:
@@ -102,19 +101,13 @@ class Recalling(Part):
 
         def fill_up(store: Store) -> int:
             # Loading a model takes longer than finding out that there is nothing to do.
-            embedder = self._embedder() if store.unembedded_count() else None
+            embedder = self.context.find_embedder() if store.unembedded_count() else None
             return fill(store, embedder, most, progress) if embedder else 0
 
-        return self._ask(fill_up) if self.exists() else 0
-
-    @staticmethod
-    def _embedder() -> Embedder | None:
-        from dreamkeep.recall.embed import installed
-
-        return installed()
+        return self.context.ask(fill_up) if self.context.exists() else 0
 
     def _meaning(self, store: Store) -> Meaning | None:
-        embedder = self._embedder()
+        embedder = self.context.find_embedder()
         if embedder is None:
             return None
         from dreamkeep.recall.search import Meaning
@@ -133,7 +126,7 @@ class Recalling(Part):
         from dreamkeep.recall.snippet import around, snippet
 
         words = [form for term in asked.terms for form in term.forms]
-        if self.config["recall.redact"]:
+        if self.context.config["recall.redact"]:
             from dreamkeep.memory.redact import redact
 
             # Masked first and cut second: half a secret looks like none.

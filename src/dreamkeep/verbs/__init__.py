@@ -1,0 +1,1 @@
+"""The verbs of `Keep`, one module for each family."""
