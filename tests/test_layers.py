@@ -25,13 +25,12 @@ LAYERS = [
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
-    {"config", "host", "aio", "held", "net", "child"},
+    {"config", "host", "held", "net", "child"},
     {"event", "errors"},
 ]
-#: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
+#: `views` is part of `app`, `errors` is there for everybody.
 TOGETHER = [
     APP,
-    {"host", "aio"},
     {"host", "held"},
     {"event", "errors"},
     {"surfaces", "__main__"},
@@ -141,7 +140,7 @@ def test_third_parties_are_used_where_the_picture_says_and_loaded_late(file: Pat
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
     name = str(file.relative_to(PACKAGE))
-    if name in ("host.py", "aio.py", "held.py", "net.py", "child.py"):
+    if name in ("host.py", "held.py", "net.py", "child.py"):
         return
     used = {module.partition(".")[0] for module, _ in imports(file)} & OS_MODULES
     assert used <= OS_EXCEPTIONS.get(name, set()), used
