@@ -42,7 +42,6 @@ THIRD_PARTY = {
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
-    "zlib_ng": {"index/looks.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
