@@ -68,7 +68,7 @@ def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monk
     """D36: nor does a preview write; scope is told, nothing is recorded."""
     cli("dream", "status")
     with Keep.open(told) as keep:
-        keep._dreaming().complete()
+        keep.families.dreams.open_dreaming().complete()
     before = tree(told)
 
     def no_socket(*given: Any, **more: Any) -> socket.socket:
@@ -422,7 +422,7 @@ def test_a_lock_that_somebody_holds_is_an_answer_and_nobody_waits_for_it(told: s
     """D7: an event loop goes on, because nothing here blocks: asked in a thread or not, the answer comes at once."""
     import asyncio
 
-    with Keep.open(told) as keep, Keep.open(told) as other, keep._dreaming().lock() as mine:
+    with Keep.open(told) as keep, Keep.open(told) as other, keep.families.dreams.open_dreaming().lock() as mine:
         assert mine
 
         async def both() -> tuple[dict[str, Any], int]:

@@ -391,7 +391,7 @@ def test_a_subagents_session_waits_for_no_dream_and_makes_none_due(tmp_path: Pat
             keep.end(one)
         told = keep.dream_status()
         assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "nothing waits"), "as it will be"
-        assert set(keep._dreaming().complete().sessions) == set(below)
+        assert set(keep.families.dreams.open_dreaming().complete().sessions) == set(below)
         told = keep.dream_status()
         assert {one["id"] for one in told["sessions"]} == set(below)
         assert {one["eligibility"] for one in told["sessions"]} == {"already_consolidated"}

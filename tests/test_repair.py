@@ -868,7 +868,8 @@ def _acted_on(world: World, faults: list[Fault]) -> list[Done]:
     """What was seen a while ago, mended now."""
     with Keep.open(world.root) as keep:
         where = Looking(HOST, world.root, str(world.home), {}, ())
-        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=keep._forget)  # type: ignore[arg-type]
+        forget = keep.families.forgetting.forget
+        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=forget)  # type: ignore[arg-type]
         with wired._at_work() as mending:
             return [repair.ACTIONS[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
 

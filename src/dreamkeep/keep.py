@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep import config as settings
 from dreamkeep.context import KeepContext
-from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, RealHost
 from dreamkeep.verbs.capture import Capturing, hook, untapped
-from dreamkeep.verbs.dream.exchange import Exchanges
-from dreamkeep.verbs.dream.model import Models
-from dreamkeep.verbs.dream.run import Dreams
-from dreamkeep.verbs.memory.notes import Remembering
-from dreamkeep.verbs.memory.review import Reviewing
-from dreamkeep.verbs.projects import Naming
-from dreamkeep.verbs.recall.pack import Packing
+from dreamkeep.verbs.families import Families
 from dreamkeep.verbs.recall.search import Recalling
 from dreamkeep.verbs.recovery.faults import Recovering
 
@@ -34,16 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Keep", "hook", "http_token", "untapped"]
 
-#: Some seconds of work, where a model is installed; the rest follows with the next import, search or `reindex`.
-_EMBEDDED_AT_ONCE = 20_000
 
-
-class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remembering, Reviewing, Packing, Naming):
+class Keep(Capturing, Recovering, Recalling):
     """A folder that holds sessions and what was learned in them. Reading creates nothing; the first write makes the folder."""
 
     def __init__(self, root: str, host: Host, environment: Mapping[str, str], *, anyway: bool = False) -> None:
         self.context = KeepContext(root, host, environment, anyway=anyway)
-        self.context.finish_deletions = self._finish_deletions
+        self.families = Families(self.context)
 
     @property
     def root(self) -> str:
@@ -236,23 +227,6 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
         return captured(self.context.host, f"{self.context.root}/{folder_of(self.resolve(text))}")
 
-    def status(self) -> dict[str, Any]:
-        from dreamkeep.verbs import views
-
-        off = self.context.is_off()
-        now = rfc3339(self.context.host.now())
-        answer = self.context.ask(
-            lambda store: views.status(self.context.root, self.context.exists(), off, store, self.context.is_alive, now)
-        )
-        disk = self._room()
-        limits = {"quota": self._use(), "disk": disk if disk["short"] else None, "paused": self._paused_sources()}
-        more = {
-            "notes": self._counted_notes(),
-            "backend": self.context.config["dream.backend"],
-            "strays": len(self.context.strays),
-        }
-        return {**answer, **more, **limits}
-
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:
         """What `show` gives, as a page for people."""
@@ -274,49 +248,289 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
         return outward(answer) if self.context.config["recall.redact"] else answer
 
-    # -- care
+    # -- recall
+
+    def embed(self, *, most: int = 1 << 60, progress: Callable[[int, int], None] | None = None) -> int:
+        """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
+        return self.families.similarity.embed(most=most, progress=progress)
+
+    def pack(
+        self, query: str | None = None, project: str | None = None, task: str | None = None, budget: int | None = None
+    ) -> dict[str, Any]:
+        """`{text, tokens, sources}` and more: pinned notes, rules, open ends, where the last session stood, what works here; and
+        what matches `query`, or the task (its id, or words that say what it is).
+
+        `project`: its name or the path of a folder in it; without it that of the current folder; "": only what holds everywhere.
+        `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
+        return self.families.packs.pack(query, project, task, budget)
+
+    def render_packs(self, squeezed: Sequence[str] = ()) -> None:
+        """The packs that hooks hand to agents, anew where something changed. `squeezed`: sessions whose context is compacted.
+
+        A pack is never worth failing for: what could not be rendered is told, and is next time."""
+        self.families.packs.render_packs(squeezed)
+
+    # -- pages
+
+    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
+        new file is made, and no folder."""
+        return self.families.pages.page(project=project, write=write)
+
+    # -- dreams
+
+    def dream(
+        self,
+        *,
+        if_due: bool = False,
+        dry_run: bool = False,
+        preview: bool = False,
+        backend: Any = None,
+        with_model: bool = False,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
+
+        `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
+        what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
+        time, or all) once more from their beginning, with a model.
+        """
+        return self.families.dreams.dream(
+            if_due=if_due,
+            dry_run=dry_run,
+            preview=preview,
+            backend=backend,
+            with_model=with_model,
+            sessions=sessions,
+            limit=limit,
+            again=again,
+            since=since,
+        )
+
+    def dream_status(self) -> dict[str, Any]:
+        """Each session that has ended, whether a dream is due, and the last report. What ended and has no completion record yet
+        is as it will be: the next dream records it first."""
+        return self.families.dreams.dream_status()
+
+    def dream_history(self) -> list[dict[str, Any]]:
+        """All runs, newest first. `running`: its report comes when it has ended."""
+        return self.families.dreams.dream_history()
+
+    def dream_undo(self, run: str) -> dict[str, Any]:
+        """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
+        return self.families.dreams.dream_undo(run)
+
+    def start_dream(self) -> bool:
+        """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
+        return self.families.dreams.start_dream()
+
+    def hygiene(self) -> dict[str, Any]:
+        """End what has been quiet for long, record what ended, compress what is cold."""
+        return self.families.hygiene.hygiene()
+
+    # -- dreams whose requests somebody else answers
+
+    def dream_export(
+        self,
+        folder: str,
+        *,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
+        sessions that were read before, as `dream`."""
+        return self.families.exchange.dream_export(folder, sessions=sessions, limit=limit, again=again, since=since)
+
+    def dream_import(self, folder: str) -> dict[str, Any]:
+        """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
+        return self.families.exchange.dream_import(folder)
+
+    def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
+        """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
+        `again`: where nothing waits, also what rules alone have read."""
+        return self.families.exchange.dream_next(session, again=again)
+
+    def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
+        """An answer to a request of `dream_next`: checked as any model's, and what came of it. `next`: what is asked then."""
+        return self.families.exchange.dream_submit(request, answer)
+
+    # -- models
+
+    def model(self) -> dict[str, Any]:
+        """Who is asked now, who could be, and what the last 30 days would cost. Nothing of a session is sent."""
+        return self.families.models.model()
+
+    def model_use(self, what: str) -> dict[str, Any]:
+        """From now on dreams ask this one: NAME or NAME:MODEL, as `model` found them. Only keep.toml is changed."""
+        return self.families.models.model_use(what)
+
+    def model_off(self) -> dict[str, Any]:
+        """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""
+        return self.families.models.model_off()
+
+    def models_at_hand(self) -> list[str]:
+        """Names of what was found, without asking anybody: for who only wants to mention it."""
+        return self.families.models.models_at_hand()
+
+    # -- upkeep
+
+    def status(self) -> dict[str, Any]:
+        return self.families.upkeep.status()
 
     def reindex(self, *, from_zero: bool = False, progress: Progress | None = None) -> Built:
-        from dreamkeep.index import build
-
-        if not self.context.exists():
-            return build.Built(0, 0, 0)
-        if from_zero:
-            self.context.with_index(_clear, follow=False)
-        return self.context.with_index(
-            lambda store: build.follow(self.context.host, self.context.root, store, progress), follow=False
-        )
+        return self.families.upkeep.reindex(from_zero=from_zero, progress=progress)
 
     def catch_up(self) -> None:
         """Bring the index up to date now, so that the next question need not. Capture does not depend on it: only a warning."""
-        if not self.context.exists():
-            return
-        try:
-            self.context.with_index(lambda store: None)
-            self.embed(most=_EMBEDDED_AT_ONCE, progress=self.context.progress)
-        except (DreamkeepError, OSError) as problem:
-            self.context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+        self.families.upkeep.catch_up()
 
     def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
         `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
-        from dreamkeep.index.build import journals
-        from dreamkeep.journal import parts
+        from dreamkeep.verbs.upkeep import compress_cold
 
-        self.context.settle_deletions()
-        done = 0
-        before = self.context.host.now() - int(self.context.config["retention.compress_days"] * 86_400e9)
-        for name in [*journals(self.context.host, self.context.root), "journal/keep"]:
-            folder = f"{self.context.root}/{name}"
-            try:
-                numbers = parts.numbers(self.context.host, folder)
-                done += sum(parts.compress(self.context.host, folder, part) for part in numbers[:-1])
-                hot = self.context.host.stat(f"{folder}/{parts.name(numbers[-1])}") if numbers else None
-                if hot and name != "journal/keep" and ((everything and hot.size >= least) or hot.mtime_ns < before):
-                    done += parts.compress(self.context.host, folder, numbers[-1], last=True)
-            except OSError as problem:
-                raise from_os(problem, "compressing", folder) from problem
-        return done
+        return compress_cold(self.context, everything=everything, least=least)
+
+    # -- memory
+
+    def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
+        """What is remembered, best first. `state` None or "all": whatever became of it."""
+        return self.families.notes.notes(kind=kind, state=state, project=project)
+
+    def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
+        """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
+        the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
+        return self.families.notes.note_add(text, kind=kind, project=project)
+
+    def note_suggest(
+        self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
+    ) -> dict[str, Any]:
+        """What an agent wants to be remembered: a note in the state `suggested`, which waits for `note_change(note, "confirm")`.
+        It counts at once, as the user's own word, if `quote` is what the user typed in `session` (without it: in a late session
+        of the project) and `text` says no more than that. Answers as `note_add`."""
+        return self.families.notes.note_suggest(text, kind=kind, project=project, session=session, quote=quote)
+
+    def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
+        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back.
+
+        `by`: "agent" may pin, unpin and retract. It takes back only what waits as a suggestion; of another note its history
+        tells that an agent doubts it, and the note holds until the user retracts it."""
+        return self.families.notes.note_change(note, act, text=text, reason=reason, by=by)
+
+    def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
+        """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
+        and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
+        file said it already."""
+        return self.families.notes.note_promote(note, file)
+
+    def add_insight(
+        self,
+        type: str,
+        text: str,
+        *,
+        session: str | None = None,
+        quote: str | None = None,
+        task: str | None = None,
+        project: str | None = None,
+        author: str = "agent",
+    ) -> dict[str, Any]:
+        """An agent tags its own work: `{insight, note, changed}`; found at once by `search` and `notes`, and `dream why` tells.
+
+        `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
+        belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
+        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in what the user
+        typed. `project`: where there is no session. `task`: an id, or a unique beginning.
+
+        It is a suggestion (`insight["source"]` is "suggestion"), unless `quote` is what the user typed and `text` says no more:
+        its note is in the state `suggested`, on no page and in no pack, until the user confirms it.
+
+        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence), or
+        where the user rejected it before. `changed`: `[{what, id, reason}]`, what became of notes. The same again changes
+        nothing.
+        """
+        return self.families.notes.add_insight(
+            type, text, session=session, quote=quote, task=task, project=project, author=author
+        )
+
+    def dream_why(self, note: str) -> dict[str, Any]:
+        """A note with what it rests on and what happened to it, step by step."""
+        return self.families.notes.dream_why(note)
+
+    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
+        """Pieces of work, newest first, with how many insights belong to each."""
+        return self.families.tasks.tasks(project=project)
+
+    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
+        return self.families.tasks.task_open(title, project=project)
+
+    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
+        return self.families.tasks.task_close(task, state=state)
+
+    def task_rename(self, task: str, title: str) -> dict[str, Any]:
+        return self.families.tasks.task_rename(task, title)
+
+    def task_show(self, task: str) -> dict[str, Any]:
+        """One task with its insights."""
+        return self.families.tasks.task_show(task)
+
+    def review(
+        self,
+        *,
+        project: str | None = None,
+        accept: Sequence[str] = (),
+        reject: Sequence[str] = (),
+        edit: tuple[str, str] | None = None,
+        accept_all: str | None = None,
+    ) -> dict[str, Any]:
+        """`{items, accepted, rejected}`: what waits in the inbox now, of one project or of all, and what this call decided.
+
+        `accept`, `reject`: ids of items. Accepting a note makes it active, as the user's own word; accepting a project offer
+        merges the two projects. `edit`: (id, text): accepted in these words. `accept_all`: every suggested note of that kind. An
+        id that nothing has is an error, and then nothing is done.
+        """
+        return self.families.review.review(project=project, accept=accept, reject=reject, edit=edit, accept_all=accept_all)
+
+    # -- projects
+
+    def project_named(self, text: str) -> str:
+        """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
+        from dreamkeep.verbs.arguments import find_project
+
+        return find_project(self.context, text)
+
+    def projects(self) -> list[dict[str, Any]]:
+        """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
+        return self.families.projects.projects()
+
+    def project_rename(self, project: str, name: str) -> dict[str, Any]:
+        """Everything of a project, what is there and what comes, is shown under that name from now on."""
+        return self.families.projects.project_rename(project, name)
+
+    def project_merge(self, project: str, into: str) -> dict[str, Any]:
+        """Two projects are one: what is there, and what comes, of either."""
+        return self.families.projects.project_merge(project, into)
+
+    def project_undo(self, project: str) -> dict[str, Any]:
+        """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
+        return self.families.projects.project_undo(project)
+
+    def project_apart(self, project: str, other: str) -> dict[str, Any]:
+        """These are two projects: that they are one is neither offered nor found by `ingest` any more."""
+        return self.families.projects.project_apart(project, other)
+
+    def project_offers(self) -> list[dict[str, str]]:
+        """Projects that may be the same as another: to be accepted (`project_merge`) or rejected (`project_apart`)."""
+        return self.families.projects.project_offers()
+
+    def correct_projects(self) -> list[dict[str, str]]:
+        """Sessions that were read when their worktree was gone go to their repository's project; what was changed. Of nobody who
+        captures it is the failure when that can't be done now: only a warning."""
+        return self.families.projects.correct_projects()
 
 
 def http_token(where: str | None) -> AccessToken:
@@ -331,8 +545,3 @@ def without_secrets(text: str) -> str:
     from dreamkeep.memory.redact import redact
 
     return redact(text)[0]
-
-
-def _clear(store: Store) -> None:
-    with store.writing():
-        store.clear()

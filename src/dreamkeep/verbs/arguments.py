@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dreamkeep.errors import BadUsage, NotFound
 
 if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
     from dreamkeep.host import Host
     from dreamkeep.index.store import Store
 
@@ -61,6 +62,11 @@ def the_session(store: Store, text: str, *, for_good: bool = False, half: Sequen
     return the_one(matches, text, "session")
 
 
+def resolve_session(context: KeepContext, text: str) -> str:
+    """A session's full id, from itself, a bare native id or a unique prefix."""
+    return context.ask(lambda store: the_session(store, text))
+
+
 def named_whole(store: Store, text: str) -> list[str]:
     """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
     while an insight or a task still has words of it, or while it is missed. None that is deleted."""
@@ -80,3 +86,18 @@ def named_whole(store: Store, text: str) -> list[str]:
 
 def _names(session: str) -> tuple[str, str]:
     return session, session.partition(":")[2]
+
+
+def find_project(context: KeepContext, text: str) -> str:
+    """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
+    name = find_folder_project(context, text)
+    return context.ask_memory(lambda memory: memory.called(name)) if name and context.exists() else name
+
+
+def find_folder_project(context: KeepContext, text: str) -> str:
+    """A folder's project, as it is found there; other names as they are."""
+    if not text.startswith(("/", "~", ".")):
+        return text
+    from dreamkeep.capture.project import project_of
+
+    return project_of(context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)

@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, Failed, from_os
 from dreamkeep.verbs.part import Part
+from dreamkeep.verbs.upkeep import compress_cold
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome
-    from dreamkeep.capture.quota import Quota
     from dreamkeep.index.build import Progress
 
 _TEND_EVERY_S = 3_600.0
-#: A smaller part that is still written to is not worth compressing: its writer would have to begin another.
-_WORTH_COMPRESSING = 64 << 10
 
 
 class Capturing(Part):
     """What `Keep` can do to take sessions in."""
 
-    _quota_made: Quota | None = None
-    _making = threading.Lock()
     #: What the last `ingest` corrected of projects.
     corrected: Sequence[dict[str, str]] = ()
-
-    if TYPE_CHECKING:
-
-        def hygiene(self) -> dict[str, Any]: ...
-
-        def start_dream(self) -> bool: ...
-
-        def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
-
-        def correct_projects(self) -> list[dict[str, str]]: ...
 
     def ingest(
         self,
@@ -67,7 +51,7 @@ class Capturing(Part):
         if not found and not self.context.exists():
             return  # nothing to keep: then no keep is made
         ingest = self._limited_ingest(again)
-        self._quota().begin()
+        self.families.limits.open_quota().begin()
         sources = [one for one in found if not isinstance(one, find.Trouble)]
         states = set()
         for outcome in ingest.run(sources, progress, glanced=glance.seen):
@@ -76,7 +60,9 @@ class Capturing(Part):
         if not paths:
             yield from ingest.vanished(chosen, {one.path for one in found})
         # Who asks for that needs an index: a keep that is full is not made larger by one.
-        self.corrected = self.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
+        self.corrected = (
+            self.families.projects.correct_projects() if (not paths or "new" in states) and "paused" not in states else []
+        )
 
     def watch(
         self,
@@ -123,10 +109,10 @@ class Capturing(Part):
                         self.context.warn(problem)
                 if now_s() >= tend_at and not self.context.is_off():
                     tend_at = now_s() + _TEND_EVERY_S
-                    self.correct_projects()
-                    self.compress()  # before quiet sessions are ended, which writes to them
-                    self.hygiene()
-                    self.start_dream()
+                    self.families.projects.correct_projects()
+                    compress_cold(self.context)  # before quiet sessions are ended, which writes to them
+                    self.families.hygiene.hygiene()
+                    self.families.dreams.start_dream()
             except (DreamkeepError, OSError) as problem:
                 self.context.warn(f"Watching goes on, but: {problem}")
             yield
@@ -147,7 +133,7 @@ class Capturing(Part):
             read_source=self._read_source,
         )
         if done.sessions:
-            self.render_packs(done.compacting)
+            self.families.packs.render_packs(done.compacting)
         return {"calls": done.events, "sessions": len(done.sessions), "busy": done.busy, "problems": list(done.problems)}
 
     def _read_source(self, agent: str, path: str) -> None:
@@ -237,7 +223,7 @@ class Capturing(Part):
         except OSError as problem:
             raise from_os(problem, "setting up", str(problem.filename or where)) from problem
         if not dry_run and not uninstall:
-            self.render_packs()  # for the first session that starts with the hooks
+            self.families.packs.render_packs()  # for the first session that starts with the hooks
         return [change.as_json() for change in done]
 
     def _ingest(self, again: bool = False) -> Ingest:
@@ -257,51 +243,11 @@ class Capturing(Part):
         from dreamkeep.capture.quota import SourceLimits
 
         made = self._ingest(again)
-        made.quota = self._quota()
+        made.quota = self.families.limits.open_quota()
         made.limits = SourceLimits(
             self.context.config["capture.expansion"], int(self.context.config["capture.source_mb_per_day"] * (1 << 20))
         )
         return made
-
-    def _quota(self) -> Quota:
-        with self._making:
-            if self._quota_made is None:
-                from dreamkeep.capture.quota import Quota
-
-                press = partial(self.compress, everything=True, least=_WORTH_COMPRESSING)
-                self._quota_made = Quota(self.context.host, self.context.root, self._limit(), press, reserve=self._reserve())
-            return self._quota_made
-
-    def _use(self) -> dict[str, Any] | None:
-        """How much of its quota the keep takes; None without one: then nobody has to measure."""
-        from dreamkeep.capture.quota import Use, measure
-
-        limit = self._limit()
-        use = Use(measure(self.context.host, self.context.root), limit) if limit else None
-        return {**use._asdict(), "over": use.over} if use else None
-
-    def _room(self) -> dict[str, Any]:
-        """What is free on the keep's disk, and what is to stay so."""
-        from dreamkeep.capture.quota import room
-
-        left = room(self.context.host, self.context.root, self._reserve())
-        return {**left._asdict(), "short": left.short}
-
-    def _paused_sources(self) -> list[dict[str, str]]:
-        """Sources that are over their own limit."""
-        from dreamkeep.capture.seen import paused_sources
-
-        found = sorted(paused_sources(self.context.host, self.context.root).items())
-        return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
-
-    def _reserve(self) -> int | None:
-        """In bytes; None: by the size of the disk."""
-        asked = self.context.config["capture.reserve_mb"]
-        return None if asked is None else int(asked * (1 << 20))
-
-    def _limit(self) -> int:
-        """In bytes; 0: none."""
-        return int(self.context.config["retention.quota_mb"] * (1 << 20))
 
 
 def untapped(command: Sequence[str]) -> int:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.session.summary import Summary
+    from dreamkeep.verbs.families import Families
 
 
 class Part:
     """Verbs of `Keep` that have one reason to change."""
 
     context: KeepContext
+    families: Families
 
     if TYPE_CHECKING:
-
-        def resolve(self, text: str) -> str: ...
 
         def summary(self, session: str) -> Summary: ...
 

@@ -7,51 +7,33 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
-from dreamkeep.verbs.part import Part
+from dreamkeep.verbs.arguments import find_folder_project, find_project
 
 if TYPE_CHECKING:
     from dreamkeep.capture.same_project import Offer
+    from dreamkeep.context import KeepContext
     from dreamkeep.session.folders import Place
+    from dreamkeep.verbs.dream.pages import PageVerbs
 
 T = TypeVar("T")
 
 
-class Naming(Part):
-    """What `Keep` can do with projects' names."""
+class ProjectVerbs:
+    """Projects: listed, renamed, merged, kept apart."""
 
-    if TYPE_CHECKING:
-
-        def _pages_differ(self) -> bool: ...
-
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
-
-    def project_named(self, text: str) -> str:
-        """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
-        return self._project_of(text)
-
-    def _project_of(self, text: str) -> str:
-        return self._called(self._name_of_folder(text))
-
-    def _name_of_folder(self, text: str) -> str:
-        """A folder's project, as it is found there; other names as they are."""
-        if not text.startswith(("/", "~", ".")):
-            return text
-        from dreamkeep.capture.project import project_of
-
-        return project_of(self.context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)
-
-    def _called(self, name: str) -> str:
-        return self.context.ask_memory(lambda memory: memory.called(name)) if name and self.context.exists() else name
+    def __init__(self, context: KeepContext, pages: PageVerbs) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._pages = pages
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
-        """Everything of a project, what is there and what comes, is shown under that name from now on."""
         was, now = self._known(project), _shown(name.strip())
         if was != now and self._is_known(now):
             raise BadUsage(f"there is a project {now!r}", where="project rename", next="To make one of the two: `project merge`.")
         return self._rename(was, now)
 
     def project_merge(self, project: str, into: str) -> dict[str, Any]:
-        """Two projects are one: what is there, and what comes, of either."""
         return self._rename(self._known(project), _shown(self._known(into)))
 
     def _rename(self, was: str, now: str) -> dict[str, Any]:
@@ -64,29 +46,28 @@ class Naming(Part):
     def _journal_renamings(self, renamings: Sequence[dict[str, str]]) -> None:
         from dreamkeep.event import Event, Kind, rfc3339
 
-        at = rfc3339(self.context.host.now())
-        events = [Event(self.context.ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
-        self._change_pages(lambda: self.context.journals().append("", events), {one["was"] for one in renamings})
+        at = rfc3339(self._host.now())
+        events = [Event(self._context.ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
+        self._change_pages(lambda: self._context.journals().append("", events), {one["was"] for one in renamings})
 
     def _change_pages(self, act: Callable[[], object], old: Collection[str]) -> None:
         """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
-        if self._pages_differ():
-            self._publish("")  # what was edited by hand is still of the page that it was edited in
+        if self._pages.differ():
+            self._pages.publish("")  # what was edited by hand is still of the page that it was edited in
         act()
         for project in old:
             self._withdraw_page(project)
-        self._publish("")
+        self._pages.publish("")
 
     def _changed(self, was: str, now: str) -> dict[str, Any]:
-        notes = self.context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
+        notes = self._context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
         return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
 
     def project_undo(self, project: str) -> dict[str, Any]:
-        """Take back that a project was renamed or merged, by hand or by `ingest`; no later `ingest` does it again."""
         from dreamkeep.event import Kind
 
-        was = self._name_of_folder(project)
-        known = self.context.load_memory("projects").projects.get(was)
+        was = find_folder_project(self._context, project)
+        known = self._context.load_memory("projects").projects.get(was)
         if known is None:
             raise NotFound(
                 f"no project {project!r} was renamed or merged",
@@ -94,7 +75,7 @@ class Naming(Part):
                 next="Give the name that it had before; `dreamkeep projects` lists them.",
             )
         body = {"renaming": known["by"], "was": was, "now": known["now"]}
-        self._change_pages(lambda: self.context.journals().say("", Kind.PROJECT_UNDONE, body), ())
+        self._change_pages(lambda: self._context.journals().say("", Kind.PROJECT_UNDONE, body), ())
         if not self._is_known(known["now"]):
             self._withdraw_page(known["now"])
         return self._changed(known["now"], was)
@@ -102,16 +83,15 @@ class Naming(Part):
     # -- which are one
 
     def projects(self) -> list[dict[str, Any]]:
-        """All projects, the one that was worked in last first. `merged`: names that were given up for this one."""
         from dreamkeep.memory.note import ACTIVE
 
-        memory = self.context.load_memory("notes", "projects")
+        memory = self._context.load_memory("notes", "projects")
         found: dict[str, dict[str, Any]] = {}
 
         def row(name: str) -> dict[str, Any]:
             return found.setdefault(name, {"name": name, "sessions": 0, "notes": 0, "last_at": None, "merged": []})
 
-        for one in self.context.ask(lambda store: store.sessions()):
+        for one in self._context.ask(lambda store: store.sessions()):
             row(one.project)["sessions"] += 1
             row(one.project)["last_at"] = max(row(one.project)["last_at"] or "", one.last_at or "") or None
         for note in memory.notes.values():
@@ -123,11 +103,10 @@ class Naming(Part):
         return sorted(sorted(found.values(), key=lambda one: one["name"]), key=lambda one: one["last_at"] or "", reverse=True)
 
     def project_offers(self) -> list[dict[str, str]]:
-        """Projects that may be the same as another: to be accepted (`project_merge`) or rejected (`project_apart`)."""
         from dreamkeep.capture.same_project import offers
         from dreamkeep.memory.insight import digest
 
-        memory = self.context.load_memory("projects", "apart")
+        memory = self._context.load_memory("projects", "apart")
         apart = {(str(one["was"]), str(one["now"])) for one in memory.apart.values()}
 
         def shown(one: Offer) -> dict[str, str]:
@@ -137,33 +116,30 @@ class Naming(Part):
         return [shown(one) for one in offers(self._places(), home=_home(), called=memory.called, apart=apart)]
 
     def project_apart(self, project: str, other: str) -> dict[str, Any]:
-        """These are two projects: that they are one is neither offered nor found by `ingest` any more."""
         from dreamkeep.event import Kind
 
         one, two = self._known(project), self._known(other)
         if one == two:
             next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
             raise BadUsage("these are one project", where="project apart", next=next_)
-        self.context.journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
+        self._context.journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
         return {"project": one, "apart": two}
 
     def correct_projects(self) -> list[dict[str, str]]:
-        """Sessions that were read when their worktree was gone go to their repository's project; what was changed. Of nobody who
-        captures it is the failure when that can't be done now: only a warning."""
         from dreamkeep.capture.same_project import corrections
         from dreamkeep.capture.worktrees import Disk
         from dreamkeep.memory.project import BY_INGEST
 
-        if not self.context.exists():
+        if not self._context.exists():
             return []
         machine = os.uname().nodename
         try:
-            memory = self.context.load_memory("projects", "apart")
+            memory = self._context.load_memory("projects", "apart")
             by_hand = {str(one["now"]) for one in memory.projects.values() if not one["auto"]}
             undone = {str(one["was"]) for one in memory.apart.values() if one["undone"]}
             found = corrections(
                 self._places(),
-                Disk(self.context.host, machine),
+                Disk(self._host, machine),
                 machine=machine,
                 home=_home(),
                 called=memory.called,
@@ -173,28 +149,28 @@ class Naming(Part):
             if found:
                 self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
         except (DreamkeepError, OSError) as problem:
-            self.context.warn(
+            self._context.warn(
                 f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}"
             )
             return []
         return [one._asdict() for one in found]
 
     def _places(self) -> list[Place]:
-        return self.context.ask(lambda store: store.session_places())
+        return self._context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
         from dreamkeep.dream.publish import alone
         from dreamkeep.dream.retired import place, withdraw
 
-        path = place(self.context.root, project, self.context.config["page.target"])
+        path = place(self._root, project, self._context.config["page.target"])
         try:
-            with alone(self.context.host, self.context.root):
-                withdraw(self.context.host, path)
+            with alone(self._host, self._root):
+                withdraw(self._host, path)
         except OSError as problem:
             raise from_os(problem, "taking the old page away", path) from problem
 
     def _known(self, text: str) -> str:
-        found = self._project_of(text)
+        found = find_project(self._context, text)
         if not found:
             raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
         if not self._is_known(found):
@@ -204,11 +180,11 @@ class Naming(Part):
     def _is_known(self, name: str) -> bool:
         if self._sessions_of(name, limit=1):
             return True
-        memory = self.context.load_memory("notes", "tasks", "insights")
+        memory = self._context.load_memory("notes", "tasks", "insights")
         return any(one.project == name for table in (memory.notes, memory.tasks, memory.insights) for one in table.values())
 
     def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
-        return self.context.ask(lambda store: store.sessions(project=project, limit=limit))
+        return self._context.ask(lambda store: store.sessions(project=project, limit=limit))
 
 
 def _home() -> str:

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 from dreamkeep.errors import BadUsage, Busy, NotFound, from_os
 from dreamkeep.host import remove_tree
 from dreamkeep.journal.places import EXCHANGE, KEEP, folder_of
-from dreamkeep.verbs.part import Part
+from dreamkeep.verbs.arguments import resolve_session
 
 if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
     from dreamkeep.dream.exchange import Exchange
-    from dreamkeep.dream.known_files import Statement
     from dreamkeep.dream.run import Dreaming, Parts
     from dreamkeep.index.store import Store
     from dreamkeep.journal.tombs import Tombstones
     from dreamkeep.memory.life import Dreamed
+    from dreamkeep.verbs.dream.run import DreamVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
 
 #: The backend's name where files are answered, and where an agent answers; and for how long each keeps its sessions.
 _FILES, _AGENT = "files", "agent"
@@ -37,31 +39,15 @@ _REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 _MERGE = "merge"
 
 
-class Exchanges(Part):
-    """What `Keep` can do with requests that others answer."""
+class ExchangeVerbs:
+    """Requests of dreams that others answer."""
 
-    if TYPE_CHECKING:
-
-        def _dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming: ...
-
-        def _similar(self, one: str, other: str) -> float: ...
-
-        def _known_files(self) -> Callable[[str], Sequence[Statement]]: ...
-
-        def _dream_now(
-            self,
-            parts: Callable[[], Parts],
-            *,
-            if_due: bool,
-            sessions: Sequence[str],
-            limit: int | None,
-            name: str,
-            holder: str = "",
-            part_tokens: int | None = None,
-            again: bool = False,
-        ) -> dict[str, Any]: ...
-
-        def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]: ...
+    def __init__(self, context: KeepContext, dreams: DreamVerbs, similarity: Similarity) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._dreams = dreams
+        self._similarity = similarity
 
     # -- files
 
@@ -74,8 +60,6 @@ class Exchanges(Part):
         again: bool = False,
         since: str | None = None,
     ) -> dict[str, Any]:
-        """The requests of a dream as files, for whoever answers them. The sessions are left to him for a week. `again`: about
-        sessions that were read before, as `dream`."""
         from dreamkeep.dream.exchange import Exchange
         from dreamkeep.verbs.arguments import at_least_one
 
@@ -84,16 +68,16 @@ class Exchanges(Part):
         if since is not None and not again:
             raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         folder = os.path.abspath(folder)
-        exchange = Exchange(self.context.host, folder)
+        exchange = Exchange(self._host, folder)
         exchange.check_target()
-        dreaming = self._dreaming()
+        dreaming = self._dreams.open_dreaming()
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self.context.root, next="Try again when it is over.")
+                raise Busy("another dream runs", where=self._root, next="Try again when it is over.")
             dreaming.complete()
-            chosen = [self.resolve(one) for one in sessions]
+            chosen = [resolve_session(self._context, one) for one in sessions]
             if again:
-                chosen = self._read_before(_FILES, chosen, since)
+                chosen = self._dreams.find_read_before(_FILES, chosen, since)
                 limit = limit if chosen else 0
             made, _, _ = dreaming.preview(
                 self._asked(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
@@ -105,17 +89,16 @@ class Exchanges(Part):
         return {"folder": folder, "requests": count, "sessions": named, "tokens": tokens}
 
     def dream_import(self, folder: str) -> dict[str, Any]:
-        """Takes the answers that are there, and writes what is to be asked next. The report; `partial` while something is."""
         from dreamkeep.dream.exchange import Exchange
 
         folder = os.path.abspath(folder)
-        exchange = Exchange(self.context.host, folder)
+        exchange = Exchange(self._host, folder)
         made = self._taken_in(exchange, name=_FILES)
         if made["lock"] != "acquired":
             return {**made, "folder": folder, "requests": None, "answers": 0, "problems": []}
         sessions = exchange.sessions()
         left = exchange.write(sessions)
-        leases = self._dreaming().leases
+        leases = self._dreams.open_dreaming().leases
         if left:
             leases.take([one for one in sessions if one not in leases.held(but=exchange.holder)], exchange.holder, _FILES_LEASE_S)
         else:
@@ -125,8 +108,8 @@ class Exchanges(Part):
     def _taken_in(self, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
         """A run over the folder's sessions, as far as they are still there."""
         sessions = exchange.sessions()
-        there = self.context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
-        made = self._dream_now(
+        there = self._context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
+        made = self._dreams.run_dream(
             self._asked(exchange),
             if_due=False,
             sessions=there,
@@ -142,14 +125,12 @@ class Exchanges(Part):
     def _asked(self, exchange: Exchange) -> Callable[[], Parts]:
         from dreamkeep.dream.parts import assemble_for
 
-        return lambda: assemble_for(exchange, self._similar, self._known_files())
+        return lambda: assemble_for(exchange, self._similarity.compare, self._dreams.open_known_files())
 
     # -- the agent at hand
 
     def dream_next(self, session: str = "", *, again: bool = False) -> dict[str, Any]:
-        """One request, for the agent that asks; its session is left to it for half an hour. `session`: go on with this one.
-        `again`: where nothing waits, also what rules alone have read."""
-        chosen = self.resolve(session) if session else ""
+        chosen = resolve_session(self._context, session) if session else ""
         tried: set[str] = set()
         while True:
             found = self._offered(chosen, tried, again or bool(chosen and self._exchange_of(chosen).again))
@@ -163,16 +144,16 @@ class Exchanges(Part):
 
     def _offered(self, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
         """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
-        dreaming = self._dreaming(part_tokens=_AGENT_TOKENS)
+        dreaming = self._dreams.open_dreaming(part_tokens=_AGENT_TOKENS)
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self.context.root, next="Try again when it is over.")
+                raise Busy("another dream runs", where=self._root, next="Try again when it is over.")
             dreaming.complete()
             self._remove_abandoned(dreaming)
             holder = self._exchange_of(chosen).holder if chosen else ""
             scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
             waiting = [one for one in self._ended(scope.sessions) if one.session not in tried]
-            before = [] if waiting else self._read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
+            before = [] if waiting else self._dreams.find_read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
             before = [one for one in before if one not in tried]
             repeats = bool(again and before)
             if repeats:
@@ -205,7 +186,6 @@ class Exchanges(Part):
         return _shown(exchange, session)
 
     def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
-        """An answer to a request of `dream_next`: checked as any model's, and what came of it. `next`: what is asked then."""
         if not _REQUEST_ID.fullmatch(request):
             raise BadUsage("this is no id of a request", where="request", next="Give the `id` that `dream_next` gave.")
         if len(json.dumps(answer, ensure_ascii=False)) > _LONGEST_ANSWER:
@@ -224,7 +204,7 @@ class Exchanges(Part):
 
     def _hand_on(self, exchange: Exchange, session: str, *, deleted: bool) -> None:
         """The folder as it is to be found next: with what is still asked, or gone."""
-        leases = self._dreaming().leases
+        leases = self._dreams.open_dreaming().leases
         if exchange.missing and not deleted:
             exchange.write([session] if session else [])
             leases.take([session], exchange.holder, _AGENT_LEASE_S)
@@ -256,14 +236,14 @@ class Exchanges(Part):
     def _exchanges(self) -> list[Exchange]:
         from dreamkeep.dream.exchange import Exchange
 
-        root = f"{self.context.root}/{EXCHANGE}"
-        names = sorted(self.context.host.names(root)) if self.context.host.stat(root) else []
-        return [Exchange(self.context.host, f"{root}/{name}", batches=False) for name in names]
+        root = f"{self._root}/{EXCHANGE}"
+        names = sorted(self._host.names(root)) if self._host.stat(root) else []
+        return [Exchange(self._host, f"{root}/{name}", batches=False) for name in names]
 
     def _exchange_of(self, session: str) -> Exchange:
         from dreamkeep.dream.exchange import Exchange
 
-        return Exchange(self.context.host, f"{self.context.root}/{_place_of(session)}", batches=False)
+        return Exchange(self._host, f"{self._root}/{_place_of(session)}", batches=False)
 
     def _ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
         """Those that do not go on: one that does may be the very one that asks."""
@@ -273,7 +253,7 @@ class Exchanges(Part):
             found = ((one, store.session(one.session)) for one in sessions)
             return [one for one, summary in found if summary is not None and summary.state == ENDED]
 
-        return self.context.ask(ended)
+        return self._context.ask(ended)
 
     def _remove_abandoned(self, dreaming: Dreaming) -> None:
         """Requests whose half hour is over: what they asked is asked anew."""
@@ -288,15 +268,15 @@ class Exchanges(Part):
 
     def _remove_exchange(self, place: str) -> None:
         try:
-            remove_tree(self.context.host, f"{self.context.root}/{place}")
+            remove_tree(self._host, f"{self._root}/{place}")
         except OSError as problem:
-            raise from_os(problem, "removing requests", f"{self.context.root}/{place}") from problem
+            raise from_os(problem, "removing requests", f"{self._root}/{place}") from problem
 
     def _tombstones(self) -> Tombstones:
         from dreamkeep.journal.tombs import Tombstones
 
-        at, dead = self.context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
-        return Tombstones(self.context.host, self.context.root, at.position if at else None, dead)
+        at, dead = self._context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
+        return Tombstones(self._host, self._root, at.position if at else None, dead)
 
 
 def _place_of(session: str) -> str:

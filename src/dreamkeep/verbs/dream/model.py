@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadConfig, from_os
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
     from dreamkeep.dream.at_hand import Candidate
     from dreamkeep.dream.budget import Prices
     from dreamkeep.dream.given import Usage
@@ -25,59 +25,60 @@ _CAPS = ("max_calls", "max_tokens", "max_usd", "max_tokens_per_day", "max_usd_pe
 _BY_HAND = "Set it by hand: docs/models.md."
 
 
-class Models(Part):
-    """What `Keep` can do with models."""
+class ModelVerbs:
+    """The model that dreams may ask: shown, chosen, switched off."""
+
+    def __init__(self, context: KeepContext) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
 
     def model(self) -> dict[str, Any]:
-        """Who is asked now, who could be, and what the last 30 days would cost. Nothing of a session is sent."""
-        return {**self._model_told(), "found": [one._asdict() for one in self._at_hand()]}
+        return {**self._describe_model(), "found": [one._asdict() for one in self._find_models()]}
 
     def model_use(self, what: str) -> dict[str, Any]:
-        """From now on dreams ask this one: NAME or NAME:MODEL, as `model` found them. Only keep.toml is changed."""
         from dreamkeep.dream.at_hand import OWN_KEYS, settings_for
 
-        found = self._at_hand()
+        found = self._find_models()
         dream, model = settings_for(what, found)
         gone = [key for key in OWN_KEYS if key not in model]
         if any(self._differs(key, value) for key, value in model.items()):
             gone += ["price_in", "price_out"]  # another model has other prices
-        if self.context.config["dream.max_tokens_per_day"] is None and self.context.config["dream.max_usd_per_day"] is None:
+        if self._context.config["dream.max_tokens_per_day"] is None and self._context.config["dream.max_usd_per_day"] is None:
             dream["max_tokens_per_day"] = _TOKENS_PER_DAY
         self._write_settings(dream, model, gone)
-        return {**self._model_told(), "found": [one._asdict() for one in found]}
+        return {**self._describe_model(), "found": [one._asdict() for one in found]}
 
     def _differs(self, key: str, value: Any) -> bool:
-        before = self.context.config[f"dream.model.{key}"]
+        before = self._context.config[f"dream.model.{key}"]
         return bool((list(before) if isinstance(before, tuple) else before) != value)
 
     def model_off(self) -> dict[str, Any]:
-        """Dreams ask nobody: they go by rules. The model's other settings stay, for when it is wanted again."""
-        if self.context.config["dream.backend"] != "rules":
+        if self._context.config["dream.backend"] != "rules":
             self._write_settings({"backend": "rules"}, {}, ())
-        return {**self._model_told(), "found": []}
+        return {**self._describe_model(), "found": []}
 
     def models_at_hand(self) -> list[str]:
-        """Names of what was found, without asking anybody: for who only wants to mention it."""
-        return [one.name for one in self._at_hand(ask_servers=False)]
+        return [one.name for one in self._find_models(ask_servers=False)]
 
-    def _at_hand(self, *, ask_servers: bool = True) -> list[Candidate]:
+    def _find_models(self, *, ask_servers: bool = True) -> list[Candidate]:
         from dreamkeep.dream.at_hand import find
 
-        return find(self.context.environment, self._which, ask_servers=ask_servers)
+        return find(self._context.environment, self._find_program, ask_servers=ask_servers)
 
-    def _which(self, name: str) -> str | None:
+    def _find_program(self, name: str) -> str | None:
         """Where a program lies that we may run."""
-        for folder in self.context.environment.get("PATH", "").split(":"):
+        for folder in self._context.environment.get("PATH", "").split(":"):
             path = f"{folder}/{name}"
-            at = self.context.host.stat(path) if folder.startswith("/") else None
+            at = self._host.stat(path) if folder.startswith("/") else None
             if at is not None and at.is_file and at.mode & 0o111:
                 return path
         return None
 
     # -- what it costs
 
-    def _model_told(self) -> dict[str, Any]:
-        config = self.context.config
+    def _describe_model(self) -> dict[str, Any]:
+        config = self._context.config
         asks = {"openai": config["dream.model.model"], "anthropic": config["dream.model.model"]}
         asks["command"] = " ".join(config["dream.model.command"][:2]) or None
         caps = {name: config[f"dream.{name}"] for name in _CAPS}
@@ -85,7 +86,7 @@ class Models(Part):
             "backend": config["dream.backend"],
             "model": asks.get(config["dream.backend"]),
             "estimate": self._estimate(),
-            "caps": {**caps, "spent_today": self._spent_today()._asdict()},
+            "caps": {**caps, "spent_today": self.measure_spent_today()._asdict()},
         }
 
     def _estimate(self) -> dict[str, Any]:
@@ -93,12 +94,12 @@ class Models(Part):
         from dreamkeep.dream.at_hand import expect
 
         prices = self._prices()
-        if not self.context.exists():
+        if not self._context.exists():
             return {"days": _DAYS, **expect((), prices), "again": expect((), prices)}
-        since = rfc3339(self.context.host.now() - _DAYS * 86_400 * 1_000_000_000)
+        since = rfc3339(self._host.now() - _DAYS * 86_400 * 1_000_000_000)
         read = {
             one.session
-            for one in self.context.load_memory("dreamed").dreamed.values()
+            for one in self._context.load_memory("dreamed").dreamed.values()
             if one.completed_at and one.backend == "rules"
         }
         lately = self._digest_tokens(lambda one: (one.last_at or "") >= since)
@@ -109,26 +110,26 @@ class Models(Part):
         from dreamkeep.session.summary import ENDED
 
         def sizes(store: Store) -> list[int]:
-            found = [one for one in store.sessions() if one.state == ENDED and wanted(one) and not _is_told(one)]
+            found = [one for one in store.sessions() if one.state == ENDED and wanted(one) and not _is_unread(one)]
             return [_tokens(store.messages(one.id), one.cwd) for one in found]
 
-        return [size for size in self.context.ask(sizes) if size]
+        return [size for size in self._context.ask(sizes) if size]
 
     def _prices(self) -> Prices | None:
         from dreamkeep.dream.budget import Prices
 
-        known = self.context.config["dream.model.price_in"], self.context.config["dream.model.price_out"]
+        known = self._context.config["dream.model.price_in"], self._context.config["dream.model.price_out"]
         return None if None in known else Prices(*known)
 
-    def _spent_today(self) -> Usage:
+    def measure_spent_today(self) -> Usage:
         """By the runs of the last 24 hours, as their reports say; also by those that were undone."""
         from dreamkeep.dream.given import Usage
 
         spent = Usage()
-        if not self.context.exists():
+        if not self._context.exists():
             return spent
-        since = rfc3339(self.context.host.now() - 86_400 * 1_000_000_000)
-        for run in self.context.load_memory("runs").runs.values():
+        since = rfc3339(self._host.now() - 86_400 * 1_000_000_000)
+        for run in self._context.load_memory("runs").runs.values():
             told = run.report.get("usage")
             if (run.started_at or "") >= since and isinstance(told, dict):
                 spent = spent.plus(Usage(**{key: value for key, value in told.items() if key in Usage._fields}))
@@ -143,9 +144,9 @@ class Models(Part):
         from dreamkeep.capture.setup.text import Unreadable
         from dreamkeep.host import make_folders, read_file, replace_file
 
-        path = f"{self.context.root}/{_FILE}"
+        path = f"{self._root}/{_FILE}"
         try:
-            before = read_file(self.context.host, path).decode() if self.context.host.stat(path) else ""
+            before = read_file(self._host, path).decode() if self._host.stat(path) else ""
             after = tomledit.put(before, ("dream",), dream)
             after = tomledit.unset(after, ("dream", "model"), gone)
             after = tomledit.put(after, ("dream", "model"), model) if model else after
@@ -153,19 +154,19 @@ class Models(Part):
             raise BadConfig(f"it can't be changed without risk ({problem})", where=path, next=_BY_HAND) from problem
         except OSError as problem:
             raise from_os(problem, "reading the settings", path) from problem
-        config = settings.load(after.encode(), self.context.environment, where=path)
+        config = settings.load(after.encode(), self._context.environment, where=path)
         if config["dream.backend"] != dream["backend"]:
             way = "Unset that variable, then try again. Nothing was written."
             raise BadConfig("a variable says something else", where="DREAMKEEP_DREAM_BACKEND", next=way)
         try:
-            make_folders(self.context.host, self.context.root)
-            replace_file(self.context.host, path, after.encode())
+            make_folders(self._host, self._root)
+            replace_file(self._host, path, after.encode())
         except OSError as problem:
             raise from_os(problem, "writing the settings", path) from problem
-        self.context.config = config
+        self._context.config = config
 
 
-def _is_told(one: Summary) -> bool:
+def _is_unread(one: Summary) -> bool:
     """A subagent's, or a dream's own: nobody reads it."""
     from dreamkeep.dream.requests import OURS
 

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, from_os
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.part import Part
+from dreamkeep.verbs.arguments import resolve_session
+from dreamkeep.verbs.dream.pages import add_earlier
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.given import Usage
+    from dreamkeep.context import KeepContext
     from dreamkeep.dream.known_files import Statement
-    from dreamkeep.dream.publish import Publishing
     from dreamkeep.dream.run import Dreaming, Parts, Scope
     from dreamkeep.event import Event
     from dreamkeep.index.store import Store
     from dreamkeep.memory.life import Dreamed
-    from dreamkeep.memory.memory import Memory
-    from dreamkeep.memory.page import Budget
+    from dreamkeep.verbs.dream.model import ModelVerbs
+    from dreamkeep.verbs.dream.pages import PageVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
+    from dreamkeep.verbs.recovery.forget import Forgetting
 
-T = TypeVar("T")
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", "files", "agent")
-_BY_HYGIENE = "hygiene"
 
 
-class Dreams(Part):
-    """What `Keep` can do with dreams and pages."""
+class DreamVerbs:
+    """Dreams: run now or when they are due, shown, undone."""
 
-    if TYPE_CHECKING:
-
-        def _forget(self, name: str, pages: Collection[str] | None = None) -> None: ...
-
-        def render_packs(self, squeezed: Sequence[str] = ()) -> None: ...
-
-        def _spent_today(self) -> Usage: ...
-
-    # -- dreams
+    def __init__(
+        self, context: KeepContext, models: ModelVerbs, pages: PageVerbs, forgetting: Forgetting, similarity: Similarity
+    ) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._models = models
+        self._pages = pages
+        self._forgetting = forgetting
+        self._similarity = similarity
 
     def dream(
         self,
@@ -54,12 +54,6 @@ class Dreams(Part):
         again: bool = False,
         since: str | None = None,
     ) -> dict[str, Any]:
-        """Read finished sessions and remember what matters of them; the report. `backend`: a name, or anything with `backfill`.
-
-        `with_model`: with the model that the settings name. `dry_run`: only what would be read. `preview`: with the backend, and
-        what would change; neither of the two writes anything. `again`: sessions that were read before (those named, or since a
-        time, or all) once more from their beginning, with a model.
-        """
         from dreamkeep.dream import run
         from dreamkeep.verbs.arguments import at_least_one
 
@@ -70,42 +64,42 @@ class Dreams(Part):
         from dreamkeep.dream.parts import assemble, named
 
         asked = backend if backend is not None or not with_model else self._model_named()
-        name = named(asked, self.context.config)
-        if not self.context.exists():
+        name = named(asked, self._context.config)
+        if not self._context.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
-        chosen = [self.resolve(one) for one in sessions]
+        chosen = [resolve_session(self._context, one) for one in sessions]
         if again:
-            chosen = self._read_before(name, chosen, since)
+            chosen = self.find_read_before(name, chosen, since)
             if not chosen:
                 return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
         elif since is not None:
             raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
         if dry_run:
-            dreaming = self._dreaming(look=True)
+            dreaming = self.open_dreaming(look=True)
             scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
-            config, known = self.context.config, self._known_files()
+            config, known = self._context.config, self.open_known_files()
             return assemble(
                 asked,
                 config,
-                self.context.host,
-                self.context.environment,
-                self.context.root,
-                self._similar,
+                self._host,
+                self._context.environment,
+                self._root,
+                self._similarity.compare,
                 known,
-                self._spent_today,
+                self._models.measure_spent_today,
             )
 
         if preview:
-            dreaming = self._dreaming(look=True)
+            dreaming = self.open_dreaming(look=True)
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
-            told = {**made, "run": None, "preview": True, "diff": self._diff(before, after)}
+            told = {**made, "run": None, "preview": True, "diff": self._pages.preview(before, after)}
             return _with_given_up(told, dreaming.given_up(name=name))
-        return self._dream_now(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
+        return self.run_dream(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
-    def _read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
+    def find_read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
         """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
         those that this backend read."""
         from dreamkeep.dream import when
@@ -118,21 +112,21 @@ class Dreams(Part):
         first = moment(since, "since") or ""
 
         def read(store: Store) -> list[str]:
-            told = [one for one in self.context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+            told = [one for one in self._context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
             done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
             done = [one for one in done if not by or one.backend == by]
             found = ((store.session(one.session), one) for one in done)
             return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
 
-        return self.context.ask(read)
+        return self._context.ask(read)
 
-    def _known_files(self) -> Callable[[str], Sequence[Statement]]:
+    def open_known_files(self) -> Callable[[str], Sequence[Statement]]:
         """What the user's own files say to whoever works in a folder; each is read once for a run."""
         from dreamkeep.dream.known_files import KnownFiles
 
-        return KnownFiles(self.context.host, self.context.find_home(None)[0]).of
+        return KnownFiles(self._host, self._context.find_home(None)[0]).of
 
-    def _dream_now(
+    def run_dream(
         self,
         parts: Callable[[], Parts],
         *,
@@ -145,22 +139,22 @@ class Dreams(Part):
         again: bool = False,
     ) -> dict[str, Any]:
         """The run itself, with the pages before and after it."""
-        self.context.settle_deletions()
+        self._context.settle_deletions()
         # What was edited by hand comes before what is concluded now.
-        first = self._publish("") if self._pages_differ() else []
-        hands = self._hands()
+        first = self._pages.publish("") if self._pages.differ() else []
+        hands = self._pages.watch_edits()
 
         def take_in() -> None:
             first.extend(one for one in hands() if not one["problem"])
 
         def publish(run: str) -> list[dict[str, Any]]:
             told: dict[tuple[str, str], dict[str, Any]] = {}
-            for one in (*first, *self._publish(run)):
+            for one in (*first, *self._pages.publish(run)):
                 place = one["project"], one["path"]
-                told[place] = _with_earlier(told.get(place), one)
+                told[place] = add_earlier(told.get(place), one)
             return list(told.values())
 
-        dreaming = self._dreaming(part_tokens=part_tokens)
+        dreaming = self.open_dreaming(part_tokens=part_tokens)
         made = dreaming.run(
             parts,
             if_due=if_due,
@@ -175,55 +169,46 @@ class Dreams(Part):
         )
         if made["run"] or "shelved" in made:
             self._follow_end()
-        return _with_given_up({"pages": first, **made}, dreaming.given_up(self.context.load_memory("dreamed"), name))
+        return _with_given_up({"pages": first, **made}, dreaming.given_up(self._context.load_memory("dreamed"), name))
 
     def _follow_end(self) -> None:
         """The index with the end of a run, too: else whoever only looks next has to make one for that."""
         try:
-            self.context.ask_memory(lambda memory: None)
+            self._context.ask_memory(lambda memory: None)
         except (DreamkeepError, OSError) as problem:
-            self.context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self._context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
 
-    def _given_up(self) -> tuple[str, str]:
+    def describe_given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
         from dreamkeep.dream import when
         from dreamkeep.dream.parts import named
 
-        return when.told(self._dreaming().given_up(name=named(None, self.context.config))), when.TRY_AGAIN
-
-    def _similar(self, one: str, other: str) -> float:
-        """How alike two statements are, by an embedder if one is installed; it is loaded when it is first asked."""
-        embedder = self.context.find_embedder()
-        if embedder is None:
-            return 0.0
-        first, second = embedder.embed([one, other])
-        return float(first @ second)
+        return when.told(self.open_dreaming().given_up(name=named(None, self._context.config))), when.TRY_AGAIN
 
     def start_dream(self) -> bool:
-        """In a process of its own, of low priority, if it is due: completion is recorded first. Whether one was started."""
-        if not self.context.config["dream.auto"] or self.context.is_off() or not self.context.exists():
+        if not self._context.config["dream.auto"] or self._context.is_off() or not self._context.exists():
             return False
-        if self.context.environment.get("DREAMKEEP_DREAMING"):
+        if self._context.environment.get("DREAMKEEP_DREAMING"):
             return False  # we are in a dream's own command
-        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self.context.root, "dream", "--if-due"]
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self._root, "dream", "--if-due"]
         try:
-            dreaming = self._dreaming()
+            dreaming = self.open_dreaming()
             recorded = dreaming.complete()
-            name = str(self.context.config["dream.backend"])
+            name = str(self._context.config["dream.backend"])
             if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life, name=name).sessions:
                 return False
-            self.context.host.start(words, f"{self.context.root}/state/dream.log", gentle=True)
+            self._host.start(words, f"{self._root}/state/dream.log", gentle=True)
         except (DreamkeepError, OSError) as problem:
             # Whoever called ended a session, or journaled what hooks left: that was done.
-            self.context.warn(f"A dream can't be started: {problem}")
+            self._context.warn(f"A dream can't be started: {problem}")
             return False
         return True
 
-    def _dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
+    def open_dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
         """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
         from dreamkeep.dream.run import Dreaming, Settings
 
-        config = self.context.config
+        config = self._context.config
         settings = Settings(
             config["dream.session_count"],
             config["dream.time_hours"],
@@ -231,34 +216,34 @@ class Dreams(Part):
             config["dream.loss_guard"],
             chunk_tokens=part_tokens or config["dream.model.chunk_tokens"],
         )
-        ask = self.context.look if look else self.context.ask
+        ask = self._context.look if look else self._context.ask
 
         def append(events: Sequence[Event]) -> None:
-            self.context.journals().append("", events)
+            self._context.journals().append("", events)
 
         def forget(session: str) -> None:
             from dreamkeep.capture.forget import erase_in_keep
             from dreamkeep.journal.places import folder_of
             from dreamkeep.recovery.showing import showing
 
-            pages = showing(self.context.host, self.context.root, session)
-            erase_in_keep(self.context.host, self.context.root, self.context.journals(), session, ())
-            self._forget(folder_of(session), pages)
+            pages = showing(self._host, self._root, session)
+            erase_in_keep(self._host, self._root, self._context.journals(), session, ())
+            self._forgetting.forget(folder_of(session), pages)
 
         def end(run: str) -> None:
             from dreamkeep.recovery.mend_dream import bury
 
-            bury(self.context.host, self.context.root, self.context.journals(), self.context.ids, run)
+            bury(self._host, self._root, self._context.journals(), self._context.ids, run)
 
         return Dreaming(
-            self.context.host,
-            self.context.root,
+            self._host,
+            self._root,
             append,
-            self.context.ids,
+            self._context.ids,
             ask,
             settings,
             forget,
-            None if look else self.context.glance,
+            None if look else self._context.glance,
             end,
         )
 
@@ -267,21 +252,21 @@ class Dreams(Part):
         from dreamkeep.dream.each import estimate
         from dreamkeep.dream.run import report
 
-        found = self.context.look(lambda store: estimate(store, scope))
+        found = self._context.look(lambda store: estimate(store, scope))
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
         return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
 
     def _model_named(self) -> str:
         """Which backend the settings of a model mean, where `dream.backend` is none."""
-        if self.context.config["dream.backend"] != "rules":
-            return str(self.context.config["dream.backend"])
-        if self.context.config["dream.model.command"]:
+        if self._context.config["dream.backend"] != "rules":
+            return str(self._context.config["dream.backend"])
+        if self._context.config["dream.model.command"]:
             return "command"
-        if self.context.config["dream.model.url"] or self.context.config["dream.model.model"]:
-            model = str(self.context.config["dream.model.model"] or "")
+        if self._context.config["dream.model.url"] or self._context.config["dream.model.model"]:
+            model = str(self._context.config["dream.model.model"] or "")
             return (
                 "anthropic"
-                if "anthropic" in str(self.context.config["dream.model.url"]) or model.startswith("claude")
+                if "anthropic" in str(self._context.config["dream.model.url"]) or model.startswith("claude")
                 else "openai"
             )
         raise BadUsage(
@@ -290,232 +275,18 @@ class Dreams(Part):
             next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
         )
 
-    def _diff(self, before: Memory, after: Memory) -> dict[str, Any]:
-        """What a run would change: notes by their id, and the pages line by line."""
-        from dreamkeep.dream.preview import previewed
-
-        changed = [one for id, one in sorted(after.notes.items()) if before.notes.get(id) != one]
-        notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
-        # Also those that a hand has changed since: they are taken in first.
-        projects = {one.project for one in changed} | {project for project, _ in self._differing(before)}
-        pages = previewed(
-            self.context.host, self.context.root, before, after, projects, self.context.config["page.target"], self._budget()
-        )
-        return {"notes": notes, "pages": [one._asdict() for one in pages]}
-
-    # -- pages
-
-    def _take_in(self) -> list[dict[str, Any]]:
-        """What was edited by hand comes before what is said now. Of a page that can't be written nothing is told here: whoever
-        calls this publishes afterwards."""
-        from dreamkeep.dream.publish import touched
-
-        if not self.context.exists() or not self.context.ask_memory(
-            lambda memory: touched(self.context.host, self.context.root, memory)
-        ):
-            return []
-        return self._published("", lambda what: None)
-
-    def _hands(self) -> Callable[[], list[dict[str, Any]]]:
-        """Takes in what was edited by hand since it was asked last: before each session that a dream concludes, so pages are
-        looked at from outside first. What comes of it is told as a publication is."""
-        from dreamkeep.dream.publish import stamps
-        from dreamkeep.memory.page import located
-
-        seen: dict[str, int] | None = None
-
-        def paths(memory: Memory) -> list[str]:
-            return [path for one in memory.pages.values() if (path := located(self.context.root, str(one["path"])))]
-
-        def taken_in() -> list[dict[str, Any]]:
-            nonlocal seen
-            try:
-                now = stamps(self.context.host, self.context.ask_memory(paths) if seen is None else seen)
-                if now == seen:
-                    return []
-                seen = now  # and not as they are afterwards: somebody may come in between
-                return self._take_in()
-            except (DreamkeepError, OSError) as problem:
-                self.context.warn(f"What was edited on the pages is taken in later: {problem}")
-                return []
-
-        return taken_in
-
-    def _publish(self, run: str) -> list[dict[str, Any]]:
-        """Pages that are not as they should be, anew: of every project that something is remembered of, and every file that was
-        ever one."""
-        return self._published(run, self.context.warn)
-
-    def _published(self, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.memory.page import FOLDER
-
-        self.context.settle_deletions()  # it writes pages itself, and would wait for the lock that is held here
-        try:
-            with alone(self.context.host, self.context.root):
-                return self.context.ask_memory(lambda memory: self._publish_all(memory, run, warn))
-        except (DreamkeepError, OSError) as problem:
-            warn(f"The pages can't be written now; the next dream does: {problem}")
-            return [_unwritten("", f"{self.context.root}/{FOLDER}", str(problem))]
-        finally:
-            self.render_packs()  # whoever comes here changed what is remembered
-
-    def _publish_before(self, sessions: Collection[str]) -> None:
-        """What was written by hand, before these are deleted: afterwards nobody knows any more what of a page was ours."""
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.memory.page import in_keep
-
-        left = [one for one in self._publish("") if one["problem"] and in_keep(self.context.root, one["path"])]
-
-        def take(memory: Memory) -> None:
-            for one, session in ((one, session) for one in left for session in sessions):
-                self._publishing(memory).take_reworded(one["project"], one["path"], session)
-
-        if left:
-            with alone(self.context.host, self.context.root):
-                self.context.ask_memory(take)
-
-    def _publish_without(self) -> list[tuple[str, str]]:
-        """Without what was learned in a session that was deleted. (path, why) of the keep's own pages that may still have lines
-        of it; of files elsewhere, which are their users', it is told."""
-        from dreamkeep.dream.publish import still_holding
-        from dreamkeep.memory.page import in_keep
-
-        why = {one["path"]: one["problem"] for one in self._publish("") if one["problem"]}
-        holding = self.context.ask_memory(lambda memory: still_holding(self.context.host, self.context.root, memory))
-        for path in (one for one in holding if not in_keep(self.context.root, one)):
-            self.context.warn(
-                f"The file {path} is not in the keep, and has lines of the deleted session. "
-                "Once it can be written, and its fence is whole, the next dream takes them out."
-            )
-        held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.context.root, one)]
-        return held + self._retire_pages()
-
-    def _retire_pages(self) -> list[tuple[str, str]]:
-        """(path, why) of files among the pages that are nobody's any more, and may have lines of a session that was deleted."""
-        from dreamkeep.dream.publish import alone
-        from dreamkeep.dream.retired import left_over
-
-        def retired(memory: Memory) -> list[tuple[str, str]]:
-            return [
-                (path, why)
-                for path in left_over(self.context.host, self.context.root, memory)
-                if (why := self._retire(memory, path))
-            ]
-
-        with alone(self.context.host, self.context.root):
-            return self.context.ask_memory(retired)
-
-    def _retire(self, memory: Memory, path: str) -> str:
-        try:
-            return self._publishing(memory).retire(path)
-        except (DreamkeepError, OSError) as problem:
-            return str(problem)
-
-    def _publish_all(self, memory: Memory, run: str, warn: Callable[[str], object]) -> list[dict[str, Any]]:
-        from dreamkeep.dream.retired import given_up
-
-        for path in given_up(self.context.host, self.context.root, memory):
-            if why := self._retire(memory, path):
-                warn(f"The page {path} of a name that was given up is left alone: {why}")
-        publishing = self._publishing(memory)
-        done: dict[tuple[str, str], dict[str, Any]] = {}
-        for _ in range(2):  # what a hand did on one page holds for the project's others, too
-            left_alone = {one for one, told in done.items() if told["problem"]}
-            edits = 0
-            for project, path in [one for one in self._differing(memory) if one not in left_alone]:
-                try:
-                    told = publishing.publish(project, path, run, asked=False)._asdict()
-                    if told["problem"]:
-                        warn(f"The page {path} is left alone: {told['problem']}")
-                except (DreamkeepError, OSError) as problem:
-                    # One page that can't be written is told; what is remembered is safe, and the others are written.
-                    why = self._blocked(path) or str(problem)
-                    warn(f"The page {path} can't be written: {why}")
-                    told = _unwritten(project, path, why)
-                edits += told["edits"]
-                done[project, path] = _with_earlier(done.get((project, path)), told)
-            if not edits:
-                break
-        return [done[one] for one in sorted(done)]
-
-    def _blocked(self, path: str) -> str:
-        """Why no page in the keep can be written, where the reason is no single page's."""
-        from dreamkeep.memory.page import FOLDER, in_keep
-
-        folder = f"{self.context.root}/{FOLDER}"
-        at = self.context.host.stat(folder) if in_keep(self.context.root, path) else None
-        if at is None or not at.is_file:
-            return ""
-        return (
-            f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
-        )
-
-    def _publishing(self, memory: Memory) -> Publishing:
-        from dreamkeep.dream.publish import Publishing
-
-        append = self.context.journals().append
-        ours = (self.context.ids, self._budget(), self._similar)
-        return Publishing(self.context.host, self.context.root, memory, lambda events: append("", events), *ours)
-
-    def _budget(self) -> Budget:
-        from dreamkeep.memory.page import Budget
-
-        config = self.context.config
-        return Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
-
-    def _differing(self, memory: Memory) -> list[tuple[str, str]]:
-        from dreamkeep.dream.publish import differing
-
-        return differing(self.context.host, self.context.root, memory, self.context.config["page.target"], self._budget())
-
-    def _pages_differ(self) -> bool:
-        """Whether one is not as it should be, or is there and should not be."""
-        from dreamkeep.dream.retired import given_up
-
-        return self.context.ask_memory(
-            lambda memory: bool(self._differing(memory) or given_up(self.context.host, self.context.root, memory))
-        )
-
-    def page(self, *, project: str = "", write: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """A project's page: as it would be, or (`write`) into the fenced region of that file, taking in what was edited there. A
-        new file is made, and no folder."""
-        from dreamkeep.memory.page import in_keep, render
-
-        if write is not None:
-            from dreamkeep.dream.publish import Published, alone
-            from dreamkeep.verbs.arguments import in_a_folder
-
-            path = os.path.abspath(os.fspath(write))
-            if not self.context.exists():
-                return Published(project, path)._asdict()  # nothing is remembered, and no keep is made for that
-            try:
-                if not in_keep(self.context.root, path):
-                    in_a_folder(self.context.host, path)
-                with alone(self.context.host, self.context.root):
-                    return self.context.ask_memory(lambda memory: self._publishing(memory).publish(project, path)._asdict())
-            except OSError as problem:
-                raise from_os(problem, "writing the page", path) from problem
-        made = self.context.ask_memory(lambda memory: render(memory.shown(project), project, self._budget()))
-        left = [one._asdict() for one in made.left_out]
-        return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
-
-    # -- runs
-
     def dream_status(self) -> dict[str, Any]:
-        """Each session that has ended, whether a dream is due, and the last report. What ended and has no completion record yet
-        is as it will be: the next dream records it first."""
         from dreamkeep.dream import when
         from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
         from dreamkeep.held import is_held
         from dreamkeep.recovery.audit_dream import left_alone
 
-        memory, unrecorded = self.context.ask(runs_and_ended)
+        memory, unrecorded = self._context.ask(runs_and_ended)
         recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
-        config = self.context.config
-        now = rfc3339(self.context.host.now())
+        config = self._context.config
+        now = rfc3339(self._host.now())
         memory = with_ended(memory, unrecorded, now)
-        running = is_held(self.context.host, f"{self.context.root}/{LOCK}")
+        running = is_held(self._host, f"{self._root}/{LOCK}")
         attempts = config["dream.max_attempts"]
         name = str(config["dream.backend"])
         failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
@@ -553,36 +324,33 @@ class Dreams(Part):
             "running": running,
             "last_successful_run_at": last,
             "last_report": report,
-            "pages": [
-                {"path": path, "problem": why}
-                for path, why in left_alone(self.context.host, self.context.root, memory.pages.values())
-            ],
+            "pages": [{"path": path, "problem": why} for path, why in left_alone(self._host, self._root, memory.pages.values())],
         }
 
     def dream_history(self) -> list[dict[str, Any]]:
-        """All runs, newest first. `running`: its report comes when it has ended."""
-        runs = sorted(self.context.load_memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
-        running = next((one.id for one in runs if not one.is_over), "") if self._dreaming(look=True).busy() else ""
+        runs = sorted(self._context.load_memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
+        running = next((one.id for one in runs if not one.is_over), "") if self.open_dreaming(look=True).busy() else ""
         return [{**one.as_json(), "running": one.id == running} for one in runs]
 
     def dream_undo(self, run: str) -> dict[str, Any]:
-        """Nothing of that run counts any more; later ones stay where they do not rest on it, and what follows from them now."""
-        runs = self.context.load_memory("runs").runs
+        runs = self._context.load_memory("runs").runs
         found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
         if len(found) != 1:
             what = "there is no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
         again = runs[found[0]].undone
         if not again:
-            with self._dreaming().lock() as ours:
+            with self.open_dreaming().lock() as ours:
                 if not ours:
                     raise Busy(
                         "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
                     )
-                if self._pages_differ():
-                    self._publish("")  # what was edited by hand stands by itself: it is taken in before anything is taken back
+                if self._pages.differ():
+                    self._pages.publish(
+                        ""
+                    )  # what was edited by hand stands by itself: it is taken in before anything is taken back
                 self._take_back(found[0])
-            self._publish("")
+            self._pages.publish("")
         return {"run": found[0], "undone": True, "before": again}
 
     def _take_back(self, run: str) -> None:
@@ -593,55 +361,14 @@ class Dreams(Part):
         from dreamkeep.journal.reader import Reading, events
         from dreamkeep.memory.memory import fold
 
-        before = self.context.load_memory()
-        now = rfc3339(self.context.host.now())
-        undone = Event(self.context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
-        said = [event for _, event in events(Reading(self.context.host, f"{self.context.root}/{KEEP}"))]
-        decisions = rethought(before, fold([*said, undone]), run, now, self._similar)
-        self.context.journals().append(
-            "", [undone, *(Event(self.context.ids.new(), one.kind, now, one.body) for one in decisions)]
+        before = self._context.load_memory()
+        now = rfc3339(self._host.now())
+        undone = Event(self._context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
+        said = [event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))]
+        decisions = rethought(before, fold([*said, undone]), run, now, self._similarity.compare)
+        self._context.journals().append(
+            "", [undone, *(Event(self._context.ids.new(), one.kind, now, one.body) for one in decisions)]
         )
-
-    def hygiene(self) -> dict[str, Any]:
-        """End what has been quiet for long, record what ended, compress what is cold."""
-        from dreamkeep.dream import hygiene
-
-        if not self.context.exists():
-            return {"closed": [], "failed": [], "reconverged": 0, "expired": 0, "compressed": 0}
-        self.context.settle_deletions()
-        now = rfc3339(self.context.host.now())
-        hours = self.context.config["hygiene.stale_hours"]
-
-        def quiet(store: Store) -> list[str]:
-            busy = hygiene.working(store.unsettled(owned=True), self.context.is_alive)
-            return hygiene.stale(store.sessions(), busy, now=now, hours=hours)
-
-        done = hygiene.close(self.context.ask(quiet), self._end_stale)
-        reconverged = len(set(self._dreaming().complete().sessions) - set(done.closed))
-        failed = [{"session": session, "reason": why} for session, why in done.failed]
-        told = {"closed": list(done.closed), "failed": failed, "reconverged": reconverged}
-        return {**told, "expired": self._end_suggestions(), "compressed": self.compress()}
-
-    def _end_suggestions(self) -> int:
-        """Those that waited too long in the inbox; how many. While a dream runs, that dream does it."""
-        from dreamkeep.dream.inbox import end_suggestions
-        from dreamkeep.event import Event, Kind
-
-        with self._dreaming().lock() as ours:
-            if not ours:
-                return 0
-            now = rfc3339(self.context.host.now())
-            # It names a run, so that it is no hand on the note.
-            ended = end_suggestions(self.context.load_memory("notes"), now, _BY_HYGIENE)
-            if ended:
-                self.context.journals().append("", [Event(self.context.ids.new(), one.kind, now, one.body) for one in ended])
-        return sum(one.kind == Kind.NOTE_EXPIRED for one in ended)
-
-    def _end_stale(self, session: str) -> None:
-        from dreamkeep.event import Kind
-        from dreamkeep.session.summary import ENDED
-
-        self.context.journals().say(session, Kind.SESSION_ENDED, {"reason": "stale"}, {"state": ENDED})
 
 
 def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
@@ -653,16 +380,3 @@ def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, 
     if found and not made["considered"]:
         why = f"{why or 'nothing waits'}; {when.told(found)}"
     return {**made, "why": why, "given_up": told}
-
-
-def _unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
-    from dreamkeep.dream.publish import Published
-
-    return Published(project, path, problem=problem)._asdict()
-
-
-def _with_earlier(before: dict[str, Any] | None, told: dict[str, Any]) -> dict[str, Any]:
-    """A page that was written twice, told once."""
-    if before is None:
-        return told
-    return {**told, "changed": before["changed"] or told["changed"], "edits": before["edits"] + told["edits"]}

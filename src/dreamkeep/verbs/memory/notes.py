@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dreamkeep.errors import BadUsage, NotFound, Refused, from_os
 from dreamkeep.event import Event, Kind, rfc3339
-from dreamkeep.verbs.part import Part
+from dreamkeep.verbs.arguments import resolve_session
 
 if TYPE_CHECKING:
-    from dreamkeep.dream.run import Dreaming
+    from dreamkeep.context import KeepContext
     from dreamkeep.dream.told import Ground, Told
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
+    from dreamkeep.verbs.dream.pages import PageVerbs
+    from dreamkeep.verbs.dream.run import DreamVerbs
+    from dreamkeep.verbs.memory.tasks import TaskVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
 
 T = TypeVar("T")
 _LOCK = "state/told.lock"
@@ -26,90 +30,61 @@ _WAIT_S = 30.0
 _LATE = 10
 
 
-class Remembering(Part):
-    """What `Keep` can do with notes and tasks, and how its parts ask what is remembered."""
+class NoteVerbs:
+    """Notes and insights: listed, told, changed, and why each is there."""
 
-    if TYPE_CHECKING:
-
-        def _similar(self, one: str, other: str) -> float: ...
-
-        def _dreaming(self, *, look: bool = False) -> Dreaming: ...
-
-        def _publish(self, run: str) -> list[dict[str, Any]]: ...
-
-        def _take_in(self) -> list[dict[str, Any]]: ...
-
-    # -- notes
+    def __init__(
+        self, context: KeepContext, tasks: TaskVerbs, pages: PageVerbs, dreams: DreamVerbs, similarity: Similarity
+    ) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._tasks = tasks
+        self._pages = pages
+        self._dreams = dreams
+        self._similarity = similarity
 
     def notes(self, *, kind: str | None = None, state: str | None = "active", project: str | None = None) -> list[dict[str, Any]]:
-        """What is remembered, best first. `state` None or "all": whatever became of it."""
         from dreamkeep.memory.insight import TYPES
         from dreamkeep.memory.note import STATES
 
         state = None if state == "all" else state
-        _known(kind, TYPES, "kind")
-        _known(state, (*STATES, "all"), "state")
-        memory = self.context.load_memory("notes")
+        _check_word(kind, TYPES, "kind")
+        _check_word(state, (*STATES, "all"), "state")
+        memory = self._context.load_memory("notes")
         newest = _newest(memory)
         found = [
-            self._as_note(one, newest)
+            _show_note(one, newest)
             for one in memory.notes.values()
             if kind in (None, one.kind) and state in (None, one.state) and project in (None, one.project)
         ]
         return sorted(found, key=lambda one: (not one["pinned"], -one["score"], one["id"]))
 
-    def _counted_notes(self) -> dict[str, int]:
-        """How many are active, how many wait for the user, and how many agents want to be retracted."""
-        from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
-
-        notes = list(self.context.load_memory("notes").notes.values()) if self.context.exists() else []
-        states = [one.state for one in notes]
-        return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
-
-    def _as_note(self, note: Note, newest: str | None) -> dict[str, Any]:
-        from dreamkeep.memory.score import score
-
-        shown = note.as_json()
-        del shown["history"]
-        return {**shown, "score": round(score(note, newest), 4), **({"doubted": True} if _is_doubted(note) else {})}
-
-    def _note(self, memory: Memory, text: str) -> Note:
-        found = [one for one in memory.notes.values() if one.id == text] or [
-            one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
-        ]
-        if len(found) != 1:
-            what = "there is no note" if not found else f"{len(found)} notes begin with"
-            raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
-        return found[0]
-
     def dream_why(self, note: str) -> dict[str, Any]:
-        """A note with what it rests on and what happened to it, step by step."""
-        memory = self.context.load_memory("notes", "insights")
-        found = self._note(memory, note)
-        shown = self._as_note(found, _newest(memory))
+        memory = self._context.load_memory("notes", "insights")
+        found = find_note(memory, note)
+        shown = _show_note(found, _newest(memory))
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
-        self._look_up_authors([quote for one in (shown, *rests) for quote in one["evidence"]])
+        self.add_authors([quote for one in (shown, *rests) for quote in one["evidence"]])
         return {
             "note": shown,
             "insights": rests,
             "history": [step._asdict() for step in found.history],
         }
 
-    def _look_up_authors(self, evidence: Sequence[dict[str, Any]]) -> None:
+    def add_authors(self, evidence: Sequence[dict[str, Any]]) -> None:
         """Of quotes that an older version journaled without their author: the message tells, where it is still there. How the
         words came into it is left open."""
         from dreamkeep.dream.backfill import author_at
 
         nameless = [quote for quote in evidence if not quote.get("author") and quote["quote"]]
         sessions = {str(quote["session"]) for quote in nameless}
-        said = self.context.ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
+        said = self._context.ask(lambda store: {one: store.messages(one) for one in sessions}) if sessions else {}
         for quote in nameless:
             if author := author_at(said[quote["session"]], quote["seq"], quote["quote"]):
                 quote["author"] = author
 
     def note_add(self, text: str, *, kind: str = "preference", project: str = "") -> dict[str, Any]:
-        """The user's own word: it counts more than what an agent said. What it contradicts is superseded at once, and what says
-        the same already is strengthened: the note that stands for it now, with `changed`: what became of which note, and why."""
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
@@ -119,9 +94,6 @@ class Remembering(Part):
     def note_suggest(
         self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
     ) -> dict[str, Any]:
-        """What an agent wants to be remembered: a note in the state `suggested`, which waits for `note_change(note, "confirm")`.
-        It counts at once, as the user's own word, if `quote` is what the user typed in `session` (without it: in a late session
-        of the project) and `text` says no more than that. Answers as `note_add`."""
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
         from dreamkeep.memory.insight import AGENT, TYPED, USER
@@ -141,20 +113,20 @@ class Remembering(Part):
         from dreamkeep.dream import told
 
         said, done = self._tell(say, keep=True)
-        memory = self.context.load_memory("notes")
+        memory = self._context.load_memory("notes")
         if not done.note:
             raise Refused(
                 "the user has rejected this note before",
                 where=said.text[:80],
                 next="Only the user brings it back: `dreamkeep notes --state rejected` lists it.",
             )
-        return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
+        return {**_show_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
 
     def _ground_in(self, project: str, quote: str) -> Ground:
         """Where the user typed it: in one of the last sessions of the project, newest first."""
         from dreamkeep.memory.insight import USER
 
-        for one in self.context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
+        for one in self._context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
             try:
                 found = self._ground(one.id, quote)
             except NotFound:
@@ -178,20 +150,6 @@ class Remembering(Part):
         project: str | None = None,
         author: str = "agent",
     ) -> dict[str, Any]:
-        """An agent tags its own work: `{insight, note, changed}`; found at once by `search` and `notes`, and `dream why` tells.
-
-        `type`: one of memory/insight.py's TYPES. `session`: the one it works in (an id, or a unique beginning): the insight then
-        belongs to that session, its project and its task, and goes when that is deleted. `quote`: words of one of its messages,
-        word for word, as evidence. `author="user"`: these are the user's words; believed only if `quote` stands in what the user
-        typed. `project`: where there is no session. `task`: an id, or a unique beginning.
-
-        It is a suggestion (`insight["source"]` is "suggestion"), unless `quote` is what the user typed and `text` says no more:
-        its note is in the state `suggested`, on no page and in no pack, until the user confirms it.
-
-        `note`: the note that stands for it now; None where it is no memory by itself (a hypothesis, a piece of evidence), or
-        where the user rejected it before. `changed`: `[{what, id, reason}]`, what became of notes. The same again changes
-        nothing.
-        """
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
@@ -200,13 +158,13 @@ class Remembering(Part):
             raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
         where = self._ground(session, quote or "") if session else told.Ground(project or "")
         if task:
-            where = where._replace(task=self.task_show(task)["id"])
+            where = where._replace(task=self._tasks.task_show(task)["id"])
         said, done = self._tell(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
-        memory = self.context.load_memory("notes", "insights")
+        memory = self._context.load_memory("notes", "insights")
         note = memory.notes.get(done.note)
         return {
             "insight": memory.insights.get(said.id, said).as_json(),
-            "note": self._as_note(note, _newest(memory)) if note else None,
+            "note": _show_note(note, _newest(memory)) if note else None,
             "changed": told.as_json(done),
         }
 
@@ -214,22 +172,22 @@ class Remembering(Part):
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
-        id = self.resolve(session)
-        summary, messages = self.context.ask(lambda store: (store.session(id), store.messages(id)))
+        id = resolve_session(self._context, session)
+        summary, messages = self._context.ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
             raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
         return told.ground(summary, messages, quote, redacted)
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
+    def hold_turn(self) -> Iterator[None]:
         """Whoever says something knows all that was said before: of two at once both would hold, however they contradict each
         other. Held for as long as it takes to conclude what follows, and never while a page is written."""
         from dreamkeep.host import alone
 
-        path = f"{self.context.root}/{_LOCK}"
+        path = f"{self._root}/{_LOCK}"
         with ExitStack() as held:
             try:
-                held.enter_context(alone(self.context.host, path, wait_s=_WAIT_S))
+                held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
             except OSError as problem:
                 raise from_os(problem, "taking in what is told", path) from problem
             yield
@@ -238,33 +196,29 @@ class Remembering(Part):
         """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
         from dreamkeep.dream import told
 
-        say(rfc3339(self.context.host.now()))  # what is refused is refused before anything is touched
-        self._take_in()
-        with self._one_at_a_time():
-            now = rfc3339(self.context.host.now())
+        say(rfc3339(self._host.now()))  # what is refused is refused before anything is touched
+        self._pages.take_in_edits()
+        with self.hold_turn():
+            now = rfc3339(self._host.now())
             said = say(now)
-            memory = self.context.load_memory("notes", "insights")
+            memory = self._context.load_memory("notes", "insights")
             if said.id in memory.insights:
                 if memory.insights[said.id].run:
                     # A dream has heard it, too. What was told outright stands without that run.
-                    self.context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
+                    self._context.journals().say("", Kind.INSIGHT_ADDED, said.as_json())
                 return said, told.again(memory, said)
             said = told.as_newest(memory, said, now)
-            done = told.concluded(memory, said, now, keep=keep, similar=self._similar)
+            done = told.concluded(memory, said, now, keep=keep, similar=self._similarity.compare)
             events = [(Kind.INSIGHT_ADDED, said.as_json()), *((one.kind, one.body) for one in done.decisions)]
-            self.context.journals().append("", [Event(self.context.ids.new(), kind, now, body) for kind, body in events])
-        dead = self.context.ask(lambda store: store.tombstones())
+            self._context.journals().append("", [Event(self._context.ids.new(), kind, now, body) for kind, body in events])
+        dead = self._context.ask(lambda store: store.tombstones())
         for session in {one.session for one in said.evidence} & dead.keys():
             # Deleted meanwhile: what was said of it came after what the deletion took away.
-            self._dreaming().forget(session)
-        self._publish("")
+            self._dreams.open_dreaming().forget(session)
+        self._pages.publish("")
         return said, done
 
     def note_change(self, note: str, act: str, *, text: str = "", reason: str = "", by: str = "user") -> dict[str, Any]:
-        """`act`: edit, pin, unpin, retract, confirm, reject. To confirm one that was taken back, or expired, brings it back.
-
-        `by`: "agent" may pin, unpin and retract. It takes back only what waits as a suggestion; of another note its history
-        tells that an agent doubts it, and the note holds until the user retracts it."""
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
@@ -273,64 +227,61 @@ class Remembering(Part):
         why, text = redacted(reason) or f"by {'the user' if by == 'user' else 'an agent'}", redacted(" ".join(text.split()))
         if act == "edit":
             told.check_note(text, "note edit")
-        self._take_in()
-        with self._one_at_a_time() if self.context.exists() else nullcontext():
-            id = self._note_changed(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
-        self._publish("")
-        memory = self.context.load_memory("notes")
-        return self._as_note(memory.notes[id], _newest(memory))
+        self._pages.take_in_edits()
+        with self.hold_turn() if self._context.exists() else nullcontext():
+            id = self.change_note(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
+        self._pages.publish("")
+        memory = self._context.load_memory("notes")
+        return _show_note(memory.notes[id], _newest(memory))
 
     def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
-        """An active note into a file of the user's own (CLAUDE.md, AGENTS.md …), as a list item at its end. The note stays active
-        and is found as before; our pages leave it out, unless it is pinned. With `file`, `line`, and `added`: False where the
-        file said it already."""
         from dreamkeep.dream.promote import line_of, put_into
         from dreamkeep.dream.publish import alone
         from dreamkeep.memory.note import ACTIVE
 
         path = os.path.abspath(os.path.expanduser(os.fspath(file)))
-        self._take_in()
-        found = self._note(self.context.load_memory("notes"), note)
+        self._pages.take_in_edits()
+        found = find_note(self._context.load_memory("notes"), note)
         if found.state != ACTIVE:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
             raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
         try:
-            with alone(self.context.host, self.context.root):
-                done = put_into(self.context.host, self.context.root, path, found.text)
+            with alone(self._host, self._root):
+                done = put_into(self._host, self._root, path, found.text)
         except OSError as problem:
             raise from_os(problem, "promoting a note", path) from problem
         # Written first: whoever dies in between finds the line there, and promotes it again.
-        body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
-        self.context.journals().say("", Kind.NOTE_PROMOTED, body)
-        self._publish("")
-        memory = self.context.load_memory("notes")
+        body = {**_describe_note(found), "file": done.path, "reason": f"put into {done.path} by the user"}
+        self._context.journals().say("", Kind.NOTE_PROMOTED, body)
+        self._pages.publish("")
+        memory = self._context.load_memory("notes")
         # Asked after our region in that file was written anew: lines before it may be gone.
-        told = {"file": done.path, "line": line_of(self.context.host, done.path, found.text), "added": done.added}
-        return {**self._as_note(memory.notes[found.id], _newest(memory)), **told}
+        told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
+        return {**_show_note(memory.notes[found.id], _newest(memory)), **told}
 
     def _doubted(self, note: str, why: str) -> str:
         """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
         from dreamkeep.memory.note import SUGGESTED
 
-        found = self._note(self.context.load_memory("notes"), note)
+        found = find_note(self._context.load_memory("notes"), note)
         kind = Kind.NOTE_RETRACTED if found.state == SUGGESTED else Kind.NOTE_DOUBTED
-        self.context.journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
+        self._context.journals().say("", kind, {"id": found.id, "reason": why, "run": _BY_AGENT})
         return found.id
 
-    def _note_changed(self, note: str, act: str, text: str, why: str) -> str:
+    def change_note(self, note: str, act: str, text: str, why: str) -> str:
         """The note's whole id."""
         from dreamkeep.dream import told
 
-        memory = self.context.load_memory("notes", "insights")
-        found = self._note(memory, note)
+        memory = self._context.load_memory("notes", "insights")
+        found = find_note(memory, note)
         kinds = {"pin": Kind.NOTE_PINNED, "unpin": Kind.NOTE_UNPINNED, "retract": Kind.NOTE_RETRACTED, "edit": Kind.NOTE_EDITED}
         check_state(found, act)
-        now = rfc3339(self.context.host.now())
+        now = rfc3339(self._host.now())
         at = told.hand_at(memory, found, text or found.text, now, now)
         if act in kinds:
-            body = {**_itself(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
-            event = Event(self.context.ids.new(), kinds[act], at, body)
-            self.context.journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
+            body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
+            event = Event(self._context.ids.new(), kinds[act], at, body)
+            self._context.journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
             self._confirm(memory, found, why, at)
         elif act == "accept":
@@ -340,9 +291,9 @@ class Remembering(Part):
                 (Kind.INSIGHT_REJECTED, {"id": one, "reason": why}) for one in found.insights
             ]
             # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
-            bodies.append((Kind.NOTE_RETRACTED, {**_itself(found), "reason": why, "rejected": True}))
-            events = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
-            self.context.journals().append("", [*events, *self._without(found, events)])
+            bodies.append((Kind.NOTE_RETRACTED, {**_describe_note(found), "reason": why, "rejected": True}))
+            events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
+            self._context.journals().append("", [*events, *self._without(found, events)])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
@@ -360,17 +311,17 @@ class Remembering(Part):
         bodies += [
             (Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in others if memory.insights[one].state != CONFIRMED
         ]
-        about = {key: value for key, value in _itself(found).items() if key != "id"}
+        about = {key: value for key, value in _describe_note(found).items() if key != "id"}
         bodies += [(Kind.INSIGHT_CONFIRMED, {**about, "id": last, "reason": why, "note": found.id})]
-        events = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
+        events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
         if said:
-            memory = self.context.load_memory()
+            memory = self._context.load_memory()
             for event in events:
                 memory.apply(event)
-            now = rfc3339(self.context.host.now())
-            follows = told.concluded(memory, said, now, keep=False, similar=self._similar).decisions
-            events += [Event(self.context.ids.new(), one.kind, at, one.body) for one in follows]
-        self.context.journals().append("", events)
+            now = rfc3339(self._host.now())
+            follows = told.concluded(memory, said, now, keep=False, similar=self._similarity.compare).decisions
+            events += [Event(self._context.ids.new(), one.kind, at, one.body) for one in follows]
+        self._context.journals().append("", events)
 
     def _accept_reworded(self, memory: Memory, found: Note, text: str, why: str, at: str) -> None:
         """A suggestion that the user accepts in other words: they are his own."""
@@ -379,88 +330,66 @@ class Remembering(Part):
         *others, last = found.insights
         unsettled = [one for one in others if memory.insights[one].state != CONFIRMED]
         bodies: list[tuple[str, dict[str, Any]]] = [(Kind.INSIGHT_CONFIRMED, {"id": one, "reason": why}) for one in unsettled]
-        bodies.append((Kind.INSIGHT_CONFIRMED, {**_itself(found), "id": last, "reason": why, "note": found.id}))
-        accepted = [Event(self.context.ids.new(), kind, at, body) for kind, body in bodies]
+        bodies.append((Kind.INSIGHT_CONFIRMED, {**_describe_note(found), "id": last, "reason": why, "note": found.id}))
+        accepted = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
         edited = Event(
-            self.context.ids.new(), Kind.NOTE_EDITED, at, {**_itself(found), "text": text, "was": found.text, "reason": why}
+            self._context.ids.new(),
+            Kind.NOTE_EDITED,
+            at,
+            {**_describe_note(found), "text": text, "was": found.text, "reason": why},
         )
-        self.context.journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
+        self._context.journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
 
     def _with_what_follows(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
         concludes anything. `before`: what is journaled with it, and comes first."""
         from dreamkeep.dream import told
 
-        memory = self.context.load_memory()
+        memory = self._context.load_memory()
         for one in (*before, event):
             memory.apply(one)
         conclude = told.edited if event.kind == Kind.NOTE_EDITED else told.unpinned
-        follows = conclude(memory, note, rfc3339(self.context.host.now()), similar=self._similar)
-        return [event, *(Event(self.context.ids.new(), one.kind, event.at, one.body) for one in follows)]
+        follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similarity.compare)
+        return [event, *(Event(self._context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
     def _without(self, found: Note, events: Sequence[Event]) -> list[Event]:
         """What it never held, it never overruled or closed: what follows, for the same append."""
         from dreamkeep.dream.undo import thought_over
 
-        before, after = self.context.load_memory(), self.context.load_memory()
+        before, after = self._context.load_memory(), self._context.load_memory()
         for event in events:
             after.apply(event)
         said = [before.insights[one] for one in found.insights if one in before.insights]
-        follows = thought_over(before, after, found.insights, said, rfc3339(self.context.host.now()), self._similar)
-        return [Event(self.context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
+        follows = thought_over(before, after, found.insights, said, rfc3339(self._host.now()), self._similarity.compare)
+        return [Event(self._context.ids.new(), one.kind, events[-1].at, one.body) for one in follows]
 
-    # -- tasks
 
-    def tasks(self, *, project: str | None = None) -> list[dict[str, Any]]:
-        """Pieces of work, newest first, with how many insights belong to each."""
-        memory = self.context.load_memory("tasks", "insights")
-        counts: dict[str, int] = {}
-        for one in memory.insights.values():
-            counts[one.task] = counts.get(one.task, 0) + 1
-        found = [one for one in memory.tasks.values() if project in (None, one.project)]
-        found.sort(key=lambda one: (one.opened_at or "", one.id), reverse=True)
-        return [{**one.as_json(), "insights": counts.get(one.id, 0)} for one in found]
+def count_notes(context: KeepContext) -> dict[str, int]:
+    """How many are active, how many wait for the user, and how many agents want to be retracted."""
+    from dreamkeep.memory.note import ACTIVE, DOUBTED, SUGGESTED
 
-    def task_open(self, title: str, *, project: str = "") -> dict[str, Any]:
-        from dreamkeep.dream.parts import redacted
-        from dreamkeep.memory.insight import task_id
+    notes = list(context.load_memory("notes").notes.values()) if context.exists() else []
+    states = [one.state for one in notes]
+    return {ACTIVE: states.count(ACTIVE), SUGGESTED: states.count(SUGGESTED), DOUBTED: sum(map(_is_doubted, notes))}
 
-        words = redacted(" ".join(title.split()))
-        if not words:
-            raise BadUsage("what is the task?", where="task open", next="Give it a title.")
-        id = task_id(self.context.ids.new())
-        self.context.journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
-        return self.task_show(id)
 
-    def task_close(self, task: str, *, state: str = "done") -> dict[str, Any]:
-        from dreamkeep.memory.task import OPEN, STATES
+def find_note(memory: Memory, text: str) -> Note:
+    """By its id, or a unique beginning of it."""
+    found = [one for one in memory.notes.values() if one.id == text] or [
+        one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
+    ]
+    if len(found) != 1:
+        what = "there is no note" if not found else f"{len(found)} notes begin with"
+        raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
+    return found[0]
 
-        found = self.task_show(task)
-        if state not in STATES or state == OPEN:
-            ways = ", ".join(one for one in STATES if one != OPEN)
-            raise BadUsage(f"a task can't be closed as {state!r}", where="--state", next=f"Use one of {ways}.")
-        self.context.journals().say("", Kind.TASK_CLOSED, {**_task_itself(found), "state": state, "reason": "by the user"})
-        return self.task_show(found["id"])
 
-    def task_rename(self, task: str, title: str) -> dict[str, Any]:
-        from dreamkeep.dream.parts import redacted
+def _show_note(note: Note, newest: str | None) -> dict[str, Any]:
+    from dreamkeep.memory.score import score
 
-        found = self.task_show(task)
-        words = redacted(" ".join(title.split()))
-        if not words:
-            raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
-        self.context.journals().say("", Kind.TASK_RENAMED, {**_task_itself(found), "title": words})
-        return self.task_show(found["id"])
-
-    def task_show(self, task: str) -> dict[str, Any]:
-        """One task with its insights."""
-        memory = self.context.load_memory("tasks", "insights")
-        found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
-        if len(found) != 1:
-            what = "there is no task" if not found else f"{len(found)} tasks begin with"
-            raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
-        rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
-        return {**memory.tasks[found[0]].as_json(), "insights": rests}
+    shown = note.as_json()
+    del shown["history"]
+    return {**shown, "score": round(score(note, newest), 4), **({"doubted": True} if _is_doubted(note) else {})}
 
 
 def _newest(memory: Memory) -> str | None:
@@ -476,14 +405,9 @@ def _is_doubted(found: Note) -> bool:
     return found.state == ACTIVE and last == DOUBTED
 
 
-def _itself(found: Note) -> dict[str, Any]:
+def _describe_note(found: Note) -> dict[str, Any]:
     """With what it is: if it falls with a run that is undone, what the user did to it stays."""
     return {"id": found.id, "kind": found.kind, "project": found.project, "text": found.text}
-
-
-def _task_itself(found: dict[str, Any]) -> dict[str, Any]:
-    """The same of a task."""
-    return {key: found[key] for key in ("id", "title", "project", "sessions", "opened_at")}
 
 
 def check_state(found: Note, act: str) -> None:
@@ -502,6 +426,6 @@ def check_state(found: Note, act: str) -> None:
 _DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
 
 
-def _known(word: str | None, words: Sequence[str], name: str) -> None:
+def _check_word(word: str | None, words: Sequence[str], name: str) -> None:
     if word is not None and word not in words:
         raise BadUsage(f"there is no {name} {word!r} of notes", where=f"--{name}", next=f"Use one of {', '.join(words)}.")

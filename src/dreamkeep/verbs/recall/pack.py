@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.pack import Line, Match, Pack, Past
     from dreamkeep.recall.rendered import Shelf, Wanted
-    from dreamkeep.recall.search import Meaning
     from dreamkeep.session.summary import Summary
     from dreamkeep.session.turns import Turn
+    from dreamkeep.verbs.recall.similarity import Similarity
 
     #: A session and its last turns, as they look now.
     Stood = tuple[Summary, tuple[Turn, ...]]
@@ -43,38 +43,34 @@ _VERSION = "4"
 _SUBAGENT = "subagent"
 
 
-class Packing(Part):
-    """What `Keep` can do with packs."""
+class PackVerbs:
+    """Packs: asked for, and rendered beforehand for hooks."""
 
-    if TYPE_CHECKING:
-
-        def _meaning(self, store: Store) -> Meaning | None: ...
-
-        def _project_of(self, text: str) -> str: ...
+    def __init__(self, context: KeepContext, similarity: Similarity) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._similarity = similarity
 
     # -- asked for
 
     def pack(
         self, query: str | None = None, project: str | None = None, task: str | None = None, budget: int | None = None
     ) -> dict[str, Any]:
-        """`{text, tokens, sources}` and more: pinned notes, rules, open ends, where the last session stood, what works here; and
-        what matches `query`, or the task (its id, or words that say what it is).
-
-        `project`: its name or the path of a folder in it; without it that of the current folder; "": only what holds everywhere.
-        `budget`: in tokens, by `page.Size`; without it `recall.budget`."""
         from dreamkeep.recall.pack import fit
+        from dreamkeep.verbs.arguments import find_project
 
-        limit = self.context.config["recall.budget"] if budget is None else budget
+        limit = self._context.config["recall.budget"] if budget is None else budget
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LARGEST:
             raise BadUsage(f"a budget is a number from 1 to {_LARGEST}, not {limit!r}", where="--budget", next="Give tokens.")
-        where = self._project_of(project if project is not None else ".")
+        where = find_project(self._context, project if project is not None else ".")
 
         def lines(store: Store) -> list[Line]:
             memory, latest = _remembered(store), self._latest_in(store, where)
             matching = self._matching(store, memory, where, query or "", task or "", _asked_last(latest))
             return [*matching, *self._standing(store, memory, where, latest)]
 
-        made = fit(where, self.context.ask(lines), limit, self._clean)
+        made = fit(where, self._context.ask(lines), limit, self._clean)
         return {
             "text": made.text,
             "tokens": made.tokens,
@@ -85,7 +81,7 @@ class Packing(Part):
         }
 
     def _clean(self, text: str) -> str:
-        if not self.context.config["recall.redact"]:
+        if not self._context.config["recall.redact"]:
             return text
         from dreamkeep.memory.redact import redact
 
@@ -105,7 +101,7 @@ class Packing(Part):
         from dreamkeep.session.turns import seen
 
         found: list[Stood] = [
-            (one, tuple(seen(turn, self.context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
+            (one, tuple(seen(turn, self._context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
             for one in _talked(sessions)[:_LOOKED_AT]
         ]
         return sorted(found, key=lambda stood: (_at(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
@@ -166,8 +162,8 @@ class Packing(Part):
             return is_said(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
 
         newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
-        asked = understood(words, rfc3339(self.context.host.now()))
-        search = Search(store, asked, Within(project), newest or rfc3339(0), self._meaning(store))
+        asked = understood(words, rfc3339(self._host.now()))
+        search = Search(store, asked, Within(project), newest or rfc3339(0), self._similarity.open_meaning(store))
         found: list[Found] = []
         for kind, limit in _MATCHES.items():
             looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
@@ -185,23 +181,23 @@ class Packing(Part):
         from dreamkeep.recall import rendered
 
         try:
-            if not self.context.exists() or not rendered.wanted_at_all(self.context.host, self.context.root):
+            if not self._context.exists() or not rendered.wanted_at_all(self._host, self._root):
                 return
             # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
             said = {session: self._said_in(session) for session in squeezed}
-            with rendered.alone(self.context.host, self.context.root):
-                self.context.ask(lambda store: self._render(store, rendered.Shelf(self.context.host, self.context.root), said))
+            with rendered.alone(self._host, self._root):
+                self._context.ask(lambda store: self._render(store, rendered.Shelf(self._host, self._root), said))
         except (DreamkeepError, OSError) as problem:
-            self.context.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
+            self._context.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
 
-    def _forget_packs(self) -> None:
+    def forget_packs(self) -> None:
         """None that may hold a word of what was deleted is left; then they are made again."""
         from dreamkeep.recall import rendered
 
-        if self.context.host.stat(f"{self.context.root}/{rendered.FOLDER}") is None:
+        if self._host.stat(f"{self._root}/{rendered.FOLDER}") is None:
             return
-        with rendered.alone(self.context.host, self.context.root):
-            rendered.Shelf(self.context.host, self.context.root).clear()
+        with rendered.alone(self._host, self._root):
+            rendered.Shelf(self._host, self._root).clear()
         self.render_packs()
 
     def _said_in(self, session: str) -> list[Note]:
@@ -213,19 +209,19 @@ class Packing(Part):
             summary = store.session(session)
             if summary is None:
                 return []
-            parts = assemble(RULES, self.context.config, self.context.host, self.context.environment, self.context.root)
-            now = summary.last_at or rfc3339(self.context.host.now())
+            parts = assemble(RULES, self._context.config, self._host, self._context.environment, self._root)
+            now = summary.last_at or rfc3339(self._host.now())
             said = (store.turns(session), store.messages(session))
             return so_far.notes_of(summary, *said, _remembered(store), parts, now)
 
-        return self.context.ask(own)
+        return self._context.ask(own)
 
     def _render(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
         memory = _remembered(store)
-        budget = self.context.config["recall.budget"]
+        budget = self._context.config["recall.budget"]
         sessions = store.sessions(limit=_SESSIONS)
         shelf.update(
             self._wanted(store, memory, sessions),
@@ -258,7 +254,7 @@ class Packing(Part):
             *pack.of_notes(memory.shown(summary.project)),
             *self._past_lines(store, self._latest(store, [summary]), pack.HERE),
         ]
-        return pack.fit(summary.project, lines, self.context.config["recall.budget"], self._clean)
+        return pack.fit(summary.project, lines, self._context.config["recall.budget"], self._clean)
 
     def _wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
         from dreamkeep.recall.rendered import EVERYWHERE, Wanted
@@ -280,7 +276,7 @@ class Packing(Part):
 
         shown = memory.shown(project)
         notes = sorted((one.id, one.text, one.pinned, one.last_at, one.sessions, one.author, one.confidence) for one in shown)
-        of = (_VERSION, self.context.config["recall.budget"], self.context.config["recall.redact"], latest, notes)
+        of = (_VERSION, self._context.config["recall.budget"], self._context.config["recall.redact"], latest, notes)
         return digest(repr(of))[:24]
 
     def _folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
@@ -291,8 +287,8 @@ class Packing(Part):
         found: dict[str, bool] = {}
         for folder in dict.fromkeys(folders):
             try:
-                if folder and called(project_of(self.context.host, folder, os.uname().nodename)) == project:
-                    root = repository_of(self.context.host, folder)
+                if folder and called(project_of(self._host, folder, os.uname().nodename)) == project:
+                    root = repository_of(self._host, folder)
                     found[root or folder] = root is not None
             except (OSError, ValueError):
                 continue  # no folder of this machine, or none that we may look at: no session begins there

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dreamkeep.errors import BadUsage, Busy, NotDurable
+from dreamkeep.errors import BadUsage
 from dreamkeep.event import rfc3339
 from dreamkeep.verbs.part import Part
 
@@ -13,12 +13,7 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.recall.found import Found
     from dreamkeep.recall.query import Query
-    from dreamkeep.recall.search import Meaning
-    from dreamkeep.recall.vectors import Nearest
 
-#: So many texts are embedded on the way when somebody searches: a third of a second. The rest is for `ingest` and `reindex`.
-_ON_THE_WAY = 1_000
-_ALL = 1 << 60
 #: Around what is shown, so that a secret is seen whole before it is masked.
 _AROUND = 2_000
 
@@ -44,8 +39,6 @@ class Hit(NamedTuple):
 
 class Recalling(Part):
     """What `Keep` can do to find again."""
-
-    _nearest_made: Nearest | None = None
 
     if TYPE_CHECKING:
 
@@ -79,7 +72,7 @@ class Recalling(Part):
         self.take_in()
 
         def found(store: Store) -> list[Hit]:
-            meaning = self._meaning(store)
+            meaning = self.families.similarity.open_meaning(store)
             with store.reading():
                 hits = Search(store, asked, within, now, meaning).run(wanted, limit)
                 texts = store.texts([one.no for one in hits if one.kind == "message"])
@@ -94,33 +87,6 @@ class Recalling(Part):
         from dreamkeep.recall.snippet import places
 
         return places(text, [form for term in terms(query) for form in term.forms])
-
-    def embed(self, *, most: int = _ALL, progress: Callable[[int, int], None] | None = None) -> int:
-        """Bring the vectors up to date, if an embedder is installed; how many texts that were."""
-        from dreamkeep.recall.vectors import fill
-
-        def fill_up(store: Store) -> int:
-            # Loading a model takes longer than finding out that there is nothing to do.
-            embedder = self.context.find_embedder() if store.unembedded_count() else None
-            return fill(store, embedder, most, progress) if embedder else 0
-
-        return self.context.ask(fill_up) if self.context.exists() else 0
-
-    def _meaning(self, store: Store) -> Meaning | None:
-        embedder = self.context.find_embedder()
-        if embedder is None:
-            return None
-        from dreamkeep.recall.search import Meaning
-        from dreamkeep.recall.vectors import Nearest, fill
-
-        try:
-            if store.unembedded_count():
-                fill(store, embedder, _ON_THE_WAY)
-        except (Busy, NotDurable):
-            pass  # somebody else is at it, or there is no room: what has no vector yet is found by its words
-        if self._nearest_made is None:
-            self._nearest_made = Nearest()
-        return Meaning(embedder, self._nearest_made)
 
     def _shown(self, one: Found, text: str, asked: Query) -> Hit:
         from dreamkeep.recall.snippet import around, snippet

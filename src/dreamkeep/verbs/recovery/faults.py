@@ -4,18 +4,18 @@ away for good, or carry the whole keep as one file; wiring, no rules."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.context import INDEX_WAIT_S
-from dreamkeep.errors import DreamkeepError, Failed, NoSpace, NotDurable, NotFound, cannot_read, from_os
+from dreamkeep.errors import NoSpace, NotDurable, NotFound, cannot_read, from_os
 from dreamkeep.event import rfc3339
+from dreamkeep.verbs.arguments import resolve_session
 from dreamkeep.verbs.part import Part
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest
     from dreamkeep.index.store import Store
-    from dreamkeep.recovery.delete import Deleting
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
 
@@ -36,24 +36,6 @@ class Recovering(Part):
         @staticmethod
         def markdown(data: dict[str, Any]) -> str: ...
 
-        def _use(self) -> dict[str, Any] | None: ...
-
-        def _room(self) -> dict[str, Any]: ...
-
-        def _paused_sources(self) -> list[dict[str, str]]: ...
-
-        def _publish_before(self, sessions: Collection[str]) -> None: ...
-
-        def _publish_without(self) -> list[tuple[str, str]]: ...
-
-        def _pages_differ(self) -> bool: ...
-
-        def _take_in(self) -> list[dict[str, Any]]: ...
-
-        def _forget_packs(self) -> None: ...
-
-        def _given_up(self) -> tuple[str, str]: ...
-
     # -- faults
 
     def doctor(self) -> list[dict[str, Any]]:
@@ -63,10 +45,14 @@ class Recovering(Part):
         from dreamkeep.recovery import doctor
         from dreamkeep.verbs.capture import hook_file
 
-        checks = [doctor.dreams(self._given_up), doctor.disk(self._room), doctor.sources(self._paused_sources)]
+        checks = [
+            doctor.dreams(self.families.dreams.describe_given_up),
+            doctor.disk(self.families.limits.measure_room),
+            doctor.sources(self.families.limits.list_paused_sources),
+        ]
         found = doctor.examine(self.context.host, self.context.root, self.context.ask, lambda: self.context.strays, checks)
         found += doctor.around(off=self.context.switched_off, meaning=find_spec("wordllama") is not None)
-        if use := self._use():
+        if use := self.families.limits.measure_use():
             found += doctor.quota(use["used"], use["limit"])
         host, root = self.context.host, self.context.root
         found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
@@ -135,8 +121,8 @@ class Recovering(Part):
             ),
             alive=self.context.is_alive,
             rebuild=lambda: self.context.with_index(lambda store: None),
-            forget=self._forget_journal,
-            taken_off=self._taken_off,
+            forget=self.families.forgetting.forget_journal,
+            taken_off=self.families.forgetting.forget_frames,
             off=self.context.is_off(),
             misset=bool(self.context.config_problem),
             mask=self.context.event_mask(),
@@ -170,7 +156,7 @@ class Recovering(Part):
 
         if generation is not None:
             at_least_one(generation, "generation")
-        found = self.resolve(session)
+        found = resolve_session(self.context, session)
         told = self.context.ask(
             lambda store: restore.story(store, found, lambda: self.context.ask(lambda again: again.messages(found)))
         )
@@ -228,9 +214,9 @@ class Recovering(Part):
 
     def _delete(self, sessions: Sequence[str]) -> None:
         try:
-            if self.context.host.stat(f"{self.context.root}/pages") is not None and self._pages_differ():
-                self._publish_before(sessions)
-            self._deleting().delete(*sessions)
+            if self.context.host.stat(f"{self.context.root}/pages") is not None and self.families.pages.differ():
+                self.families.pages.publish_before_deletion(sessions)
+            self.families.forgetting.open_deleting().delete(*sessions)
         except OSError as problem:
             raise from_os(problem, "deleting", str(problem.filename or ", ".join(sessions))) from problem
 
@@ -269,88 +255,8 @@ class Recovering(Part):
             or [d for d in dead if session and (d.startswith(session) or d.partition(":")[2].startswith(session))]
         )
         found = the_one(matches, session, "deleted session")
-        self._deleting().undelete(found)
+        self.families.forgetting.open_deleting().undelete(found)
         return found
-
-    def _deleting(self) -> Deleting:
-        from dreamkeep.recovery.delete import Deleting
-
-        return Deleting(self.context.host, self.context.root, self.context.journals(), self._forget_all)
-
-    def _finish_deletions(self) -> None:
-        self._deleting().finish_all()
-
-    def _forget_journal(self, name: str) -> None:
-        """The index reads it anew when it is asked next, and misses nothing in it: what was lost is here again."""
-
-        def forget(store: Store) -> None:
-            with store.writing():
-                store.forget(name)
-
-        self.context.with_index(forget, follow=False)
-
-    def _taken_off(self, name: str, frames: Collection[tuple[int, str]]) -> None:
-        """An undo took these frames off a journal: an index that has read them reads it anew, and misses none of them."""
-        from dreamkeep.index import open as index
-
-        def has_read(store: Store) -> bool:
-            place = store.place(name)
-            return (place is not None and place.position[2:] in frames) or any(one.frame in frames for one in store.missed(name))
-
-        def forget(store: Store) -> None:
-            with store.writing():
-                store.forget(name, missing=True)
-                store.put_missed(name, [one for one in store.missed(name) if one.frame not in frames])
-
-        try:
-            knows = index.peek(self.context.host, self.context.root, has_read)
-        except (DreamkeepError, OSError):
-            knows = None  # what is wrong with it an audit tells
-        if knows:
-            self.context.with_index(forget, follow=False)
-
-    def _indexed(self, name: str) -> list[tuple[int, str]]:
-        """The frame of a journal that was indexed last, and those that are missed in it, by the index as it lies there."""
-        from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
-
-        def known(store: Store) -> list[tuple[int, str]]:
-            place = store.place(name)
-            return [*([place.position[2:]] if place else ()), *(one.frame for one in store.missed(name))]
-
-        try:
-            return index.peek(self.context.host, self.context.root, known) or []
-        except Unusable:
-            return []  # what it knew nobody can tell any more
-
-    def _forget(self, name: str, pages: Collection[str] | None = None) -> None:
-        self._forget_all((name,), pages)
-
-    def _forget_all(self, names: Collection[str], pages: Collection[str] | None = None) -> None:
-        """`pages`: relative to the keep, those that may have lines of them; None: nobody knows, so any may."""
-        from dreamkeep.index.open import FILE
-        from dreamkeep.journal.places import KEEP
-
-        def forget(store: Store) -> None:
-            with store.writing():
-                for name in names:
-                    store.forget(name, missing=name == KEEP)
-                # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
-                store.forget(KEEP, missing=True)
-
-        if self.context.host.stat(f"{self.context.root}/{FILE}") is not None:
-            self.context.with_index(forget)
-            self.context.with_index(lambda store: store.shred(self.context.host.sleep))
-        held = self._publish_without() if self.context.host.stat(f"{self.context.root}/pages") is not None else []
-        self._forget_packs()
-        for path, why in held:
-            if pages is not None and path.removeprefix(f"{self.context.root}/") not in pages:
-                continue  # another session's lines: its own deletion waits for that page
-            raise Failed(
-                f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
-                where=path,
-                next="Make the page and its folder writable, or mend its fence; then the same `dreamkeep delete` finishes it.",
-            )
 
     # -- the whole keep as one file
 
@@ -436,7 +342,13 @@ class Recovering(Part):
             return regain(self.context.host, self.context.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed(), self._take_in)
+        index = Index(
+            self.families.forgetting.find_indexed,
+            self.families.forgetting.forget_journal,
+            lambda: self.families.forgetting.forget(KEEP, ()),
+            self._placed(),
+            self.families.pages.take_in_edits,
+        )
         done = Importing(self.context.host, self.context.root, path, self.context.journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}
