@@ -12,8 +12,9 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
+from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, rows
-from dreamkeep.capture.sources import AGENTS
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -103,6 +104,6 @@ def assert_every_row_is_there(host: RealHost, session: Summary, folder: str, abo
     held: dict[str, bytes] = {}
     for found, line in rejoin.captured(host, folder):
         if found["kind"] == Kind.SOURCE_ROWS:
-            held[rows.key_of(line)[0]] = line.removesuffix(b"\n")
+            held[database.key_of(line)[0]] = line.removesuffix(b"\n")
     fresh = {row.key: row.line for row in rows.rows(host, session.agent, about["path"], session.native_id, {})}
     assert held == fresh

@@ -1335,10 +1335,10 @@ def test_handles_do_not_pile_up(world: World, times: int) -> None:
 def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: World, cli: Callable[..., Ran]) -> None:
     """U1"""
     clean = cli("audit", "--home", str(world.home))
-    assert (clean.code, clean.err) == (0, "") and "Nothing is wrong." in clean.out
+    assert (clean.code, clean.err) == (0, "") and ": no problems." in clean.out
     flipped(world.folder)
     told = cli("audit", "--deep", "--home", str(world.home))
-    assert told.code == 1 and "journal_damage" in told.out and "→" in told.out and "1 fault." in told.out
+    assert told.code == 1 and "journal_damage" in told.out and "→" in told.out and ": 1 problem." in told.out
     data = cli("audit", "--json", "--home", str(world.home))
     assert data.code == 1 and data.json["clean"] is False
     assert {"id", "class", "where", "what", "repairable", "next"} <= set(data.json["faults"][0])

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.rows import Base
+from dreamkeep.agents.shared.database import Base
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.recovery import audit_rows
 from dreamkeep.recovery.faults import Fault
@@ -589,7 +589,7 @@ def test_what_goose_took_away_when_that_was_not_noted_yet_is_no_fault_and_a_row_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("dreamkeep.capture.agents.goose.places", _unnoted)
+        before.setattr("dreamkeep.agents.goose.discovery.places", _unnoted)
         ingest(root, home)
         for act in (first, then):
             db = again(home, agent)
@@ -613,7 +613,7 @@ def test_a_row_that_was_lost_when_that_was_not_noted_yet_is_told(
     tmp_path: Path, root: str, home: Path, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("dreamkeep.capture.agents.goose.places", _unnoted)
+        before.setattr("dreamkeep.agents.goose.discovery.places", _unnoted)
         ingest(root, home)
         deleted(home, agent)
         db = again(home, agent)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.claude import files as claude_files
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.ingest import Outcome
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats import claude_files
 from dreamkeep.session.raw import pack
 from tests.agents import codex, copilot
 from tests.test_ingest import SID, home_with, record

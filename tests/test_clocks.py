@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.sources import AGENTS
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dreamkeep.agents.shared.pieces import Element, Frame, piece
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.document import BLOCK, MOST_PIECES, Copy, Insert, Op, delta, mark, packed, split
-from dreamkeep.session.formats.pieces import Element, Frame, piece
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(['"', "[{", "]},", "\\", '\\"', "\n"]),

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.contract import DOCUMENT, LINES_ZST, ROWS, SHARED, TEXT, Source
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.capture import document, rejoin, rows
 from dreamkeep.capture.find import everywhere
-from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES_ZST, ROWS, SHARED, TEXT, Source
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index.rows import Rows

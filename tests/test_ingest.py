@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.contract import Source
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import cuts
 from dreamkeep.capture.copying import operations
 from dreamkeep.capture.ingest import Ingest
-from dreamkeep.capture.sources import Source
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost, make_folders
 from dreamkeep.journal.places import folder_of

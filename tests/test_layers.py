@@ -21,13 +21,13 @@ LAYERS = [
     {"dream", "recall", "recovery"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
-    {"config", "host", "aio", "held", "net", "child"},
+    {"agents"},
+    {"config", "host", "held", "net", "child"},
     {"event", "errors"},
 ]
-#: `aio` is part of `host`, `errors` is there for everybody.
+#: `errors` is there for everybody.
 TOGETHER = [
     KEEP,
-    {"host", "aio"},
     {"host", "held"},
     {"event", "errors"},
     {"surfaces", "__main__"},
@@ -37,9 +37,8 @@ THIRD_PARTY = {
         *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
         *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
     },
-    "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "capture/rows.py", "recovery/statedb.py"},
+    "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "recovery/statedb.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
-    "zlib_ng": {"index/looks.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
@@ -137,7 +136,7 @@ def test_third_parties_are_used_where_the_picture_says_and_loaded_late(file: Pat
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
     name = str(file.relative_to(PACKAGE))
-    if name in ("host.py", "aio.py", "held.py", "net.py", "child.py"):
+    if name in ("host.py", "held.py", "net.py", "child.py"):
         return
     used = {module.partition(".")[0] for module, _ in imports(file)} & OS_MODULES
     assert used <= OS_EXCEPTIONS.get(name, set()), used

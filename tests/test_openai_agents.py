@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
+from dreamkeep.agents.shared.openai_items import Reader
 from dreamkeep.capture.items import Items
 from dreamkeep.errors import BadUsage, Deleted, NotDurable, Refused
 from dreamkeep.event import Event, Kind
@@ -27,7 +28,6 @@ from dreamkeep.host import RealHost
 from dreamkeep.integrations.openai_agents import DreamkeepSession
 from dreamkeep.session.changes import Changes
 from dreamkeep.session.fold import Fold
-from dreamkeep.session.formats.openai_agents import Reader
 from dreamkeep.session.summary import empty
 from tests.faults import FragileHost, PowerCut
 
@@ -133,7 +133,7 @@ def test_what_the_sdk_reports_of_tools_is_understood() -> None:
     reader = Reader({})
 
     def tools(*items: Item) -> list[Any]:
-        from dreamkeep.session.facts import Record, Said
+        from dreamkeep.agents.facts import Record, Said
 
         body = {"run": "r", "items": list(items)}
         return [fact for fact in reader.read(Record("items", body, "", Kind.ITEMS_ADDED, "e")) if isinstance(fact, Said)]

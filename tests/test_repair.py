@@ -938,11 +938,11 @@ def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faul
     said = cli("repair", *home)
     assert said.code == 1 and "would recapture" in said.out and "--apply" in said.out
     done = cli("repair", "--apply", *home)
-    assert done.code == 0 and "recapture" in done.out and "Nothing is wrong." in done.out
+    assert done.code == 0 and "recapture" in done.out and "No problems remain." in done.out
     undo_id = done.out.split("--undo ")[1].split()[0]
-    assert cli("repair", *home).out == "Nothing is wrong.\n"
+    assert cli("repair", *home).out == "No problems.\n"
     back = cli("repair", "--undo", undo_id, *home)
-    assert back.code == 0 and "back: " in back.out
+    assert back.code == 0 and "restored: " in back.out
     assert cli("repair", *home, "--json").json["plan"] == planned.json["plan"]
     accepted = cli("repair", "--accept", step["fault"], *home)
     assert accepted.code == 0 and cli("repair", *home).code == 0
@@ -962,7 +962,7 @@ def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World
     damage(world)
     world.transcript.unlink()
     done = cli("repair", "--apply", "--home", str(world.home))
-    assert done.code == 1 and "left alone: journal_damage-" in done.out and "can't be read" in done.out
+    assert done.code == 1 and "skipped: journal_damage-" in done.out and "can't be read" in done.out
 
 
 # -- under others' hands, and when it dies

@@ -16,17 +16,19 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.claude.writer import folder
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.gemini import writer as gemini
+from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.ingest import Ingest
-from dreamkeep.capture.sources import AGENTS, Source
 from dreamkeep.errors import BadUsage, Busy, Failed, NotDurable, NotFound, Unsupported
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost, make_folders, read_file
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.recovery import put, restore, statedb
-from dreamkeep.recovery.back import gemini
-from dreamkeep.recovery.back.claude import folder
 from dreamkeep.recovery.where import Home
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
@@ -869,7 +871,7 @@ def test_rows_keep_what_is_no_text_and_titles_are_given_once(tmp_path: Path) -> 
     row |= {"content": {"$text": "/w=="}, "api_content": {"$blob": "/w=="}}
     first = {"id": "a", "source": "cli", "started_at": 1.0, "title": "same"}
     statedb.put_rows(HOST, path, [first], [row], dry_run=False)
-    [[line]] = rows.ask(HOST, path, lambda base: [[base.line("messages", 1)]])
+    [[line]] = database.ask(HOST, path, lambda base: [[base.line("messages", 1)]])
     assert row.items() <= json.loads(line)["row"].items()
     done = statedb.put_rows(HOST, path, [{**first, "id": "b", "new_column": 7}], [], dry_run=False)
     assert +done.lost == {statedb.TITLES: 1, statedb.COLUMNS: 1}
@@ -1039,4 +1041,4 @@ def _modules() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", list(_modules()))
 def test_every_agent_we_convert_for_has_a_writer(name: str) -> None:
-    assert callable(import_module(f"dreamkeep.recovery.back.{name}").write)
+    assert callable(import_module(f"dreamkeep.agents.{name}.writer").write)

@@ -13,13 +13,18 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.claude import writer as claude
+from dreamkeep.agents.codex import writer as codex
+from dreamkeep.agents.gemini import writer as gemini
+from dreamkeep.agents.hermes import writer as hermes
+from dreamkeep.agents.hermes_webui import writer as hermes_webui
+from dreamkeep.agents.registry import AGENTS, reader_for
+from dreamkeep.agents.shared import talk
 from dreamkeep.capture.document import split
-from dreamkeep.capture.sources import AGENTS
 from dreamkeep.index.store import Store
-from dreamkeep.recovery.back import claude, codex, gemini, hermes, hermes_webui, talk
+from dreamkeep.recovery import convert
 from dreamkeep.recovery.restore import CONVERTED, Story, story
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats import reader_for
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
@@ -101,7 +106,7 @@ def converted(keep: Keep, sessions: list[str], tmp_path: Path) -> None:
     assert sessions
     for session in sessions:
         known = keep.context.ask(partial(_story, session=session))
-        said, _ = talk.plain(known.summary, known.messages(), known.about)
+        said, _ = convert.talk_of(known.summary, known.messages(), known.about)
         for to in CONVERTED:
             place = tmp_path / f"{to} {abs(hash(session))}"
             done = keep.restore(session, to, home=place / "home", convert=True)
@@ -213,17 +218,17 @@ TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
 )
 @example(said=[Message(n, 0, "summary" if n == 7 else "user", text, None, None) for n, text in enumerate(TYPED_TWICE)])
 def test_any_talk_is_read_back_as_it_was_said(to: str, said: list[Message]) -> None:
-    plain, lost = talk.plain(SUMMARY, said, {})
+    plain, lost = convert.talk_of(SUMMARY, said, {})
     assume(to != "hermes" or not looks_like_a_kept_head(plain))
     check(told(plain.steps), read_back(to, plain))
     assert not any(count < 0 for count in lost.values())
-    twice, _ = talk.plain(SUMMARY, said, {})
+    twice, _ = convert.talk_of(SUMMARY, said, {})
     assert list(records(to, twice)) == list(records(to, plain)), "deterministic"
 
 
 @given(said=messages())
 def test_what_all_models_ask_of_a_talk_holds(said: list[Message]) -> None:
-    plain, lost = talk.plain(SUMMARY, said, {})
+    plain, lost = convert.talk_of(SUMMARY, said, {})
     open_calls: list[str] = []
     used: set[str] = set()
     for step in plain.steps:
@@ -240,8 +245,8 @@ def test_what_all_models_ask_of_a_talk_holds(said: list[Message]) -> None:
     assert open_calls == []
     assert sorted({step.at for step in plain.steps}) == [step.at for step in plain.steps], "times only grow"
     # Each message is there, or counted.
-    made_up = lost[talk.UNANSWERED] + lost[talk.UNCALLED]
-    left_out = lost[talk.REWOUND] + lost[talk.CLIENT] + lost[talk.EMPTY] + lost[talk.ROLES]
+    made_up = lost[convert.UNANSWERED] + lost[convert.UNCALLED]
+    left_out = lost[convert.REWOUND] + lost[convert.CLIENT] + lost[convert.EMPTY] + lost[convert.ROLES]
     both = sum(bool(m.text.strip() and m.tool) for m in said if m.role == "assistant")
     assert len(plain.steps) == len(said) + both + made_up - left_out
 
@@ -257,19 +262,19 @@ def test_what_is_lost_is_counted() -> None:
         Message(7, 0, "assistant", "\ud800", None, None),
         Message(8, 0, "user", "copied", None, None, mark=f.COPIED),
     ]
-    plain, lost = talk.plain(SUMMARY, said, {})
+    plain, lost = convert.talk_of(SUMMARY, said, {})
     assert [step.text for step in plain.steps if step.kind == talk.USER] == ["do it", "copied"]
     kept = +lost
-    kept.pop(talk.TIMES)
+    kept.pop(convert.TIMES)
     assert dict(kept) == {
-        talk.REWOUND: 1,
-        talk.CLIENT: 1,
-        talk.IDS: 2,
-        talk.NAMES: 2,
-        talk.INPUTS: 1,
-        talk.UNCALLED: 1,
-        talk.UNANSWERED: 1,
-        talk.SURROGATES: 1,
+        convert.REWOUND: 1,
+        convert.CLIENT: 1,
+        convert.IDS: 2,
+        convert.NAMES: 2,
+        convert.INPUTS: 1,
+        convert.UNCALLED: 1,
+        convert.UNANSWERED: 1,
+        convert.SURROGATES: 1,
     }
     assert claude.write(plain).lost[claude.THOUGHTS] == 1 and codex.write(plain).lost[codex.THOUGHTS] == 1
 
@@ -287,7 +292,7 @@ def test_calls_made_one_after_the_other_stay_so_and_calls_made_together_do_too()
     one_by_one = [_called("a"), _answered("a"), _called("b"), _answered("b")]
     together = [_called("c"), _called("d"), _answered("d"), _answered("c"), _called("e"), _answered("e")]
     said = [Message(0, 0, "user", "go", None, None), *one_by_one, *together, Message(0, 0, "assistant", "done", None, None)]
-    plain, _ = talk.plain(SUMMARY, said, {})
+    plain, _ = convert.talk_of(SUMMARY, said, {})
     assert "".join(step.id if step.kind == talk.CALL else step.id.upper() for step in plain.steps) == "aAbBcdCDeE"
     wanted = [["a"], ["b"], ["c", "d"], ["e"]]
     assert [
@@ -309,7 +314,7 @@ def test_calls_made_one_after_the_other_stay_so_and_calls_made_together_do_too()
 def test_resume_sees_the_summary_and_what_follows() -> None:
     """In each form as its client reads it: older turns stay in the file, out of the model's sight."""
     said = [Message(n, 0, "user" if n != 2 else "summary", f"words {n}", None, None) for n in range(4)]
-    plain, _ = talk.plain(SUMMARY, said, {})
+    plain, _ = convert.talk_of(SUMMARY, said, {})
     lines = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     by_uuid = {line["uuid"]: line for line in lines if "uuid" in line}
     chain, at = [], [line for line in lines if "uuid" in line][-1]
@@ -334,7 +339,7 @@ def test_resume_sees_the_summary_and_what_follows() -> None:
 
 def test_thoughts_stand_beside_claudes_chain() -> None:
     said = [Message(n, 0, role, f"words {n}", None, None) for n, role in enumerate(["user", "reasoning", "assistant"])]
-    plain, _ = talk.plain(SUMMARY, said, {})
+    plain, _ = convert.talk_of(SUMMARY, said, {})
     question, thought, answer, *_ = [json.loads(line) for line in claude.write(plain).data.splitlines()]
     assert answer["parentUuid"] == question["uuid"] == thought["parentUuid"]
     assert answer["message"]["id"] != thought["message"]["id"]

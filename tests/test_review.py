@@ -243,7 +243,7 @@ def test_a_project_offer_is_an_item_that_is_accepted_or_rejected(
         [offer] = keep.project_offers()
         assert keep.review()["items"] == [{**offer, "type": "project"}]
         assert keep.review(project="elsewhere")["items"] == []
-    assert "The same project?" in cli("review").out
+    assert "Same project?" in cli("review").out
     done = cli("review", "--accept" if accept else "--reject", offer["id"], "--json").json
     assert done["items"] == [] and done["accepted" if accept else "rejected"] == [offer["id"]]
     assert len(cli("projects", "--json").json["projects"]) == (1 if accept else 2)

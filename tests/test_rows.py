@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import pytest
 
+from dreamkeep.agents.shared import database
 from dreamkeep.capture import rows
 from dreamkeep.errors import Busy, Failed, NotFound
 from dreamkeep.host import RealHost, Stat
@@ -32,11 +33,11 @@ def folder(path: Path) -> Folder:
     return {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in sorted(path.parent.iterdir())}
 
 
-def read(path: Path, agent: str = "hermes") -> dict[str, list[rows.Row]]:
+def read(path: Path, agent: str = "hermes") -> dict[str, list[database.Row]]:
     return {key: list(rows.rows(HOST, agent, str(path), key, {})) for key in rows.sessions(HOST, agent, str(path))}
 
 
-def said(found: dict[str, list[rows.Row]]) -> list[str]:
+def said(found: dict[str, list[database.Row]]) -> list[str]:
     held = [json.loads(row.line) for one in found.values() for row in one]
     return [one["row"]["content"] for one in held if one["table"] == "messages"]
 
@@ -307,7 +308,7 @@ def test_every_value_is_kept_exactly(tmp_path: Path) -> None:
     assert back[:2] == [None, "0"]
     assert back[8:14] == values[8:14]
     assert back[-1] == {"$text": base64.b64encode(b"\xffhi").decode()}
-    assert all(rows.key_of(row.line) == (row.key, row.version) for row in found)
+    assert all(database.key_of(row.line) == (row.key, row.version) for row in found)
     for table, column in (("sessions", "estimated_cost_usd"),):
         for value in (None, 0, -(2**63), 2**63 - 1, 0.1, -1e-300, 1e300, float("inf"), b"\x00"):
             h = Hermes(path)
@@ -315,7 +316,7 @@ def test_every_value_is_kept_exactly(tmp_path: Path) -> None:
             h.close()
             [row] = [one for one in read(path)["s"] if one.key == f"{table}/s"]
             held = json.loads(row.line)["row"][column]
-            assert rows.key_of(row.line) == (row.key, row.version)
+            assert database.key_of(row.line) == (row.key, row.version)
             if isinstance(held, dict):
                 assert held in ({"$real": "inf"}, {"$blob": "AA=="})
             else:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import dreamkeep
 from dreamkeep import Keep
+from dreamkeep.agents.facts import PACK
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Kind
-from dreamkeep.session.facts import PACK
 from dreamkeep.surfaces.cli import main
 from dreamkeep.verbs.recall.search import Hit
 

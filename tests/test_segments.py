@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dreamkeep.agents.acp import log_lines as acp_scraped
+from dreamkeep.agents.facts import Began, Boundary, Fact, Owner, Said, Settled, Signal
 from dreamkeep.session.compaction import DEADLINE_S, Compaction
-from dreamkeep.session.facts import Began, Boundary, Fact, Owner, Said, Settled, Signal
-from dreamkeep.session.formats import acp_scraped
 from dreamkeep.session.segments import Folding, Segment, View, live
 
 ROOT = "20261115_100000_aaaaaa"

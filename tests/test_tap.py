@@ -20,6 +20,8 @@ import pytest
 from acp.schema import AgentMessageChunk, Implementation
 
 from dreamkeep import Keep
+from dreamkeep.agents.acp.reader import Reader
+from dreamkeep.agents.facts import PARTIAL, Began, Record, Said, Settled
 from dreamkeep.capture.python import Owners
 from dreamkeep.capture.tap_copy import Chunk, Frame, Held, Job, Queue, Splitter
 from dreamkeep.capture.tap_route import Router, agent_named
@@ -28,8 +30,6 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.session import fold
-from dreamkeep.session.facts import PARTIAL, Began, Record, Said, Settled
-from dreamkeep.session.formats.acp import Reader
 from dreamkeep.session.raw import contents
 from dreamkeep.session.records import records
 from tests.agents import test_acp as made

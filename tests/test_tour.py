@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep, sample
+from dreamkeep.agents.contract import Source
 from dreamkeep.capture import find
-from dreamkeep.capture.sources import Source
 from dreamkeep.host import RealHost, Stat
 from dreamkeep.sample import recorded
 from dreamkeep.sample.recorded import Answer, lay_answers
@@ -222,10 +222,10 @@ def test_a_users_own_files_are_read_and_left_as_they_are(tmp_path: Path, monkeyp
     monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "openai")
     done = tour(home, "--at", str(tmp_path / "tour"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "6 newest files of your own agents' sessions" in done.stdout and "sample" not in done.stdout
+    assert "6 newest session files of your own agents" in done.stdout and "sample" not in done.stdout
     assert "Tests must never send real mail." in done.stdout and "dreamkeep:pack" in done.stdout
     assert "$ dreamkeep repair\n" in done.stdout and "--apply" not in done.stdout
-    assert "By rules, without a model" in done.stdout and "recorded" not in done.stdout and "--export" not in done.stdout
+    assert "This uses rules, not a model" in done.stdout and "recorded" not in done.stdout and "--export" not in done.stdout
     assert tree(home) == before and not mine.exists()
 
 
@@ -241,7 +241,7 @@ def test_a_users_own_session_is_searched_and_packed_whatever_it_says(said: str, 
     os.utime(file, (1_700_000_000, 1_700_000_000))
     done = tour(tmp_path / "home", "--at", str(tmp_path / "tour"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "newest file of your own agents' sessions is looked at" in done.stdout
+    assert "newest session file of your own agents" in done.stdout
     query = shlex.quote(" ".join(said.split()[:5]))
     assert f"$ dreamkeep search --kind note,message --limit 2 -- {query}\n" in done.stdout
     assert "### Where the last session stood\n- claude, " in done.stdout
@@ -293,4 +293,4 @@ def test_the_sample_is_in_the_package(tmp_path: Path) -> None:
 
     words = [sys.executable, "-m", "dreamkeep", "tour", "--sample", "--at", str(tmp_path / "tour")]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(copy.parent)})
-    assert done.returncode == 0 and "Nothing is wrong." in done.stdout
+    assert done.returncode == 0 and "No problems remain." in done.stdout

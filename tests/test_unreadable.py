@@ -16,9 +16,9 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.links import judge
-from dreamkeep.capture.sources import AGENTS
 from dreamkeep.dream.retired import left_over
 from dreamkeep.host import Entry, RealHost, Stat
 from dreamkeep.journal.places import folder_of

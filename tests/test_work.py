@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.capture.sources import AGENTS
+from dreamkeep.agents.registry import AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
 from dreamkeep.dream.work import Answered, Edited, Prompt, Ran, Refused, Reply, Step

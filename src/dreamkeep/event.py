@@ -51,7 +51,7 @@ class Kind:
     TURN_SETTLED = "turn.settled"
     TURN_RECORDED = "turn.recorded"
     MESSAGE_ADDED = "message.added"
-    # What a framework hands over, exactly (session/formats/openai_agents.py).
+    # What a framework hands over, exactly (agents/shared/openai_items.py).
     ITEMS_ADDED = "items.added"
     ITEMS_POPPED = "items.popped"
     ITEMS_CLEARED = "items.cleared"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats import Reader
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.contract import Reader
 
 _ODDITIES: Sequence[Any] = (
     None,

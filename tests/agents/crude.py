@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.contract import Reader
 from dreamkeep.capture import rows
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats import Reader
 
 
 def read(

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.acp import log_lines as acp_scraped
+from dreamkeep.agents.acp import reader as acp
+from dreamkeep.agents.facts import Record
+from dreamkeep.agents.shared.values import digest
 from dreamkeep.capture.tap_route import Router
-from dreamkeep.session import facts as f
-from dreamkeep.session.facts import Record
-from dreamkeep.session.formats import acp, acp_scraped
-from dreamkeep.session.formats.common import digest
 
 REAL = Path(os.environ.get("DREAMKEEP_TRANSCRIPTS") or Path(__file__).parents[3] / "shared" / "data" / "transcripts") / "acp"
 EXPECTED = {one["file"]: one for one in json.loads((Path(__file__).parents[1] / "expected" / "acp.json").read_text())["sessions"]}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import claude as place
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES, META, RESULT, TEXT, WORKFLOW
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.claude import discovery as place
+from dreamkeep.agents.claude.reader import Reader, chain_ids
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, META, RESULT, TEXT, WORKFLOW
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.claude import Reader, chain_ids
 from tests.agents import claude as made
 from tests.agents.crude import fold, read
 

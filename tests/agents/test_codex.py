@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import zstandard
 
-from dreamkeep.capture.agents import codex as places
-from dreamkeep.capture.sources import LINES, LINES_ZST, NAMES, SHARED, discovery
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.codex import discovery as places
+from dreamkeep.agents.codex.reader import Reader
+from dreamkeep.agents.contract import LINES, LINES_ZST, NAMES, SHARED
+from dreamkeep.agents.registry import discovery
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.codex import Reader
 from tests.agents import anything, codex, crude
 
 MADE = {

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import copilot as places
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.copilot import discovery as places
+from dreamkeep.agents.copilot.reader import Reader
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.copilot import Reader
 from tests.agents import anything, copilot, crude
 
 MADE = {copilot.MAIN: copilot.main, copilot.DETACHED: copilot.detached}

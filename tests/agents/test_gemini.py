@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import gemini as discovery
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.contract import DOCUMENT
+from dreamkeep.agents.gemini import discovery
+from dreamkeep.agents.gemini.reader import Reader
 from dreamkeep.capture.document import split
-from dreamkeep.capture.sources import DOCUMENT
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.gemini import Reader
 from tests.agents import anything, gemini
 from tests.agents.crude import fold, read
 

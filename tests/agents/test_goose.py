@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.goose import discovery
+from dreamkeep.agents.goose.reader import Reader
 from dreamkeep.capture import rows
-from dreamkeep.capture.agents import goose as discovery
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.goose import Reader
 from tests.agents import crude
 from tests.agents.goose import EMPTY, EXPECTED, OLDER, SCHEMA, Goose, text, write
 

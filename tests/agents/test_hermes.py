@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.hermes import discovery
+from dreamkeep.agents.hermes.reader import Reader
 from dreamkeep.capture import rows
-from dreamkeep.capture.agents import hermes as discovery
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.hermes import Reader
 from tests.agents import crude
 from tests.agents.hermes import BRANCH, EXPECTED, GHOST, SHOP, TRIP, TRIP_2, Hermes, write
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import hermes_webui as discovery
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.hermes_webui import discovery
+from dreamkeep.agents.hermes_webui.reader import Reader
 from dreamkeep.capture.document import Insert, delta, mark, split
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.hermes_webui import Reader
 from tests.agents import anything
 from tests.agents import hermes_webui as webui
 from tests.agents.crude import fold, read

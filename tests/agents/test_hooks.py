@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.session.facts import Began, Boundary, Closed, Fact, Odd, Placed, Record, Said, Settled, Signal, Titled, Unknown
-from dreamkeep.session.formats import reader_for
-from dreamkeep.session.formats.hooks import Reader, meaning
+from dreamkeep.agents.facts import Began, Boundary, Closed, Fact, Odd, Placed, Record, Said, Settled, Signal, Titled, Unknown
+from dreamkeep.agents.registry import reader_for
+from dreamkeep.agents.shared.hooks import Reader, meaning
 
 AT = "2026-11-15T18:52:55.000000Z"
 Calls = Iterable[tuple[str, Mapping[str, Any]]]

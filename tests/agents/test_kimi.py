@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import kimi as places
-from dreamkeep.capture.sources import DOCUMENT
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.contract import DOCUMENT
+from dreamkeep.agents.kimi import discovery as places
+from dreamkeep.agents.kimi.reader import Reader
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.kimi import Reader
 from tests.agents import anything, crude, kimi
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.opencode import discovery
+from dreamkeep.agents.opencode.reader import Reader
 from dreamkeep.capture import rows
-from dreamkeep.capture.agents import opencode as discovery
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.opencode import Reader
 from tests.agents import crude
 from tests.agents.opencode import EMPTY, EXPECTED, SHOP, TAKEN_BACK, OpenCode, text, tool, write
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import pi as place
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.pi import discovery as place
+from dreamkeep.agents.pi.reader import Reader
+from dreamkeep.agents.shared import unknown as plain
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats import plain
-from dreamkeep.session.formats.pi import Reader
 from tests.agents import pi as made
 from tests.agents.crude import fold, read
 

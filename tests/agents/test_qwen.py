@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dreamkeep.capture.agents import qwen as discovery
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.qwen import discovery
+from dreamkeep.agents.qwen.reader import Reader
 from dreamkeep.host import RealHost
-from dreamkeep.session import facts as f
-from dreamkeep.session.formats.qwen import Reader
 from tests.agents import anything, qwen
 from tests.agents.crude import fold, read
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from zlib import crc32
 
+from dreamkeep.agents.contract import BESIDE, TEXT, Source
 from dreamkeep.capture import again as told_again
 from dreamkeep.capture.content import BLOCK, Content, Cut, Word, cuts, iter_blocks, word_at
-from dreamkeep.capture.sources import BESIDE, TEXT, Source
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.session.raw import pack
 from dreamkeep.session.records import is_record, loads

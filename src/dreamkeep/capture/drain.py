@@ -20,12 +20,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.shared import hooks
+from dreamkeep.agents.shared.values import table, text
 from dreamkeep.capture import spool
 from dreamkeep.capture.content import File
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.opening import cwd_in, facts_in
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.sources import AGENTS, Source
 from dreamkeep.capture.spool import SPOOL, Entry
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind
@@ -34,8 +37,6 @@ from dreamkeep.journal.places import session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.session import raw
-from dreamkeep.session.formats import hooks
-from dreamkeep.session.formats.common import table, text
 from dreamkeep.session.summary import ACTIVE, ENDED
 
 LOCK = "state/drain.lock"

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.contract import ROWS, Source
+from dreamkeep.agents.registry import AGENTS, beside, discovery
 from dreamkeep.capture.links import refusal
-from dreamkeep.capture.sources import AGENTS, ROWS, Source, beside, discovery
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Entry, Host, Stat
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
+from dreamkeep.agents.claude.reader import chain_ids
+from dreamkeep.agents.contract import LINES, Source
 from dreamkeep.capture.content import Content, File, cuts
-from dreamkeep.capture.sources import LINES, Source
 from dreamkeep.host import Host
-from dreamkeep.session.formats.claude import chain_ids
 
 Answer = TypeVar("Answer")
 

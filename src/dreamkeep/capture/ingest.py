@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source
+from dreamkeep.agents.facts import Fact
+from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Content, File, Unpacked, Word, goes_on, iter_blocks, untouched, what_happened
 from dreamkeep.capture.copying import Copying, Well
@@ -22,14 +25,12 @@ from dreamkeep.capture.links import refusal
 from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.quota import OverLimit, Paused, Quota, SourceLimits, size_of
 from dreamkeep.capture.seen import Cache, Look, Seen, SourcePause
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, SHARED, TEXT, Source, discovery
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
-from dreamkeep.session.facts import Fact
 
 _TRIES = 8
 _BELOW_ITS_PARENT = "its file lies where its parent's are"

@@ -14,18 +14,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.facts import Fact
+from dreamkeep.agents.registry import reader_for
+from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, row_loss, rows
 from dreamkeep.capture.content import FRAME
 from dreamkeep.capture.quota import Paused
 from dreamkeep.capture.seen import Look, Seen
-from dreamkeep.capture.sources import Source
 from dreamkeep.errors import Deleted, DreamkeepError, NotFound
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.session.facts import Fact
-from dreamkeep.session.formats import reader_for
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads, row_in
 
@@ -100,7 +101,7 @@ def loss(host: Host, agent: str, path: str, session: str, folder: str, names: Co
         for about, line in rejoin.captured(host, folder):
             if about["kind"] == Kind.SOURCE_ROWS and about["source"] in names:
                 if line.startswith(_EVENT):
-                    events.update([rows.key_of(line)])
+                    events.update([database.key_of(line)])
                 yield line
 
     def now() -> Iterator[bytes]:
@@ -133,14 +134,14 @@ def captured_last(host: Host, agent: str, folder: str, names: Collection[str]) -
         if (held.get("beside") or {}).get("gone"):
             return None
         table, row = held["table"], held["row"]
-        key = table, row[rows.pk(table)]
+        key = table, row[database.pk(table)]
         if key in found.rows and not row_loss.says_no_less(agent, table, found.rows[key], row):
             return None
         found.rows[key] = row
     return found._replace(size=size)
 
 
-def _isolated(ingest: Ingest, source: Source, print_: rows.Fingerprint, doubted: bool) -> tuple[Outcome, bool]:
+def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doubted: bool) -> tuple[Outcome, bool]:
     """And whether rows of it are lost. `doubted`: they were, or nobody knows."""
     from dreamkeep.capture.ingest import Outcome, Overtaken
 
@@ -207,12 +208,12 @@ class _Session:
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
 
-    def _doubting(self, found: Iterable[rows.Row], known: Mapping[str, str]) -> Iterator[rows.Row]:
+    def _doubting(self, found: Iterable[database.Row], known: Mapping[str, str]) -> Iterator[database.Row]:
         for row in found:
             self._doubted |= row.key in known and row_loss.may_be_less(self._source.agent, row.line)
             yield row
 
-    def _write(self, done: Outcome, word: Any, opening: list[Event], found: Iterable[rows.Row], mark: str) -> Outcome:
+    def _write(self, done: Outcome, word: Any, opening: list[Event], found: Iterable[database.Row], mark: str) -> Outcome:
         batches = _batches(found)
         lines = next(batches, [])
         n = 0
@@ -241,7 +242,7 @@ class _Session:
 
         kept = [mask_row(line) for line in lines]
         masked = [line for line, own in zip(lines, kept, strict=True) if line is not own]
-        return pack({**about, "versions": dict(map(rows.key_of, masked))} if masked else about, kept)
+        return pack({**about, "versions": dict(map(database.key_of, masked))} if masked else about, kept)
 
     def _known(self) -> dict[str, str]:
         """What the journal holds: for each row the version it was last seen in. One that was masked does not tell it itself."""
@@ -250,11 +251,11 @@ class _Session:
         for _, raw in bodies(Reading(self._ingest.host, folder, raw=True), (Kind.SOURCE_ROWS,)):
             if b'"source":"%b"' % self._name.encode() in raw[:_ABOUT]:
                 for line in unpack(raw):
-                    found.update([rows.key_of(line), *((key, rows.GONE) for key in rows.gone_in(line))])
+                    found.update([database.key_of(line), *((key, database.GONE) for key in database.gone_in(line))])
                 found.update(versions(raw))
         return found
 
-    def _facts(self, found: Iterable[rows.Row]) -> Iterator[Fact]:
+    def _facts(self, found: Iterable[database.Row]) -> Iterator[Fact]:
         reader = reader_for(self._source.agent, "row", {})
         for row in found:
             data = loads(row.line)
@@ -271,7 +272,7 @@ def versions(raw: bytes) -> dict[str, str]:
     return dict(about.get("versions") or {}) if about else {}
 
 
-def _batches(found: Iterable[rows.Row]) -> Iterator[list[bytes]]:
+def _batches(found: Iterable[database.Row]) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     size = 0
     for row in found:

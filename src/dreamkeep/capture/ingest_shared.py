@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.registry import sharing
 from dreamkeep.capture.content import Bytes, Content, File, cuts
 from dreamkeep.capture.seen import Look, Seen
-from dreamkeep.capture.sources import Source, sharing
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dreamkeep.agents.shared.openai_items import is_answer, is_prompt, is_result
 from dreamkeep.capture.python import Owners, Session
 from dreamkeep.errors import Refused, cannot_read
 from dreamkeep.event import Body, Event, Ids, Kind, rfc3339
@@ -18,7 +19,6 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Position, Reading, events
-from dreamkeep.session.formats.openai_agents import is_answer, is_prompt, is_result
 from dreamkeep.session.items import Current
 
 _CARRIED = "items"

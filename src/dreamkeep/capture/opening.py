@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from dreamkeep.agents.contract import DOCUMENT, Source
+from dreamkeep.agents.facts import Began, Fact, Placed, Record, Said, Titled
+from dreamkeep.agents.registry import discovery, reader_for
 from dreamkeep.capture.content import Content, cuts
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.sources import DOCUMENT, Source, discovery
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Reading, bodies
-from dreamkeep.session.facts import Began, Fact, Placed, Record, Said, Titled
-from dreamkeep.session.formats import reader_for
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import ACTIVE, ENDED, title_of
 

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture import rejoin, rows
+from dreamkeep.agents.contract import LINES, LINES_ZST, ROWS, TEXT, Source
+from dreamkeep.agents.shared import database
+from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import FRAME, Bytes
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.ingest_rows import versions
-from dreamkeep.capture.sources import LINES, LINES_ZST, ROWS, TEXT, Source
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
@@ -73,11 +74,10 @@ def _is_masked(host: Host, folder: str, name: str) -> bool:
 
 def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
     """A line in which only one of the two had something masked is one line: as it is here."""
-    from dreamkeep.memory.hidden import Hidden
+    from dreamkeep.memory.masking import mask_line
 
-    here, there = Hidden(list(ours)), Hidden(theirs)
-    plain = {masked: own for own in ours if (masked := there.find(own)) is not None}
-    return [line if line in ours else here.find(line) or plain.get(line, line) for line in theirs]
+    plain = {mask_line(own): own for own in ours}
+    return [line if line in ours else plain.get(line) or plain.get(mask_line(line), line) for line in theirs]
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:
@@ -136,7 +136,7 @@ def _row_lines(host: Host, folder: str, name: str) -> dict[str, _Row]:
         if b'"source":"%b"' % name.encode() in raw[:200]:
             known = versions(raw)
             for line in unpack(raw):
-                key, version = rows.key_of(line)
+                key, version = database.key_of(line)
                 found[key] = _Row(key, line, known.get(key, version), key in known)
     return found
 

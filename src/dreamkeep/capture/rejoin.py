@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.contract import BESIDE
 from dreamkeep.capture.content import Word
-from dreamkeep.capture.sources import BESIDE
 from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies

@@ -27,8 +27,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
-from dreamkeep.memory.hidden import hides
-from dreamkeep.memory.masking import is_masked
+from dreamkeep.memory.masking import hides, is_masked
 
 _BLANK = " \t\r\n\0"
 _EVENTS = "events"

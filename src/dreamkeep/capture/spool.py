@@ -16,9 +16,9 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.shared.values import digest
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Host, read_file
-from dreamkeep.session.formats.common import digest
 
 SPOOL = "spool"
 PROBLEMS = "problems"

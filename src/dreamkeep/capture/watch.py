@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.registry import discovery
 from dreamkeep.capture.find import Found, Glance, Trouble, everywhere, places
 from dreamkeep.capture.ingest import Ingest, Outcome
-from dreamkeep.capture.sources import Source, discovery
 from dreamkeep.host import Host, Stat
 
 #: How long after a change to wait for more of it, and how often to look where nothing tells.

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from dreamkeep.agents.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven, said_by
 from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
-from dreamkeep.session.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import recalled
 from dreamkeep.session.packs import without_packs

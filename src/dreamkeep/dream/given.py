@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from dreamkeep.agents import facts as f
 from dreamkeep.memory import insight as i
-from dreamkeep.session import facts as f
 from dreamkeep.session.origin import origin_at, split_origins
 
 
 class Said(NamedTuple):
     """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
-    user or model, though it looks so (session/facts.py): never evidence. `tool`: id, name, input; of a result: error, exit_code
+    user or model, though it looks so (agents/facts.py): never evidence. `tool`: id, name, input; of a result: error, exit_code
     """
 
     seq: str

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from dreamkeep.agents import facts as f
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, said_by
 from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
-from dreamkeep.session import facts as f
 from dreamkeep.session import tools
 
 #: Why a statement is refused.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dreamkeep.agents.facts import ASSISTANT, USER
 from dreamkeep.index.words import first_words
-from dreamkeep.session.facts import ASSISTANT, USER
 
 if TYPE_CHECKING:
     from dreamkeep.index.searching import Searchable

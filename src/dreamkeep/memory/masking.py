@@ -4,7 +4,7 @@
     {"type":"user","text":"the key is [redacted]********"}
 
 Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
-So places, sizes and line feeds hold, and whoever looks for what was kept of a line (hidden.py) need not know how it was masked.
+So places, sizes and line feeds hold. Whoever looks for what was kept of a line masks that line and compares.
 
 Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
 betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
@@ -32,7 +32,7 @@ _LINE = re.compile(rb"(\\[nr])|(?:\\[^nr\n]|\\(?![nr])|[^\r\n\\])+")
 _SHORT, _LEAST = "\u2042".encode(), 3
 #: With a number at its end, if it is a name's.
 _MASKED = re.compile(rb"(?:\[redacted\]|\xe2\x81\x82)\**+(?:\xe2\x81\x82[0-9]++)?")
-#: What a row has of no JSON (capture/rows.py); and in a blob that is no text, what reads like one: anything else is compressed.
+#: What a row has of no JSON (shared/database.py); in a blob that is no text, what reads like one: anything else is compressed.
 _ENCODED = re.compile(rb'\{"\$(text|blob)": ?"([A-Za-z0-9+/]{8,}={0,2})"\}')
 _READABLE = re.compile(rb"[\t\n\r -~]{16,}+")
 #: What these hold is known again by it.
@@ -127,6 +127,15 @@ def is_masked(line: bytes) -> bool:
 def runs_in(line: bytes) -> tuple[Span, ...]:
     """Where something is masked, in order."""
     return tuple(run.span() for run in _MASKED.finditer(line))
+
+
+def hides(kept: bytes, line: bytes) -> bool:
+    """Whether `kept` is `line`, but for what is masked in it. For two that are known to speak of the same: one that is nearly
+    all mask fits any other of its length."""
+    if len(kept) != len(line) or not (runs := runs_in(kept)):
+        return False
+    places = [0, *(place for run in runs for place in run), len(kept)]
+    return all(kept[a:b] == line[a:b] for a, b in zip(places[::2], places[1::2], strict=True))
 
 
 # -- where they are

@@ -20,12 +20,12 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.agents import facts as f
 from dreamkeep.memory import alike
 from dreamkeep.memory import insight as i
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size, flat
 from dreamkeep.memory.score import newest_of, score
-from dreamkeep.session import facts as f
 
 MARK = "<!-- dreamkeep:pack v1 -->"
 

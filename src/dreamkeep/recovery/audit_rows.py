@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 
+from dreamkeep.agents.shared import database
+from dreamkeep.agents.shared.database import Fingerprint
 from dreamkeep.capture import rows
 from dreamkeep.capture.ingest_rows import Captured, captured_last, is_lost, loss, mark_of
 from dreamkeep.capture.row_loss import Loss
-from dreamkeep.capture.rows import Fingerprint
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
@@ -96,7 +97,7 @@ def _captured(host: Host, agent: str, folder: str, names: Collection[str]) -> Ca
 
 def _changed(host: Host, path: str, group: Mapping[str, Captured]) -> list[str]:
     try:
-        same = rows.unchanged(host, path, {native: one.rows for native, one in group.items()}) if group else set()
+        same = database.unchanged(host, path, {native: one.rows for native, one in group.items()}) if group else set()
     except TROUBLE:
         same = set()
     return [native for native in group if native not in same]

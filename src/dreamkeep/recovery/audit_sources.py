@@ -20,10 +20,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, TEXT, Source
+from dreamkeep.agents.registry import AGENTS, discovery
 from dreamkeep.capture import find, rejoin, rows
 from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
-from dreamkeep.capture.sources import AGENTS, DOCUMENT, LINES, ROWS, Source, discovery
 from dreamkeep.host import Host, Stat, read_file
 from dreamkeep.index import looks
 from dreamkeep.journal import parts
@@ -188,7 +189,7 @@ class _Audit:
                     yield from self._document(opened, about)
                 return
             looks_closer = self._deep or seen.rewritten is not False or not same
-            lost = list(self._lost(opened, content, word, about)) if looks_closer else []
+            lost = list(self._lost(opened, content, word, about, text=form == TEXT)) if looks_closer else []
             yield from lost
             if not lost and form == LINES and (seen.role in _MAIN or seen.role == "turns"):
                 known = same and seen.odd == 0 and not self._deep
@@ -202,7 +203,7 @@ class _Audit:
         opened.callback(content.close)
         return content
 
-    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any]) -> Iterator[Fault]:
+    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any], *, text: bool) -> Iterator[Fault]:
         path, session = about["path"], about["session"]
         if word.offset > captured.LARGEST:
             if content.size < word.offset or not untouched(content, word):
@@ -213,7 +214,7 @@ class _Audit:
         folder = f"{self._root}/{folder_of(session)}"
         held = captured.held(self._host, folder, about["name"])
         content = self._opened_now(opened, path)
-        found = captured.compare(held, content)
+        found = captured.compare(held, content, text=text)
         if not found.gone:
             return
         many = f"{len(found.gone)} of {found.lines} captured lines"

@@ -31,19 +31,21 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from shlex import quote
 
+from dreamkeep.agents.hermes.discovery import AGENT as HERMES
+from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
+from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
-from dreamkeep.capture.agents.hermes import AGENT as HERMES
-from dreamkeep.capture.agents.hermes_webui import AGENT, names_a_file
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
-from dreamkeep.recovery import unmasked, webui
+from dreamkeep.memory.masking import is_masked
+from dreamkeep.recovery import webui
 from dreamkeep.recovery.audit_sources import ELSEWHERE
+from dreamkeep.recovery.captured import canonical, masked_messages
 from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
 from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
 from dreamkeep.recovery.webui_rows import held as held_in
-from dreamkeep.session.formats.common import table
 
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0
@@ -272,8 +274,9 @@ class _Audit:
             before = webui.document(data)
             if before is not None and webui.lost(live, before, edited=True):
                 rows = rows or self._told(folder, sid)
-                gone = unmasked.gone(webui.lost(live, before, edited=True, told=rows), webui.messages_of(live))
-                lost |= {webui.mark([one]): one for one in gone if not webui.is_marked(one)}
+                masked = masked_messages(webui.messages_of(live)) if is_masked(data) else frozenset()
+                gone = webui.lost(live, before, edited=True, told=rows)
+                lost |= {webui.mark([one]): one for one in gone if not webui.is_marked(one) and canonical(one) not in masked}
         if lost:
             many = counted(len(lost), "message that was captured is", "messages that were captured are")
             what = f"{many} gone or empty, and nothing says that this was meant"

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.gemini import writer as gemini
+from dreamkeep.agents.hermes_webui import writer as hermes_webui
+from dreamkeep.agents.shared.talk import clean
 from dreamkeep.errors import Failed
 from dreamkeep.host import Host, read_file
 from dreamkeep.recovery import put
-from dreamkeep.recovery.back import gemini, hermes_webui
-from dreamkeep.recovery.back.talk import clean
 
 MARKER, INDEX = "marker", "index"
 _PROJECTS = "projects.json"

@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
+from dreamkeep.agents.shared.database import gone_in
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
 from dreamkeep.capture.row_loss import with_its_words
-from dreamkeep.capture.rows import gone_in
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
-from dreamkeep.memory.hidden import Hidden
+from dreamkeep.memory.masking import is_masked, mask_line
 from dreamkeep.recovery.captured import richness
 from dreamkeep.recovery.put import Pieces
 from dreamkeep.recovery.where import Home, place
@@ -312,9 +312,8 @@ def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:
     """A file of many sessions' lines with ours in it; None when they are. (`form` is then SHARED.)"""
     own = [line.rstrip(b"\n") for line in ours]
     known = set(there.split(b"\n"))
-    hidden = Hidden(own)
-    # One of which only the secrets are masked here is there.
-    known.update(kept for line in list(known) if (kept := hidden.find(line)) is not None)
+    if any(map(is_masked, own)):
+        known.update([mask_line(line) for line in known])  # one of which only the secrets are masked here is there
     new = [line for line in own if line not in known]
     if not new:
         return None

@@ -18,13 +18,14 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
+from dreamkeep.agents.facts import Fact
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Content, File, Unpacked, Word, untouched
 from dreamkeep.capture.find import named
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.opening import facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
-from dreamkeep.capture.sources import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Event, Kind
 from dreamkeep.host import Host, alone
@@ -37,7 +38,6 @@ from dreamkeep.journal.settle import carried, survey
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import folders, mark_of
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.session.facts import Fact
 from dreamkeep.session.summary import ACTIVE, STATE_AFTER
 
 #: Book-keeping: nothing that anybody said.

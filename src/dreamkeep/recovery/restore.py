@@ -1,7 +1,7 @@
 """`restore SESSION --to AGENT`: a session written back for an agent, so that the agent's own resume goes on with it.
 
     it came from that agent    every file of it byte for byte (exact.py), its subagents' too; of Hermes its rows
-    else                       converted from the folded messages (back/), with a list of what was lost
+    else                       converted from the folded messages (its writer.py), with a list of what was lost
 
 Everything is looked at before anything is written: one refusal, and nothing is touched. A crash in between leaves each file as it
 was or as it is to be, and running it again finishes the rest: files that are there already count as done.
@@ -19,14 +19,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.claude import writer as claude
+from dreamkeep.agents.codex import writer as codex
+from dreamkeep.agents.contract import LINES_ZST, SHARED
+from dreamkeep.agents.gemini import writer as gemini
+from dreamkeep.agents.hermes import writer as hermes
+from dreamkeep.agents.hermes_webui import writer as hermes_webui
+from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.shared import talk
 from dreamkeep.capture.content import Unpacked
-from dreamkeep.capture.sources import AGENTS, LINES_ZST, SHARED
 from dreamkeep.errors import BadUsage, NotFound, Unsupported
 from dreamkeep.host import Host, read_file
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
-from dreamkeep.recovery import beside, exact, put, statedb
-from dreamkeep.recovery.back import claude, codex, gemini, hermes, hermes_webui, talk
+from dreamkeep.recovery import beside, convert, exact, put, statedb
 from dreamkeep.recovery.beside import File
 from dreamkeep.recovery.faults import counted
 from dreamkeep.recovery.where import Home, other_home
@@ -261,7 +267,7 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
 
 
 def _converted(host: Host, told: Story, wish: Wish, notes: list[str], holes: list[str]) -> _Plan:
-    said, lost = talk.plain(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
+    said, lost = convert.talk_of(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
     if not said.steps:
         said_nothing = "nothing that could be restored was said in it"
         raise NotFound(said_nothing, where=told.summary.id, next=" ".join([*holes, "Choose another session."]))

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dreamkeep.capture import rows as reading
-from dreamkeep.capture.rows import Base, quoted
+from dreamkeep.agents.hermes.writer import schema
+from dreamkeep.agents.shared import database as reading
+from dreamkeep.agents.shared.database import Base, quoted
 from dreamkeep.errors import Busy, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.host import Host
 from dreamkeep.recovery import put
-from dreamkeep.recovery.back.hermes import schema
 
 if TYPE_CHECKING:
     import apsw
@@ -225,7 +225,7 @@ def _insert(db: apsw.Connection, base: Base, table: str, rows: Sequence[Row], lo
 
 
 def _bound(value: object) -> tuple[str, Any]:
-    """A value as `capture/rows.py` shows it, and how it is bound."""
+    """A value as `agents/shared/database.py` shows it, and how it is bound."""
     if isinstance(value, Mapping):
         (kind, held), *_ = value.items()
         if kind == "$real":

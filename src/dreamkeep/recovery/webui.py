@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from dreamkeep.session.formats.common import digest, items, table, text
+from dreamkeep.agents.shared.values import digest, items, table, text
 from dreamkeep.session.records import loads
 
 Document = dict[str, Any]

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from dreamkeep.agents.hermes_webui import discovery as agent
 from dreamkeep.capture import find, rejoin
-from dreamkeep.capture.agents import hermes_webui as agent
 from dreamkeep.capture.content import File, iter_blocks
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat

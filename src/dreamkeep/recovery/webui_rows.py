@@ -12,13 +12,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dreamkeep.capture import find, rows
-from dreamkeep.capture.agents import hermes
-from dreamkeep.capture.rows import Base, quoted
-from dreamkeep.capture.sources import Source
+from dreamkeep.agents.contract import Source
+from dreamkeep.agents.hermes import discovery as hermes
+from dreamkeep.agents.shared import database
+from dreamkeep.agents.shared.database import Base, quoted
+from dreamkeep.agents.shared.values import text
+from dreamkeep.capture import find
 from dreamkeep.host import Host
 from dreamkeep.recovery import webui
-from dreamkeep.session.formats.common import text
 
 _PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
 _KEPT_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
@@ -41,7 +42,7 @@ def databases(host: Host, home: str, environment: Mapping[str, str]) -> list[str
 
 
 def webui_rows(host: Host, path: str) -> dict[str, Row]:
-    return rows.ask(host, path, lambda base: _rows(base, path))
+    return database.ask(host, path, lambda base: _rows(base, path))
 
 
 def _rows(base: Base, path: str) -> dict[str, Row]:
@@ -66,7 +67,7 @@ class Held(NamedTuple):
 
 def held(host: Host, path: str, sid: str) -> Held | None:
     """None when the database has no such row."""
-    return rows.ask(host, path, lambda base: _held(base, sid))
+    return database.ask(host, path, lambda base: _held(base, sid))
 
 
 def _held(base: Base, sid: str) -> Held | None:

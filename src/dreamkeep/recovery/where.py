@@ -15,9 +15,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dreamkeep.capture.sources import discovery
+from dreamkeep.agents.claude import writer as claude
+from dreamkeep.agents.codex import writer as codex
+from dreamkeep.agents.registry import discovery
 from dreamkeep.errors import Unsupported
-from dreamkeep.recovery.back import claude, codex
 from dreamkeep.session.summary import Summary
 
 #: Folders by which an agent's own place is known when it was somewhere else than in a home.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from dreamkeep.session.facts import Signal
+from dreamkeep.agents.facts import Signal
 
 Place = tuple[int, int]
 

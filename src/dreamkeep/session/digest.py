@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dreamkeep.session import facts as f
+from dreamkeep.agents import facts as f
 from dreamkeep.session import tools
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import AGENT, ANSWER, INJECTED, OWN_WORDS, PASTED, TOOL, TYPED, Heard, split_origins

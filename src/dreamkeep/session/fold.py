@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.acp import reader as acp
+from dreamkeep.agents.facts import Fact
+from dreamkeep.agents.registry import reader_for
+from dreamkeep.agents.shared.values import digest, items, table, text
 from dreamkeep.event import Event, Kind
-from dreamkeep.session import facts as f
 from dreamkeep.session import turns as t
 from dreamkeep.session.changes import Changes
-from dreamkeep.session.facts import Fact
 from dreamkeep.session.folders import note_folder, note_tool
-from dreamkeep.session.formats import acp, reader_for
-from dreamkeep.session.formats.common import digest, items, table, text
 from dreamkeep.session.messages import Message, Order, Taken
 from dreamkeep.session.ours import is_our_answer
 from dreamkeep.session.packs import holds_pack, without_packs
@@ -281,15 +282,19 @@ class Fold:
         self._begins(said.file, message[:2])
         if nth:
             changes.keys[nth] = (message.seq, message.n)
-        if said.role == f.ASSISTANT and bit == FILE:
-            self._state["answer"] = said.key
+        self._remember(said, message, bit)
+        return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
+
+    def _remember(self, said: f.Said, message: Message, bit: int) -> None:
+        """What later records refer to."""
         if bit == FILE:
+            if said.role == f.ASSISTANT:
+                self._state["answer"] = said.key
             self._state["told"] = list(message.place)
             if message.base is None and self._state["channels"] != FILE:
                 self._state["loose"] = [*self._state.get("loose", ()), said.key][-_LOOSE:]
-        if mark == f.PARTIAL:
+        if message.mark == f.PARTIAL:
             self._state["partial"] = said.key
-        return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
 
     def _part_of(self, record: str, place: tuple[int, int]) -> None:
         """A record that says several things begins with the first of them."""

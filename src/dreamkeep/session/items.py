@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dreamkeep.agents.shared.openai_items import key_of
 from dreamkeep.event import Event, Kind
-from dreamkeep.session.formats.openai_agents import key_of
 
 KINDS = frozenset((Kind.ITEMS_ADDED, Kind.ITEMS_POPPED, Kind.ITEMS_CLEARED))
 

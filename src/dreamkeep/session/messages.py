@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.facts import REWOUND
 from dreamkeep.event import Event, Kind, text_in
-from dreamkeep.session.facts import REWOUND
 
 USER = "user"
 
@@ -18,7 +18,7 @@ class Message(NamedTuple):
 
     `base`: where it belongs among the others when that is not its own place: a transcript that is read after a hook has told of
     some of its messages says what lay between them.
-    `mark`: not the words of user or model, though it looks so (session/facts.py). `heard`: on which channels, as bits.
+    `mark`: not the words of user or model, though it looks so (agents/facts.py). `heard`: on which channels, as bits.
     """
 
     seq: int

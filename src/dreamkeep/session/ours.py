@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.session import facts as f
+from dreamkeep.agents import facts as f
 from dreamkeep.session.messages import Message
 from dreamkeep.session.packs import holds_pack
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.facts import Signal
 from dreamkeep.session import compaction as c
 from dreamkeep.session.compaction import CANCELLED, COMPLETED, FAILED, IN_PROGRESS, VOICES, Entity, Moment, Place
-from dreamkeep.session.facts import Signal
 
 #: Hermes goes on in a new session at a turn's end: a boundary, no compaction.
 _ROLLOVER = "turn_boundary_rollover"

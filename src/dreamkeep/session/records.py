@@ -10,9 +10,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from dreamkeep.agents.facts import BESIDE, Odd, Record
+from dreamkeep.agents.shared.values import items, table, text, when
 from dreamkeep.event import HANDED, Event, Kind
-from dreamkeep.session.facts import BESIDE, Odd, Record
-from dreamkeep.session.formats.common import items, table, text, when
 from dreamkeep.session.raw import contents
 
 #: A line longer than this is kept raw and never joined: reading must not need more memory than that.

@@ -16,9 +16,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.agents.facts import Began, Boundary, Fact, Owner, Settled, Signal
 from dreamkeep.session import compaction as c
 from dreamkeep.session.compaction import Compaction, Moment, Place
-from dreamkeep.session.facts import Began, Boundary, Fact, Owner, Settled, Signal
 from dreamkeep.session.pairing import Pairing
 
 _FIRST: Place = (1, 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dreamkeep.event import Event, Kind, text_in
 
 if TYPE_CHECKING:
-    from dreamkeep.session.facts import Began, Settled
+    from dreamkeep.agents.facts import Began, Settled
 
 SUBMITTED = "submitted"
 STARTED = "started"

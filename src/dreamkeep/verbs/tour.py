@@ -57,8 +57,8 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
 
 
 def _newest(host: Host, environment: Mapping[str, str]) -> Newest:
+    from dreamkeep.agents.contract import Source
     from dreamkeep.capture import find
-    from dreamkeep.capture.sources import Source
 
     glance = find.Glance(host)
     found = list(find.everywhere(glance, os.path.expanduser("~"), environment, find.checked(())))

@@ -23,7 +23,7 @@ def packed(made: dict[str, Any]) -> str:
         return str(made["text"])
     where = f" in {text.line(made['project'])}" if made["project"] else ""
     if made["left_out"]:
-        return f"Nothing{where} fits into {made['budget']} tokens: give more with --budget."
+        return f"Nothing{where} fits into {made['budget']} tokens. Allow more with --budget."
     return (
-        f"There is nothing to say{where} yet: `dreamkeep ingest` and `dreamkeep dream` bring something; `note add` does at once."
+        f"Nothing to say{where} yet. `dreamkeep ingest` and `dreamkeep dream` make notes from sessions; `note add` adds one now."
     )

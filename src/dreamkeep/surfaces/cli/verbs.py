@@ -136,14 +136,14 @@ def _opened(arguments: Namespace) -> AbstractContextManager[Keep | None]:
     except DreamkeepError as problem:
         if arguments.verb != "tap":
             raise
-        text.complain(f"nothing is kept of this: {problem}")
+        text.complain(f"this session is not recorded: {problem}")
         return nullcontext()
 
 
 def _command(arguments: Namespace) -> list[str]:
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise BadUsage("which agent? No command is given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
+        raise BadUsage("no agent command given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
     return command
 
 
@@ -232,7 +232,7 @@ def _delete(keep: Keep, arguments: Namespace) -> int:
 
 def _undelete(keep: Keep, arguments: Namespace) -> int:
     session = keep.undelete(arguments.session)
-    _print(arguments, {"id": session, "state": "undeleted"}, lambda s: f"{s['id']} may be captured again.")
+    _print(arguments, {"id": session, "state": "undeleted"}, lambda s: f"{s['id']} can be captured again.")
     return 0
 
 

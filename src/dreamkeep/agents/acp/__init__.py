@@ -1,0 +1,1 @@
+"""ACP, the Agent Client Protocol: the tap's frames."""

@@ -1,0 +1,70 @@
+"""Compactions in an agent's log lines (Hermes writes them to stderr). Pure.
+
+    2026-11-15 18:48:17,232 INFO [tag] agent.x: context compression started: session=S messages=38 tokens=~180,694 model=… focus=…
+    INFO: context compression done: session=S messages=38->11 rough_tokens=~63,972
+
+A log line is no protocol: tools, users and models quote such lines. So only a message that *begins* with these words counts,
+behind nothing but a time, a level, tags in brackets and the name of a logger that may say so. "started" is written before a lock
+is taken and may have no "done"; subagents write to the same stream with another `session=`, so the scope is always told.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dreamkeep.agents.facts import Signal
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_SAYS = re.compile(r"context compression (started|done): session=(\S+)\s+messages=(\d{1,9})(?:\s*(?:->|→)\s*(\d{1,9}))?(?:\s|$)")
+_TOKENS = re.compile(r"\s(?:rough_)?tokens=~?(\d[\d,]{0,15})(?:\s|$)")
+_LONGEST = 4096
+
+_TIME = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?")
+_LEVEL = re.compile(r"\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\]?(?![\w.])")
+_TAG = re.compile(r"\[[\w.:/@-]{1,80}\]")
+_LOGGER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*(?=\s*[:|-])")
+_LOGGERS = frozenset(("run_agent", "root", "hermes", "agent", "context_compressor", "conversation_compression"))
+_BETWEEN = re.compile(r"[\s:|-]*")
+
+
+def signal(line: str, at: str | None, turn: str) -> Signal | None:
+    """What a line of stderr says of a compaction; None when it says nothing of one, or only quotes one."""
+    line = _COLOURS.sub("", line[:_LONGEST])
+    found = _SAYS.search(line)
+    if found is None or not _is_prefix(line[: found.start()]):
+        return None
+    what, session, before, after = found.groups()
+    counted = _TOKENS.search(line, found.end() - 1)
+    tokens = {"tokens": int(counted[1].replace(",", ""))} if counted else {}
+    scope = "" if session == "none" else session
+    if what == "started":
+        return Signal("scraped", "started", at, scope=scope, before={"messages": int(before), **tokens}, turn=turn)
+    if after is None:
+        return None
+    phase = "noop" if int(before) == int(after) else "completed"
+    now = {"messages": int(after), **tokens}
+    return Signal("scraped", phase, at, scope=scope, before={"messages": int(before)}, after=now, turn=turn)
+
+
+def _is_prefix(text: str) -> bool:
+    """Whether this is what a logger puts before a message, and nothing else."""
+    place = 0
+    dated = named = False
+    while True:
+        between = _BETWEEN.match(text, place)
+        place = between.end() if between else place
+        if place == len(text):
+            return True
+        token = _TIME.match(text, place) or _LEVEL.match(text, place)
+        if token:
+            dated = True
+        else:
+            token = _TAG.match(text, place) if dated else None
+        if token is None and not named:
+            token = _LOGGER.match(text, place)
+            named = True
+            if token and "." not in token[0] and not (dated and token[0] in _LOGGERS):
+                return False
+        if token is None:
+            return False
+        place = token.end()

@@ -1,0 +1,85 @@
+"""What Claude Code leaves in `<session>/tool-results/`: outputs that were too long for the transcript, which has a preview.
+
+    <tool's id>.txt      a tool's output; written once
+    <tool's id>.json     the same of a tool that answered in blocks: a JSON list, indented, one `"text"` a line
+    <other id>.txt       of Bash, and of MCP tools (`mcp-…`): only the transcript says whose
+    hook-*               what a hook printed
+    *.pdf, *.png, …      what a tool fetched: kept raw only
+
+As the previews name it (2.1.197):
+
+    <persisted-output>                                               `toolUseResult.persistedOutputPath` says it, too, of Bash
+    Output too large (4.8MB). Full output saved to: …/tool-results/toolu_01.txt
+    Error: result (70,000 characters) exceeds maximum allowed tokens. Output has been saved to …/tool-results/mcp-x-1.txt.
+
+The beginning of the file takes the preview's place; what follows is messages of its own behind it. Subagents' outputs lie with
+the session that started them: there they are messages that answer no call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.values import text
+
+_NAMED = re.compile(
+    r"\s*(?:<persisted-output>\s*|Error: result )[^\n]{0,300}? saved to:? [^\n]*?[/\\]tool-results[/\\]([^/\\\n]+?)\.?\s*(?:\n|$)"
+)
+_PATH = re.compile(r"[/\\]tool-results[/\\]([^/\\\n]+)$")
+#: A preview's first lines.
+_HEAD = 6000
+_TEXT_LINE = re.compile(r'\s*"text": (".*"),?\s*')
+_TOOL_ID = ("toolu_", "call_")
+#: No message is longer than this. (A frame of lines is half as long; so only a very long line is ever cut.)
+LONGEST = 1 << 19
+
+
+def named(said: str, path: object = None) -> str:
+    """The file that holds all of what is only previewed here; "" when this is all."""
+    found = _PATH.search(text(path)[-_HEAD:]) or _NAMED.match(said[:_HEAD])
+    return found[1] if found else ""
+
+
+def written(record: Record) -> Iterator[Fact]:
+    """A stretch of such a file."""
+    file, _, stretch = record.name.partition("/")
+    stem, _, ending = file.rpartition(".")
+    if ending not in ("txt", "json") or "\0" in record.text:
+        if not stretch:
+            yield f.Unknown(f"tool-results/{ending}"[:80])
+        return
+    said = record.text if ending == "txt" else "\n".join(map(_unquoted, record.text.split("\n")))
+    for n, part in enumerate(_parts(said)):
+        first = not stretch and not n
+        key = f.WHOLE + file if first else f"{f.WHOLE}{file}/{stretch}#{n}"
+        if not part.strip():
+            continue
+        if file.startswith("hook-"):
+            yield f.Said(f.SYSTEM, part, key, mark=f.INJECTED if f.PACK in part else f.HOOK, file=file)
+            continue
+        tool = {"file": file, **({"id": stem} if first and stem.startswith(_TOOL_ID) else {})}
+        yield f.Said(f.TOOL, part, key, tool=tool, file=file)
+
+
+def _unquoted(line: str) -> str:
+    """What a block says, instead of how JSON writes it."""
+    found = _TEXT_LINE.fullmatch(line)
+    try:
+        return text(json.loads(found[1])) if found else line
+    except ValueError:
+        return line
+
+
+def _parts(said: str) -> Iterator[str]:
+    at = 0
+    while at < len(said):
+        end = at + LONGEST
+        if end < len(said):
+            cut = said.rfind("\n", at + LONGEST // 2, end)
+            end = cut + 1 if cut >= 0 else end
+        yield said[at:end]
+        at = end

@@ -1,0 +1,420 @@
+"""Gemini CLI: a transcript of patches, one JSON object a line.
+
+    {"sessionId":…,"projectHash":…,"startTime":…,"kind":"main"|"subagent"}   header; again whenever a process opens this file anew
+    {"id":…,"timestamp":…,"type":"user"|"gemini"|"info"|"warning"|"error","content":…,"toolCalls":[…],"thoughts":[…]}
+    {"$set":{"lastUpdated":…}}  {"$set":{"sessionId":…}}  {"$set":{"summary":…}}   members of the header, changed
+    {"$set":{"messages":[…]}}   the whole list anew: at a resume, a compaction, or when tool output was masked
+    {"$rewindTo":id}            taken back: that message and all after it; an id that is not there takes back everything
+
+What the data showed:
+* The same `id` again is a newer version. A gemini message is written when the model has answered, and again with its `toolCalls`
+  when these have run; their results come once more as a user message of `functionResponse`s: one message here, by the call's id.
+* A list on resume *drops the user's prompts* and doubles tool results under ids `<id>_response`; so neither what is missing in a
+  list nor its length says much. What is older than the last record was told before, by its own line. Nothing is taken from a list
+  but the model's context, a summary, and texts that are new.
+* A compaction's list begins with `<state_snapshot>…` and "Got it. Thanks for the additional context!", and repeats what it kept
+  *under new ids*, all with the same new time: recognised by their words. Later lists repeat that summary under its id: this is no
+  new compaction.
+* No record says that a turn is over. An answer in words, without tool calls, is the evidence; that a process opened the session
+  anew (`$set.sessionId`) before one came is evidence that the turn before was cut off.
+* `$set.sessionId` also stands before a compaction within a turn; there the turn goes on.
+
+A legacy session is one JSON document with the same members (`messages`, and the header's); it comes in pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.pieces import Frame, piece
+from dreamkeep.agents.shared.values import digest, items, table, text, when
+
+_CONTEXT = "<session_context>"
+_SNAPSHOT = "<state_snapshot>"
+ACKNOWLEDGED = "Got it. Thanks for the additional context!"
+#: What the client itself says in the user's name to make the model go on.
+_NUDGES = frozenset(("Please continue.", "System: Please continue."))
+_LOOP = "System: Potential loop detected."
+_CANCELLED = "Request cancelled."
+_HEADER = frozenset(
+    ("sessionId", "projectHash", "startTime", "lastUpdated", "kind", "messages", "summary", "directories", "memoryScratchpad")
+)
+_SILENT = _HEADER | {"activeExtensionName"}
+_LONGEST_ID = 200
+#: How many of the last texts are remembered, to recognise a compaction's copies of them; and as many of the copies' ids.
+_REMEMBERED = 256
+#: A list that has shrunk to a third of at least so many messages was squeezed, whatever its words.
+_SQUEEZED_FROM = 9
+
+
+# -- Gemini's `Content` form, also used by Qwen Code
+
+
+def parts(content: object) -> list[Mapping[str, Any]]:
+    """`content` may be a text, one part or a list of parts."""
+    if isinstance(content, str):
+        return [{"text": content}]
+    if isinstance(content, Mapping):
+        return [content]
+    return [{"text": part} if isinstance(part, str) else part for part in items(content) if isinstance(part, (str, Mapping))]
+
+
+def words(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The texts of parts; what can't be read as text is named."""
+    said = []
+    for part in found:
+        if text(part.get("text")) and not part.get("thought"):
+            said.append(text(part.get("text")))
+        elif "inlineData" in part or "fileData" in part:
+            kind = text((table(part.get("inlineData")) or table(part.get("fileData"))).get("mimeType"))
+            said.append("[image]" if kind.startswith("image/") or not kind else f"[{kind[:60]}]")
+    return said
+
+
+def ident(value: object) -> str:
+    """An id as the client gave it; one of absurd length stands for itself by its hash, because it is remembered."""
+    native = text(value)
+    return native if len(native) <= _LONGEST_ID else digest(native)
+
+
+def apart(said: str, tag: str) -> tuple[str, list[str]]:
+    """The text without what stands between `<tag>` and `</tag>`, and each of these."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    kept, inner = [], []
+    at = 0
+    while (start := said.find(opening, at)) >= 0 and (end := said.find(closing, start)) >= 0:
+        kept.append(said[at:start])
+        inner.append(said[start + len(opening) : end].strip())
+        at = end + len(closing)
+    kept.append(said[at:])
+    return "".join(kept).strip(), [one for one in inner if one]
+
+
+def call(part: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
+    """A tool call, from `{id, name, args}`."""
+    native = ident(part.get("id")) or fallback
+    return f.Said(f.ASSISTANT, "", native, at, tool={"id": native, "name": text(part.get("name")), "input": part.get("args", {})})
+
+
+def output(response: object) -> tuple[str, bool]:
+    """What a tool gave back, and whether that is an error: `{"output": …}`, `{"error": …}` or anything."""
+    given = table(response)
+    for name in ("output", "error", "content", "result"):
+        value = given.get(name)
+        if isinstance(value, str):
+            return value, name == "error"
+        if value:
+            return _shown(value), name == "error"
+    return ("", False) if not response or given == {"output": ""} else (_shown(response), False)
+
+
+def _shown(value: object) -> str:
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return ""
+
+
+class Reader:
+    """State: the turn going on, how long the list is by the client's own count, and the last texts by their hash."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterable[Fact]:
+        if record.channel == "piece":
+            return self._piece(record)
+        if record.data is None:
+            return ()  # no JSON object: whoever cut the lines has told so
+        return self._record(record.data)
+
+    def _piece(self, record: Record) -> Iterator[Fact]:
+        found = piece(record.text, bool(self.state.get("opened")))
+        if found is None:
+            if record.text.strip():
+                yield f.Odd("piece", "a piece of a document that can't be read")
+        elif isinstance(found, Frame):
+            self.state["opened"] = found.opens
+            yield from self._header(found.members)
+        elif self.state.get("opened") == "messages":
+            yield from self._message(table(found.value))
+
+    def _record(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        if isinstance(data.get("$rewindTo"), str):
+            self.state.update(turn="", settled=True, count=None)
+            yield f.Rewound(key=self._known(ident(data["$rewindTo"])), all=True)
+        elif isinstance(data.get("id"), str):
+            yield from self._message(data)
+        elif isinstance(data.get("$set"), Mapping):
+            yield from self._set(data["$set"])
+        elif isinstance(data.get("sessionId"), str):
+            self.state.update(fresh=True, count=None, last="")
+            yield from self._header(data)
+        else:
+            yield f.Unknown(text(data.get("type")) or next((key for key in data if isinstance(key, str)), "empty"))
+
+    # -- the header and its changes
+
+    def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        if title := text(data.get("summary")):
+            yield f.Titled(title)
+        yield from self._placed(next((one for one in items(data.get("directories")) if isinstance(one, str)), ""))
+        yield from (f.Unknown(f"header.{key}") for key in data if key not in _SILENT)
+
+    def _placed(self, cwd: str = "", model: str = "") -> Iterator[Fact]:
+        """Only what is new; the first folder is where the session began."""
+        cwd = "" if self.state.get("cwd") else cwd
+        model = "" if self.state.get("model") == model else model
+        if cwd:
+            self.state["cwd"] = True
+        if model:
+            self.state["model"] = model
+        if cwd or model:
+            yield f.Placed(cwd=cwd, model=model)
+
+    def _set(self, changes: Mapping[str, Any]) -> Iterator[Fact]:
+        if "sessionId" in changes:
+            self.state["reopened"] = True
+        if isinstance(changes.get("messages"), list):
+            listed = [one for one in changes["messages"] if isinstance(one, Mapping)]
+            yield from self._list(listed, when(changes.get("lastUpdated")))
+        yield from self._header({key: value for key, value in changes.items() if key != "messages"})
+
+    # -- the list anew
+
+    def _list(self, listed: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
+        before, self.state["count"] = self.state.get("count"), len(listed)
+        summary = _summary(listed)
+        native = ident(listed[summary].get("id")) if summary is not None else ""
+        if summary is not None and native != self.state.get("summary"):
+            yield from self._compacted(listed[summary], native, before, len(listed))
+        elif isinstance(before, int) and before >= _SQUEEZED_FROM and len(listed) * 3 <= before:
+            squeezed = digest("squeezed", at or "", str(before), str(len(listed)))
+            yield _signal(at, squeezed, before, len(listed))
+        # The first list of a file: whatever is in it has no line of its own.
+        tell = self._told if self.state.pop("fresh", False) else self._listed
+        for n, message in enumerate(listed):
+            if n != summary:
+                yield from tell(message)
+        for message in listed:
+            self._latest(message)
+
+    def _compacted(self, message: Mapping[str, Any], native: str, before: object, after: int) -> Iterator[Fact]:
+        self.state["summary"] = native
+        at = when(message.get("timestamp"))
+        yield _signal(at, native, before, after)
+        yield f.Said(f.SUMMARY, _spoken(message), native, at)
+
+    def _listed(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+        """Of a list's messages only what no line of its own has told."""
+        native, at = ident(message.get("id")), when(message.get("timestamp"))
+        role = {"user": f.USER, "gemini": f.ASSISTANT}.get(text(message.get("type")), "")
+        said = _spoken(message)
+        if said.startswith(_CONTEXT):
+            yield from self._context(native, said, at)
+            return
+        if not native or not role or not said or (at or "") <= self.state.get("latest", ""):
+            return
+        if said == ACKNOWLEDGED:
+            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC)
+            return
+        original = dict(self.state.get("texts", ())).get(_hash(role, said))
+        if original:
+            self._remember("copies", native, original)
+        else:
+            yield f.Said(role, said, native, at, mark=f.COMPACTED)
+
+    # -- messages
+
+    def _message(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+        """A message with a line (or piece) of its own."""
+        native = ident(message.get("id"))
+        if native != self.state.get("last"):
+            self.state["last"] = native
+            if isinstance(count := self.state.get("count"), int):
+                self.state["count"] = count + 1
+            else:
+                self.state["count"] = None if "count" in self.state else 1
+        self.state.pop("fresh", None)
+        self._latest(message)
+        yield from self._told(message)
+
+    def _latest(self, message: Mapping[str, Any]) -> None:
+        self.state["latest"] = max(self.state.get("latest", ""), when(message.get("timestamp")) or "")
+
+    def _told(self, message: Mapping[str, Any]) -> Iterator[Fact]:
+        kind = text(message.get("type"))
+        native = self._known(ident(message.get("id")) or digest(_shown(message)))
+        at = when(message.get("timestamp"))
+        if kind == "user":
+            yield from self._user(message, native, at)
+        elif kind == "gemini":
+            yield from self._gemini(message, native, at)
+        elif kind in ("info", "warning", "error"):
+            yield from self._notice(message, kind, native, at)
+        else:
+            yield f.Unknown(kind or "message")
+
+    def _user(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
+        found = parts(message.get("content"))
+        responses = [table(part.get("functionResponse")) for part in found if "functionResponse" in part]
+        said = _spoken(message)
+        if responses:
+            self.state["reopened"] = False
+            for n, response in enumerate(responses):
+                yield _result(response, f"{native}#{n}", at)._replace(record=native)
+            if said:
+                yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+        elif said.startswith(_CONTEXT):
+            yield from self._context(native, said, at)
+        elif self._is_nudge(message, said):
+            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+        elif said:
+            yield from self._prompt(message, said, native, at)
+
+    def _is_nudge(self, message: Mapping[str, Any], said: str) -> bool:
+        """The client's own words, for which it shows the turn's prompt; the same words typed by a user show themselves."""
+        shown = _displayed(message)
+        if said not in _NUDGES and not said.startswith(_LOOP):
+            return False
+        return not shown or (shown != said and _hash(f.USER, shown) == self.state.get("shown"))
+
+    def _prompt(self, message: Mapping[str, Any], said: str, native: str, at: str | None) -> Iterator[Fact]:
+        self._remember("texts", _hash(f.USER, said), native)
+        if self.state.get("turn") not in (None, "", native) and not self.state.get("settled") and self.state.get("reopened"):
+            yield f.Settled(self.state["turn"], "interrupted", at, "the session was opened anew before it was answered")
+        self.state.update(turn=native, settled=False, reopened=False)
+        prompt, hooks = apart(said, "hook_context")
+        prompt = _displayed(message) or prompt
+        self.state["shown"] = _hash(f.USER, prompt)
+        if prompt:
+            yield f.Began(native, prompt, at, native)
+            yield f.Said(f.USER, prompt, native, at, native)
+        for n, context in enumerate(hooks):
+            yield f.Said(f.SYSTEM, context, f"{native}#hook{n}", at, native, mark=f.HOOK)
+
+    def _context(self, native: str, said: str, at: str | None) -> Iterator[Fact]:
+        yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+        yield from self._placed(_workspace(said))
+
+    def _gemini(self, message: Mapping[str, Any], native: str, at: str | None) -> Iterator[Fact]:
+        yield from self._placed(model=ident(message.get("model")))
+        for n, thought in enumerate(items(message.get("thoughts"))):
+            one = table(thought)
+            lines = (text(one.get("subject")), text(one.get("description")))
+            if thinking := "\n".join(line for line in lines if line):
+                yield f.Said(f.REASONING, thinking, f"{native}#thought{n}", when(one.get("timestamp")) or at, record=native)
+        if said := _spoken(message):
+            self._remember("texts", _hash(f.ASSISTANT, said), native)
+            yield f.Said(f.ASSISTANT, said, native, at, mark=f.SYNTHETIC if said == ACKNOWLEDGED else "")
+        calls = [table(one) for one in items(message.get("toolCalls"))]
+        # These are known by their own ids, but a rewind names the message that they are in.
+        yield from (said._replace(record=native) for said in _calls(calls, native, at))
+        self.state["reopened"] = False
+        yield from self._ended(said, calls, at)
+
+    def _ended(self, said: str, calls: list[Mapping[str, Any]], at: str | None) -> Iterator[Fact]:
+        turn = self.state.get("turn")
+        if not turn or said == ACKNOWLEDGED:
+            return
+        before = self.state.get("settled")
+        cancelled = bool(calls) and all(one.get("status") == "cancelled" for one in calls)
+        self.state["settled"] = cancelled or (bool(said) and not calls)
+        if before and (cancelled or not self.state["settled"]):
+            yield f.Settled(turn, "started", at)  # these words were not the last: the turn goes on
+        if self.state["settled"]:
+            yield f.Settled(turn, "cancelled" if cancelled else "completed", at)
+
+    def _notice(self, message: Mapping[str, Any], kind: str, native: str, at: str | None) -> Iterator[Fact]:
+        said = _spoken(message)
+        if said:
+            yield f.Said(f.SYSTEM, said, native, at, mark=f.META)
+        turn = self.state.get("turn")
+        if turn and (kind == "error" or said == _CANCELLED):
+            if said == _CANCELLED and self.state.get("settled"):
+                yield f.Settled(turn, "started", at)  # what it said before was not all that it meant to
+            self.state["settled"] = True
+            yield f.Settled(turn, "failed" if kind == "error" else "cancelled", at, said[:200] or None)
+
+    # -- what is remembered
+
+    def _known(self, native: str) -> str:
+        """The message that this id is a copy of, or itself."""
+        return str(dict(self.state.get("copies", ())).get(native, native))
+
+    def _remember(self, what: str, name: str, key: str) -> None:
+        kept = [pair for pair in self.state.get(what, ()) if pair[0] != name]
+        self.state[what] = [*kept, [name, key]][-_REMEMBERED:]
+
+
+def _spoken(message: Mapping[str, Any]) -> str:
+    """A user's parts were separate things to say; a model's are stretches of one answer."""
+    return ("" if message.get("type") == "gemini" else "\n").join(words(parts(message.get("content")))).strip()
+
+
+def _displayed(message: Mapping[str, Any]) -> str:
+    """What the client shows as the user's words, where that differs from what it sends."""
+    return apart("\n".join(words(parts(message.get("displayContent")))), "hook_context")[0]
+
+
+def _hash(role: str, said: str) -> str:
+    return digest(role, said)[:12]
+
+
+def _summary(listed: list[Mapping[str, Any]]) -> int | None:
+    """Where the summary of a compaction stands in a list: by its tag, or by the client's own answer to it."""
+    for n, message in enumerate(listed):
+        if message.get("type") != "user" or not text(message.get("id")):
+            continue
+        if _spoken(message).startswith(_SNAPSHOT):
+            return n
+        answer = listed[n + 1] if n + 1 < len(listed) else {}
+        if answer.get("type") == "gemini" and _spoken(answer) == ACKNOWLEDGED:
+            return n
+    return None
+
+
+def _signal(at: str | None, native: str, before: object, after: int) -> f.Signal:
+    counted = {"messages": before} if isinstance(before, int) else None
+    return f.Signal("transcript", "completed", at, native, before=counted, after={"messages": after})
+
+
+def _calls(calls: list[Mapping[str, Any]], native: str, at: str | None) -> Iterator[f.Said]:
+    for n, one in enumerate(calls):
+        when_run = when(one.get("timestamp")) or at
+        fallback = f"{native}#call{n}"
+        yield call(one, fallback, at)
+        name, status = text(one.get("name")), text(one.get("status"))
+        key = ident(one.get("id")) or fallback
+        found = [table(part.get("functionResponse")) for part in parts(one.get("result")) if "functionResponse" in part]
+        if found:
+            said, error = output(found[0].get("response"))
+        elif one.get("result") or status in ("error", "cancelled"):
+            said, error = "\n".join(words(parts(one.get("result")))) or text(one.get("resultDisplay")), False
+        else:
+            continue  # it has not run yet
+        tool = {"id": key, "name": name, "error": error or status in ("error", "cancelled")}
+        yield f.Said(f.TOOL, said, f"{key}#result", when_run, tool=tool)
+
+
+def _result(response: Mapping[str, Any], fallback: str, at: str | None) -> f.Said:
+    native = ident(response.get("id")) or fallback
+    said, error = output(response.get("response"))
+    return f.Said(f.TOOL, said, f"{native}#result", at, tool={"id": native, "name": text(response.get("name")), "error": error})
+
+
+def _workspace(context: str) -> str:
+    """The first folder that the client tells the model: a path alone on its line, after a dash, or at the end of a sentence."""
+    for line in context.splitlines():
+        bare = line.strip().removeprefix("- ")
+        if not line.startswith((" ", "-")) and "working in the directory:" in line:
+            bare = line.partition("working in the directory:")[2].strip()
+        elif not line.startswith("  - "):
+            continue
+        if bare.startswith("/"):
+            return bare
+    return ""

@@ -1,0 +1,484 @@
+"""Hermes' `state.db`: rows of `sessions` and `messages`, by their ids. Checked against real data of schema version 22.
+
+A compaction in place sets the old rows aside (`active=0, compacted=1`) and inserts what is kept once more, under new ids,
+around a summary; a split does the same into a new session whose parent ended by "compression". A copy must be the same
+message, but all that survives is its content: those said since the program was started are stamped again, one microsecond
+apart, with the time of the compaction. So the key is a hash of content and *first* time, and the reader remembers content and
+time of what the model has before it, to find a copy's original: in order, each once, so that "continue" said twice stays two.
+Rows with a tool's id need no memory.
+
+    active=1                 live
+    active=0, compacted=1    squeezed out, said nevertheless: no mark
+    active=0, compacted=0    taken back by the user; newer versions also use it for what a compaction kept (and inserted again)
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.values import count, digest, from_json, items, table, text, when
+
+_SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:", "[PRIOR CONTEXT")
+_PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
+_CARRIED_ON = ("compression", "turn_boundary_rollover", "turn_boundary_rollover_recovered")
+_TASKS_KEPT = "[Your active task list was preserved across context compression]"
+
+_REMEMBERED = 256  # messages without an id in the model's context: about two a turn
+_SESSIONS_REMEMBERED = 16
+_UNIQUE = 12  # characters from which on a tool's id names one call and no other
+_STAMPED_S = 0.02  # rows of one compaction are stamped within this time
+_COPYING_S = 0.25  # rows that a branch copies follow each other within this time
+_HELD_COLUMNS = ("id", "session_id", "role", "content", "timestamp", "active", "compacted", "observed", "display_kind")
+_HELD_BACK = 1 << 20  # characters of a prompt that wait for the next row; longer ones are no message that a person typed twice
+
+
+class _Row(NamedTuple):
+    """A row of `messages`, whatever columns there are."""
+
+    id: int | None
+    session: str
+    role: str
+    text: str
+    hash: str
+    at: float
+    unique: bool
+    live: bool
+    compacted: bool
+    raw: Mapping[str, Any]
+
+
+class Reader:
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterable[Fact]:
+        if record.data is None:
+            return [f.Odd("row", "a row that is no object")]
+        if record.name == "sessions":
+            return list(self._session(record.data))
+        if record.name == "messages":
+            return list(self._message(_row(record.data)))
+        return [f.Unknown(f"row/{record.name}")]
+
+    # -- sessions
+
+    def _session(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        state, sid = self.state, text(row.get("id"))
+        if not state.get("root"):
+            state["root"] = state["sid"] = sid
+        if sid == state["root"]:
+            yield from self._edge(row)
+        cwd = text(row.get("cwd")) or text(row.get("workspace")) or text(row.get("worktree_path"))
+        branch = text(row.get("git_branch")) or text(row.get("worktree_branch"))
+        if cwd or branch or text(row.get("model")):
+            yield f.Placed(cwd, branch, text(row.get("model")))
+        if title := text(row.get("title")).strip():
+            yield f.Titled(title)
+        reason = text(row.get("end_reason"))
+        if reason.startswith("turn_boundary_rollover"):
+            state["rolled"] = [*(one for one in state.get("rolled", []) if one != sid), sid][-_SESSIONS_REMEMBERED:]
+        ended = row.get("ended_at") is not None and reason not in _CARRIED_ON
+        state["closed"] = [row.get("ended_at"), reason] if ended and isinstance(row.get("ended_at"), (int, float)) else None
+        yield from self._closed()
+
+    def _edge(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        config, at = table(from_json(row.get("model_config"))), when(row.get("started_at"))
+        parent = text(row.get("parent_session_id"))
+        for marker, kind in (("_branched_from", "fork"), ("_delegate_from", "subagent")):
+            if text(config.get(marker)):
+                yield f.Edge(kind, text(config[marker]), f"model_config.{marker}", at)
+                if kind == "fork":
+                    self._copies_from(row)
+                return
+        noted = table(row.get(f.BESIDE)).get("parent_end_reason") == "branched"
+        if parent and (noted or self.state.get("branch")):
+            self.state["branch"] = True  # the parent may be resumed, and then has no end any more
+            yield f.Edge("fork", parent, "parent_session_id, and that session ended as branched", at)
+            self._copies_from(row)
+        elif parent:
+            kind = "subagent" if text(row.get("source")) in ("tool", "subagent") else "continuation"
+            yield f.Edge(kind, parent, "parent_session_id", at)
+
+    def _copies_from(self, row: Mapping[str, Any]) -> None:
+        if isinstance(row.get("started_at"), (int, float)):
+            self.state.setdefault("copying", row["started_at"])
+
+    def _closed(self) -> Iterator[Fact]:
+        if closed := self.state.get("closed"):
+            yield f.Closed(when(closed[0]), closed[1])
+
+    # -- messages
+
+    def _message(self, row: _Row) -> Iterator[Fact]:
+        state = self.state
+        if row.id is not None and row.id <= state.get("max", -1):
+            yield from self._again(row)
+            return
+        held = state.pop("held", None)
+        if held is not None:
+            first = _row(held)
+            if 0 <= row.at - first.at < _STAMPED_S or _is_summary(row):
+                self._open(first.at)
+                yield from self._copied(first)
+            else:
+                yield from self._fresh(first)
+        state["max"] = row.id if row.id is not None else state.get("max", -1)
+        if row.session != state.get("sid"):
+            yield from self._split(row)
+        if _is_summary(row) and not self._branch_copy(row):
+            yield from self._summary(row)
+        elif "batch" in state:
+            yield from self._in_batch(row)
+        elif self._find(row, state.get("gen", []), 0, exact=True) is not None:
+            self._open(None)
+            yield from self._copied(row)
+        elif row.role == "user" and row.hash == state.get("first") and state.get("compacted"):
+            yield from self._perhaps_copied(row)
+        else:
+            yield from self._fresh(row)
+
+    def _perhaps_copied(self, row: _Row) -> Iterator[Fact]:
+        """The words with which the context began, anew. The first live row after squeezed-out ones is a copy; of two that are
+        both squeezed out it may be a prompt that was typed twice: the next row's time tells."""
+        if row.live or len(row.text) > _HELD_BACK:
+            self._open(row.at)
+            yield from self._copied(row)
+        else:
+            self.state["held"] = {name: row.raw[name] for name in _HELD_COLUMNS if name in row.raw}
+
+    def _fresh(self, row: _Row) -> Iterator[Fact]:
+        """A message that was not there before."""
+        state = self.state
+        key = self._remember(row, row.at)
+        if state.get("pending") and (row.live or row.compacted):
+            # More was said after them, and squeezed out with the rest: so it was the user who took them back.
+            yield f.Rewound(when(row.at), state.pop("pending"))
+        yield from self._said(row, key, row.at, self._fate(row, key), fresh=True)
+
+    def _again(self, row: _Row) -> Iterator[Fact]:
+        """A row that was read before: a flag has changed."""
+        state = self.state
+        if row.hash == state.get("first") and row.compacted:
+            state["compacted"] = True
+        entry = self._known(row)
+        first_at = entry[1] if entry else row.at
+        key = _key(row, first_at)
+        yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
+        if row.id == state.get("max"):
+            yield from self._settled(row)
+
+    def _fate(self, row: _Row, key: str) -> str:
+        if row.live or row.compacted:
+            return ""
+        if self.state.get("compacted"):
+            self.state.setdefault("pending", key)  # taken back, or kept by a compaction: what comes next tells
+            return ""
+        return f.REWOUND
+
+    # -- copies
+
+    def _open(self, stamped: float | None) -> None:
+        """From here on rows may be copies of what was in the context."""
+        state = self.state
+        state.pop("pending", None)
+        state["batch"] = {"at": stamped, "rows": 0, "next": 0, "before": state.get("rows", 0), "id": ""}
+        state["old"], state["gen"], state["rows"] = state.get("gen", []), [], 0
+        state["was"], state["compacted"], state["first"] = bool(state.get("compacted")), False, ""
+
+    def _in_batch(self, row: _Row) -> Iterator[Fact]:
+        batch, old = self.state["batch"], self.state.get("old", [])
+        stamped = isinstance(batch["at"], (int, float)) and batch["at"] - _STAMPED_S <= row.at <= batch["at"] + _STAMPED_S
+        loose = stamped or bool(batch.get("split"))
+        if row.unique:
+            # It needs no memory: a copy has an old time, or the compaction's, or follows another copy at once.
+            copied = stamped or row.at <= max(self.state.get("latest", 0), batch.get("last", 0) + _COPYING_S)
+        else:
+            copied = self._find(row, old, batch["next"], exact=not loose) is not None
+        if copied:
+            yield from self._copied(row)
+        elif stamped:
+            yield from self._added(row)
+        else:
+            yield from self._close(row)
+            yield from self._fresh(row)
+
+    def _copied(self, row: _Row) -> Iterator[Fact]:
+        """The same message, in the same place: only what the user took back and a compaction kept may look different now."""
+        state = self.state
+        batch, old = state["batch"], state.get("old", [])
+        place = None if row.unique else self._find(row, old, batch["next"], exact=False)
+        first_at = row.at
+        if place is not None:
+            first_at = old[place][1]
+            batch["next"] = place + 1
+        batch["rows"] += 1
+        if batch.get("split"):
+            batch["last"] = row.at
+        key = self._remember(row, first_at)
+        yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
+
+    def _added(self, row: _Row) -> Iterator[Fact]:
+        """What a compaction puts in besides: a list of tasks, a tool's output cut short."""
+        self.state["batch"]["rows"] += 1
+        key = self._remember(row, row.at)
+        mark = f.META if row.role == "user" else f.COMPACTED
+        yield from self._said(row, key, row.at, mark, fresh=False)
+
+    def _summary(self, row: _Row) -> Iterator[Fact]:
+        state = self.state
+        entry = self._find(row, state.get("old" if "batch" in state else "gen", []), 0, exact=True)
+        if "batch" not in state:
+            self._open(row.at)
+        batch = state["batch"]
+        batch["rows"] += 1
+        if entry is None:
+            batch["at"] = row.at
+            if not batch["id"]:
+                batch["id"] = f"{row.session}/{row.id}"
+                yield f.Signal(
+                    "transcript", "completed", when(row.at), batch["id"], before=_messages(batch["before"]), turn=self._turn()
+                )
+        yield from self._said(row, self._remember(row, row.at), row.at, "", fresh=True)
+
+    def _close(self, row: _Row) -> Iterator[Fact]:
+        """The first row that is no copy: now it is known how much was kept."""
+        state = self.state
+        batch, was = state.pop("batch"), state.pop("was", False)
+        state.pop("old", None)
+        if not batch["id"] and was:
+            batch["id"] = f"{row.session}/{row.id}"  # there was no summary, but rows were squeezed out
+        if batch["id"]:
+            yield f.Signal("transcript", "completed", None, batch["id"], after=_messages(batch["rows"]), turn=self._turn())
+
+    def _split(self, row: _Row) -> Iterator[Fact]:
+        state = self.state
+        before, passed = text(state.get("sid")), state.get("passed", [])
+        if row.session in passed:
+            return  # a late row of an earlier session of the chain
+        state["passed"] = [*passed, before][-_SESSIONS_REMEMBERED:]
+        state["sid"] = row.session
+        if not before:
+            return
+        if before in state.get("rolled", []):
+            yield f.Boundary("rollover", when(row.at), row.session)
+            return
+        if "batch" in state:
+            yield from self._close(row)
+        self._open(None)
+        state["batch"] |= {"split": True, "id": row.session}
+        yield f.Signal(
+            "transcript",
+            "completed",
+            when(row.at),
+            row.session,
+            row.session,
+            before,
+            before=_messages(state["batch"]["before"]),
+            turn=self._turn(),
+        )
+
+    # -- memory
+
+    def _remember(self, row: _Row, first_at: float) -> str:
+        state = self.state
+        if not state.get("rows"):
+            state["first"], state["compacted"] = row.hash, row.compacted
+        if row.live or row.compacted:
+            state["rows"] = state.get("rows", 0) + 1
+        state["latest"] = max(state.get("latest", row.at), row.at)
+        if not row.unique:
+            state["gen"] = [*state.get("gen", []), [row.hash, first_at, row.at]][-_REMEMBERED:]
+        return _key(row, first_at)
+
+    def _find(self, row: _Row, entries: list[Any], start: int, *, exact: bool) -> int | None:
+        """Where in the context this row's original is: by content and time, else (if it may have been stamped again) by
+        content."""
+        if row.unique:
+            return None
+        same = [n for n, entry in enumerate(entries) if n >= start and entry[0] == row.hash]
+        for n in same:
+            if row.at in entries[n][1:]:
+                return n
+        return None if exact or not same else same[0]
+
+    def _known(self, row: _Row) -> list[Any] | None:
+        for entries in (self.state.get("gen", []), self.state.get("old", [])):
+            place = self._find(row, entries, 0, exact=True)
+            if place is not None:
+                found: list[Any] = entries[place]
+                return found
+        return None
+
+    # -- what a row says
+
+    def _turn(self) -> str:
+        return text(self.state.get("turn"))
+
+    def _said(self, row: _Row, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
+        moment = when(at)
+        if _is_summary(row):
+            mark = f.COPIED if fresh and self._branch_copy(row) else mark
+            yield f.Said(f.SUMMARY, row.text, key, moment, self._turn() if fresh else "", mark=mark)
+            return
+        if row.role == "user":
+            yield from self._user(row, key, moment, mark, fresh=fresh)
+            return
+        mark = f.COPIED if fresh and self._branch_copy(row) else mark
+        turn = self._turn() if fresh else ""
+        if row.role == "assistant":
+            yield from _assistant(row, key, moment, turn, mark)
+            if fresh and mark != f.COPIED:
+                yield from self._settled(row)
+        elif row.role == "tool":
+            yield f.Said(f.TOOL, row.text, key, moment, turn, _result(row), mark)
+        elif row.role == "system":
+            yield f.Said(f.SYSTEM, row.text, key, moment, turn, mark=mark)
+        elif row.role != "session_meta":
+            yield f.Unknown(f"messages/{row.role}")
+
+    def _user(self, row: _Row, key: str, moment: str | None, mark: str, *, fresh: bool) -> Iterator[Fact]:
+        if fresh and self._branch_copy(row):
+            yield f.Said(f.USER, row.text, key, moment, mark=f.COPIED)
+            return
+        own = _own_words(row)
+        if not own:
+            mark = mark or f.META
+        elif fresh and not row.raw.get("observed"):
+            self.state["turn"] = key
+            yield f.Began(key, row.text, moment, key)
+        yield f.Said(f.USER, row.text, key, moment, self._turn() if fresh else "", mark=mark)
+
+    def _settled(self, row: _Row) -> Iterator[Fact]:
+        reason, turn = text(row.raw.get("finish_reason")), self._turn()
+        if row.role != "assistant" or not turn:
+            return
+        how = ""
+        if reason in ("stop", "end_turn") and not _calls(row):
+            how = "completed"
+        elif reason.startswith("interrupt"):
+            how = "interrupted"
+        elif reason == "error":
+            how = "failed"
+        if how:
+            yield f.Settled(turn, how, when(row.at), None if how == "completed" else reason)
+            yield from self._closed()
+
+    def _branch_copy(self, row: _Row) -> bool:
+        """A branch begins with a copy of its parent's messages: older than itself, or put in one right after the other."""
+        until = self.state.get("copying")
+        if not isinstance(until, (int, float)):
+            return False
+        if row.at <= until + _COPYING_S:
+            self.state["copying"] = max(until, row.at)
+            return True
+        self.state["copying"] = None
+        return False
+
+
+def _assistant(row: _Row, key: str, moment: str | None, turn: str, mark: str) -> Iterator[Fact]:
+    thought = text(row.raw.get("reasoning")) or text(row.raw.get("reasoning_content"))
+    if thought.strip():
+        yield f.Said(f.REASONING, thought, f"{key}/reasoning", moment, turn, mark=mark)
+    if row.text.strip():
+        yield f.Said(f.ASSISTANT, row.text, key, moment, turn, mark=mark)
+    for n, call in enumerate(_calls(row)):
+        function = table(call.get("function"))
+        given = function.get("arguments")
+        parsed = from_json(given)
+        tool = {
+            "id": _call_id(call),
+            "name": text(function.get("name")) or text(call.get("name")),
+            "input": given if parsed is None else parsed,
+        }
+        yield f.Said(f.ASSISTANT, "", f"{key}/call/{n}", moment, turn, tool, mark)
+
+
+def _result(row: _Row) -> dict[str, Any]:
+    tool: dict[str, Any] = {"id": text(row.raw.get("tool_call_id"))}
+    if name := text(row.raw.get("tool_name")):
+        tool["name"] = name
+    told = table(from_json(row.text)) if row.text.startswith("{") else {}
+    code = told.get("exit_code")
+    if isinstance(code, int) and not isinstance(code, bool):
+        tool["exit_code"] = code
+    tool["error"] = bool(told.get("error")) or bool(tool.get("exit_code")) or told.get("success") is False
+    return tool
+
+
+def _own_words(row: _Row) -> bool:
+    """Whether a user's row holds a user's words: Hermes also talks to the model in that role."""
+    own = text(row.raw.get("display_kind")) in ("", "steer")
+    note = row.text.startswith("[System:") and row.text.rstrip().endswith("]")
+    return own and not note and not row.text.startswith(_TASKS_KEPT)
+
+
+def _row(raw: Mapping[str, Any]) -> _Row:
+    content, at, key = raw.get("content"), raw.get("timestamp"), raw.get("id")
+    active, compacted = raw.get("active", 1), raw.get("compacted")
+    parts = [raw.get(name) for name in ("role", "content", "tool_call_id", "tool_calls", "tool_name")]
+    called = text(raw.get("tool_call_id"))
+    ids = [called] if called else [_call_id(call) for call in _called(raw.get("tool_calls"))]
+    return _Row(
+        count(key),
+        text(raw.get("session_id")),
+        text(raw.get("role")),
+        _words(content),
+        digest(*parts)[:16],
+        float(at) if isinstance(at, (int, float)) and abs(at) < 1e12 else 0.0,
+        bool(ids) and all(len(one) >= _UNIQUE for one in ids),
+        active is None or bool(active),
+        bool(compacted) and not (active is None or active),
+        raw,
+    )
+
+
+def _key(row: _Row, first_at: float) -> str:
+    return digest(row.hash) if row.unique else digest(row.hash, repr(first_at))
+
+
+def _calls(row: _Row) -> list[Mapping[str, Any]]:
+    return _called(row.raw.get("tool_calls"))
+
+
+def _called(value: object) -> list[Mapping[str, Any]]:
+    return [call for call in items(from_json(value)) if isinstance(call, Mapping)]
+
+
+def _call_id(call: Mapping[str, Any]) -> str:
+    return text(call.get("id")) or text(call.get("call_id"))
+
+
+def _is_summary(row: _Row) -> bool:
+    return row.role in ("user", "assistant") and row.text.startswith(_SUMMARIES)
+
+
+def _messages(number: object) -> dict[str, int] | None:
+    return {"messages": number} if isinstance(number, int) and number else None
+
+
+def _words(value: object) -> str:
+    """A row's content as text: plain, packed as JSON, or bytes that were no UTF-8."""
+    if isinstance(value, Mapping):
+        try:
+            return base64.b64decode(text(value.get("$text"))).decode("utf-8", "replace")
+        except (binascii.Error, ValueError):
+            return ""
+    plain = text(value)
+    if not plain.startswith(_PACKED):
+        return plain
+    parts = from_json(plain[len(_PACKED[0]) :])
+    return "\n".join(_part(part) for part in (parts if isinstance(parts, list) else [parts]))
+
+
+def _part(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    kind = text(table(part).get("type"))
+    if "image" in kind:
+        return "[image]"
+    return text(table(part).get("text")) or (f"[{kind}]" if kind else "")

@@ -1,0 +1,86 @@
+"""A talk as Hermes WebUI's session: `<sid>.json`, metadata first, then `messages` (all of it, for people) and `context_messages`
+(what the model sees: from the last summary on). Its entry in `_index.json` is the metadata alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dreamkeep.agents.hermes import writer as hermes
+from dreamkeep.agents.shared import talk as t
+from dreamkeep.agents.shared.talk import Said, Talk, Written
+
+AGENT = "hermes-webui"
+INDEX, DELETED = "_index.json", "_deleted_webui_sessions.json"
+_MODEL = "default"
+
+
+class Session(NamedTuple):
+    written: Written
+    #: For `_index.json`.
+    entry: Mapping[str, Any]
+
+
+def write(talk: Talk) -> Session:
+    lost: t.Losses = Counter()
+    native = t.chance(talk.session, AGENT).hex()[:12]
+    messages: list[dict[str, Any]] = []
+    context: list[dict[str, Any]] = []
+    for one in t.grouped(talk.steps):
+        if isinstance(one, Said):
+            lost[hermes.JOINED] += len(one.thoughts) > 1
+            lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
+            new = _said(one)
+        elif one.kind == t.USER:
+            new = [_message("user", one.text, one.at)]
+        else:
+            lost[hermes.BEGUN] += not one.text.startswith(hermes.SUMMARIES)
+            new, context = [_message("user", hermes.summary(one), one.at)], []
+        messages += new
+        context += new
+    entry = _about(talk, native, len(messages))
+    whole = {**entry, "messages": messages, "tool_calls": [], "context_messages": context}
+    data = json.dumps(whole, ensure_ascii=False, indent=2).encode()
+    return Session(Written(f"{native}.json", data, native, lost), entry)
+
+
+def indexed(index: list[Any], entry: Mapping[str, Any]) -> list[Any] | None:
+    """The list with the entry in it; None when one of that session is there."""
+    known = any(isinstance(one, Mapping) and one.get("session_id") == entry["session_id"] for one in index)
+    return None if known else [*index, entry]
+
+
+def _about(talk: Talk, native: str, count: int) -> dict[str, Any]:
+    last = talk.steps[-1].at if talk.steps else talk.started_at
+    return {
+        "session_id": native,
+        "title": talk.title or talk.heading or "Untitled",
+        "workspace": talk.cwd,
+        "model": talk.model or _MODEL,
+        "message_count": count,
+        "created_at": t.seconds(talk.started_at),
+        "updated_at": t.seconds(last),
+        "pinned": False,
+        "archived": False,
+        "project_id": None,
+        "profile": None,
+    }
+
+
+def _message(role: str, content: str, at: str) -> dict[str, Any]:
+    return {"role": role, "content": content, "timestamp": t.seconds(at)}
+
+
+def _said(said: Said) -> list[dict[str, Any]]:
+    message = _message("assistant", said.words.text if said.words else "", said.at)
+    if said.thoughts:
+        message["reasoning"] = "\n\n".join(one.text for one in said.thoughts)
+    if said.calls:
+        message["tool_calls"] = [hermes.call(one) for one, _ in said.calls]
+    results = [
+        {**_message("tool", result.text, result.at), "tool_call_id": one.id, "name": one.name} for one, result in said.calls
+    ]
+    return [message, *results]

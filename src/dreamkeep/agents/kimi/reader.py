@@ -1,0 +1,321 @@
+"""Kimi Code's wire.jsonl → facts. Each line is `{type, time, …}`; one file for each agent of a session. And its state.json.
+
+Observed: the place, and that there are turn.prompt, context.append_message, context.append_loop_event,
+full_compaction.begin / .complete and context.apply_compaction{summary, compactedCount, …}.
+From its published sources, not observed by us: all members, the loop's events (step.begin, content.part, tool.call, tool.result,
+step.end), turn.ended, turn.cancel, turn.steer, context.undo, context.clear, and the kinds of `origin`.
+* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`twice.py`).
+* No record has an id of its own: keys are made of its content and its own time, so that a fork's copies have the keys of their
+  originals. Ids of tool calls may come again; with their step they are unique.
+* apply_compaction may come before or after the `begin` that it belongs to: records of different kinds, up to `complete`, are one
+  compaction.
+* A `forked` record does not say from where. In older files nothing says how a turn ended but the finish reason of its last step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.prompts import prompted, taken_back
+from dreamkeep.agents.shared.twins import fresh, remember
+from dreamkeep.agents.shared.values import arguments, count, digest, items, table, text, when
+
+#: Known, and nothing in them for us.
+_SILENT = re.compile(
+    r"""metadata|forked|(permission|tools|plan_mode|plan|swarm_mode|tower_mode|goal|cron|task|token_counting|usage|mcp|interaction
+        |file_history|staleGuard|interruptionReminder|runtime|plugin|prompt)\.\w+
+    |context\.update_token_count|micro_compaction\.apply|llm\.tools_snapshot|turn\.step\.\w+""",
+    re.VERBOSE,
+).fullmatch
+#: The plain members that matter, of a document that was cut.
+_PLAIN = re.compile(r'"(title|isCustomTitle|titleKind|cwd|workDir|forkedFrom)"\s*:\s*("(?:[^"\\]|\\.)*"|true|false)')
+_FINISHED = ("end_turn", "completed", "stop")
+
+
+class Line(NamedTuple):
+    data: Mapping[str, Any]
+    at: str | None
+    time: object
+    subagent: bool
+
+
+class Reader:
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterable[Fact]:
+        if record.channel == "piece":
+            return _about(record.text)
+        if record.data is None:
+            return []  # told already, by who found that it is no JSON
+        data = record.data
+        time = data.get("time", data.get("created_at"))
+        kind = text(data.get("type"))
+        act = self._KINDS.get(kind)
+        if act:
+            return act(self, Line(data, when(time), time, record.source == "subagent"))
+        return [] if _SILENT(kind) else [f.Unknown(kind or "?")]
+
+    # -- turns
+
+    def _prompt(self, line: Line) -> Iterable[Fact]:
+        return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=True)
+
+    def _steer(self, line: Line) -> Iterable[Fact]:
+        return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=False)
+
+    def _asked(self, line: Line, source: str, content: object, origin: Mapping[str, Any], *, begins: bool) -> Iterable[Fact]:
+        words = _words(content)
+        if source != "message":
+            self.state["prompted"] = 1
+        mark = _mark(origin, words)
+        role = f.SUMMARY if mark == f.COMPACTED else f.USER
+        if not words.strip() or not fresh(self.state, source, role, words):
+            return []
+        key = text(line.data.get("id")) or digest(role, words, line.time)
+        said = f.Said(role, words, key, line.at, mark=mark)
+        typed = _typed(origin, words)
+        if line.subagent and not typed and origin.get("kind") == "system_trigger":
+            typed, said = words, said._replace(mark="")  # what its parent asks is a subagent's prompt
+        if not typed or not begins:
+            return [said]
+        self.state["turn"] = {"id": key}
+        prompted(self.state, key)
+        return [f.Began(key, typed, line.at, key), said._replace(turn=key)]
+
+    def _settle(self, line: Line, state: str, reason: str | None = None) -> Iterable[Fact]:
+        turn = self.state.pop("turn", None)
+        return [f.Settled(turn["id"], state, line.at, reason)] if turn else []
+
+    def _ended(self, line: Line) -> Iterable[Fact]:
+        reason, problem = text(line.data.get("reason")), line.data.get("error")
+        states = {"completed": "completed", "cancelled": "cancelled", "failed": "failed", "blocked": "failed"}
+        why = text(table(problem).get("message")) or text(problem) or ("" if reason == "completed" else reason)
+        return self._settle(line, states.get(reason, "interrupted"), why or None)
+
+    def _cancelled(self, line: Line) -> Iterable[Fact]:
+        if line.data.get("target") == "queued":
+            return []
+        return self._settle(line, "cancelled", text(line.data.get("reason")) or None)
+
+    def _undone(self, line: Line) -> Iterable[Fact]:
+        return taken_back(self.state, count(line.data.get("count")) or 0, line.at)
+
+    def _cleared(self, line: Line) -> Iterable[Fact]:
+        return [f.Boundary("clear", line.at, digest("clear", line.time))]
+
+    def _placed(self, line: Line) -> Iterable[Fact]:
+        model = text(line.data.get("modelAlias")) or text(line.data.get("model"))
+        cwd = text(line.data.get("cwd")) or text(line.data.get("workDir"))
+        return [f.Placed(cwd, "", model)] if cwd or model else []
+
+    # -- messages
+
+    def _message(self, line: Line) -> Iterable[Fact]:
+        message = table(line.data.get("message"))
+        message = table(message.get("message")) or message
+        role, content = text(message.get("role")), message.get("content")
+        key = text(message.get("id")) or digest(role, _words(content), line.time)
+        if role == "user":
+            # Where prompts have records of their own, a message beside them steers the turn; elsewhere it begins one.
+            begins = "turn" not in self.state or not self.state.get("prompted")
+            return self._asked(line, "message", content, table(message.get("origin")), begins=begins)
+        if role == "assistant":
+            return self._answer(line, message, key)
+        if role == "tool":
+            call = text(message.get("toolCallId")) or text(message.get("tool_call_id"))
+            return [self._result(line, call, _words(content), message.get("isError"))]
+        words = _words(content)
+        return [f.Said(f.SYSTEM, words, key, line.at, mark=_mark({"kind": "injection"}, words))] if words.strip() else []
+
+    def _answer(self, line: Line, message: Mapping[str, Any], key: str) -> Iterable[Fact]:
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
+        found: list[Fact] = []
+        for n, part in enumerate(blocks):
+            found += self._part(line, table(part), f"{key}#{n}" if n else key)
+        for call in map(table, items(message.get("toolCalls")) or items(message.get("tool_calls"))):
+            asked = table(call.get("function")) or call
+            found.append(self._called(line, key, text(call.get("id")), text(asked.get("name")), asked.get("arguments")))
+        return found
+
+    def _part(self, line: Line, part: Mapping[str, Any], key: str) -> Iterable[Fact]:
+        if part.get("type") in ("think", "thinking", "reasoning"):
+            thought = text(part.get("think")) or text(part.get("thinking")) or text(part.get("text"))
+            return [f.Said(f.REASONING, thought, key, line.at)] if thought.strip() else []
+        words = _words([part])
+        return [f.Said(f.ASSISTANT, words, key, line.at)] if words.strip() else []
+
+    # -- the loop
+
+    def _loop(self, line: Line) -> Iterable[Fact]:
+        event = table(line.data.get("event"))
+        kind, step = text(event.get("type")), text(event.get("stepUuid")) or text(event.get("uuid"))
+        if kind in ("content.part", "tool.call") and not text(event.get("stepUuid")):
+            step = table(self.state.get("step")).get("id") or step
+        if kind == "step.begin":
+            self.state["step"] = {"id": step, "parts": 0}
+            return []
+        if kind == "step.end":
+            return self._settle(line, "completed") if text(event.get("finishReason")) in _FINISHED else []
+        if kind == "content.part":
+            return self._part(line, table(event.get("part")), text(event.get("uuid")) or self._part_key(step))
+        if kind == "tool.call":
+            return [self._called(line, step, text(event.get("toolCallId")), text(event.get("name")), event.get("args"))]
+        if kind == "tool.result":
+            result = table(event.get("result")) or {"output": event.get("result")}
+            failed = result.get("isError", result.get("is_error", event.get("is_error")))
+            return [self._result(line, text(event.get("toolCallId")), _words(result.get("output")), failed)]
+        return [f.Unknown(f"context.append_loop_event/{kind}")]
+
+    def _part_key(self, step: str) -> str:
+        now = self.state.get("step") or {"id": "", "parts": 0}
+        n = now["parts"] if now["id"] == step else 0
+        self.state["step"] = {"id": step, "parts": n + 1}
+        return digest("part", step, n)
+
+    def _called(self, line: Line, step: str, call: str, name: str, asked: object) -> Fact:
+        own = digest(step, call) if call else digest(step, name, line.time)
+        remember(self.state, "calls", call, [own, name])
+        tool = {"id": call, "name": name, "input": arguments(asked)}
+        return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
+
+    def _result(self, line: Line, call: str, words: str, failed: object) -> Fact:
+        own, name = self.state.get("calls", {}).get(call) or [digest(call, line.time), ""]
+        tool: dict[str, Any] = {"id": call, "name": name, "error": failed is True}
+        return f.Said(f.TOOL, words, f"result:{own}", line.at, tool=tool)
+
+    # -- compactions
+
+    def _begun(self, line: Line) -> Iterable[Fact]:
+        own, first = self._compaction(line, "begin")
+        reason = text(line.data.get("source")) or text(line.data.get("trigger"))
+        phase = "started" if first else "completed"  # when it had been applied before
+        return [f.Signal("transcript", phase, line.at, own, reason=reason, turn=self._turn())]
+
+    def _applied(self, line: Line) -> Iterable[Fact]:
+        own, _ = self._compaction(line, "apply")
+        before, after = count(line.data.get("tokensBefore")), count(line.data.get("tokensAfter"))
+        signal = f.Signal(
+            "transcript",
+            "completed",
+            line.at,
+            own,
+            before=None if before is None else {"tokens": before},
+            after=None if after is None else {"tokens": after},
+            turn=self._turn(),
+        )
+        summary = line.data.get("summary")
+        held = table(table(summary).get("message")) or table(summary)
+        words = text(line.data.get("contextSummary")) or text(summary) or _words(held.get("content"))
+        if not words.strip() or not fresh(self.state, "apply", f.SUMMARY, words):
+            return [signal]
+        return [signal, f.Said(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
+
+    def _completed(self, line: Line) -> Iterable[Fact]:
+        own, alone = self._compaction(line, "complete")
+        self.state.pop("compaction", None)
+        # Alone it may be the end of one whose beginning was lost, or of none.
+        return [] if alone else [f.Signal("transcript", "completed", line.at, own, turn=self._turn())]
+
+    def _called_off(self, line: Line) -> Iterable[Fact]:
+        own, alone = self._compaction(line, "cancel")
+        self.state.pop("compaction", None)
+        return [] if alone else [f.Signal("transcript", "cancelled", line.at, own, turn=self._turn())]
+
+    def _compaction(self, line: Line, by: str) -> tuple[str, bool]:
+        """The identity of the compaction that a record tells of, and whether it is the first to do so."""
+        now = self.state.get("compaction")
+        first = now is None or by in now["by"]
+        own = digest("compaction", by, line.time) if now is None or first else str(now["id"])
+        self.state["compaction"] = {"id": own, "by": [by] if now is None or first else [*now["by"], by]}
+        return own, first
+
+    def _turn(self) -> str:
+        return str(self.state.get("turn", {}).get("id", ""))
+
+    _KINDS: ClassVar[Mapping[str, Callable[[Reader, Line], Iterable[Fact]]]] = {
+        "turn.prompt": _prompt,
+        "turn.steer": _steer,
+        "turn.ended": _ended,
+        "turn.cancel": _cancelled,
+        "context.append_message": _message,
+        "context.append_loop_event": _loop,
+        "context.apply_compaction": _applied,
+        "context.undo": _undone,
+        "context.clear": _cleared,
+        "full_compaction.begin": _begun,
+        "full_compaction.complete": _completed,
+        "full_compaction.cancel": _called_off,
+        "config.update": _placed,
+        "profile.bind": _placed,
+        "llm.request": _placed,
+    }
+
+
+def _words(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(words for words in map(_block, map(table, items(content))) if words)
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    kind = text(block.get("type"))
+    for what in ("image", "audio", "video"):
+        if kind.startswith(what):
+            return f"[{what}]"
+    return text(block.get("text")) or text(block.get("content"))
+
+
+def _mark(origin: Mapping[str, Any], words: str) -> str:
+    kind = text(origin.get("kind"))
+    if kind == "compaction_summary":
+        return f.COMPACTED
+    if kind in ("", "user"):
+        return ""
+    if f.PACK in words:
+        return f.INJECTED
+    return f.HOOK if kind == "hook_result" else f.META
+
+
+def _typed(origin: Mapping[str, Any], words: str) -> str:
+    """What the user typed; "" when it was not the user."""
+    if text(origin.get("kind")) in ("", "user"):
+        return words
+    if origin.get("trigger") != "user-slash":
+        return ""
+    name = text(origin.get("skillName")) or text(origin.get("commandName"))
+    return f"/{name} {text(origin.get('skillArgs')) or text(origin.get('commandArgs'))}".strip()
+
+
+def _about(piece: str) -> Iterable[Fact]:
+    """Title, folder and parent out of state.json, or of its first piece when it was cut."""
+    state = _members(piece)
+    title = text(state.get("title"))
+    own = state.get("isCustomTitle") is True or state.get("titleKind") == "custom"
+    cwd = text(state.get("cwd")) or text(state.get("workDir"))
+    parent = text(table(state.get("custom")).get("parent_session_id"))
+    forked = text(state.get("forkedFrom")) or text(state.get("forked_from"))
+    found: list[Fact] = [f.Titled(title, 2 if own else 1)] if title else []
+    found += [f.Placed(cwd)] if cwd else []
+    found += [f.Edge("subagent", parent, "state.json")] if parent else []
+    found += [f.Edge("fork", forked, "state.json")] if forked else []
+    return found
+
+
+def _members(piece: str) -> Mapping[str, Any]:
+    try:
+        return table(json.loads(piece))
+    except (ValueError, RecursionError):
+        pass
+    if not piece.lstrip().startswith("{"):
+        return {}
+    try:
+        return {name: json.loads(value) for name, value in _PLAIN.findall(piece)}
+    except ValueError:
+        return {}

@@ -1,0 +1,304 @@
+"""OpenCode's database: rows of `session`, `message`, `part`, with JSON in `data`. Checked against real data of 1.18.
+
+A message's row comes before its parts, and either may come again in a newer version. A user's message is a prompt if one of
+its parts is the user's own (not `synthetic`); its id is the turn's id. The answers name it as `parentID`; the last one has a
+`finish` other than "tool-calls", or an `error`. A compaction is a user's message with a part "compaction", and an answer to
+it with `summary: true`, done when that has a `finish`. `session.revert` names the message (or part) from which on the user took
+things back. If it is empty again, that was undone; unless the rows are gone, as they are when a prompt followed. Newer versions
+write `session_message` rows instead (from their source only; not seen in real data). `event` rows tell the same once more, change
+by change: kept raw, not read.
+
+A fork begins with copies of its parent's messages: new ids, their old times, which lie before the fork's own beginning. It does
+not name its parent; capture finds that one by the same times (`fork_of` beside the session's row).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.values import from_json, items, table, text, when
+
+_MESSAGES_REMEMBERED = 32
+_GONE_REMEMBERED = 256
+_LONGEST_ID = 200
+_UNNAMED = re.compile(r"(New|Child) session - \d{4}-\d\d-\d\dT")
+#: Parts that say nothing: bookkeeping of steps, snapshots and retries.
+_SILENT = frozenset(("step-start", "step-finish", "snapshot", "patch", "agent", "retry"))
+_SILENT_ROWS = frozenset(("event", "project"))
+_GOING_ON = frozenset(("", "tool-calls", "tool_calls", "unknown"))
+
+
+class Reader:
+    """`state["messages"]`: of the last few messages {id: [role, turn, whether it is a compaction's summary]}."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterable[Fact]:
+        row = record.data
+        if row is None:
+            return [f.Odd("row", "a row that is no object")]
+        if record.name == "session":
+            return list(self._session(row))
+        if record.name in _SILENT_ROWS:
+            return []
+        if record.name not in ("message", "part", "session_message"):
+            return [f.Unknown(f"row/{record.name}")]
+        data = from_json(row.get("data"))
+        if not isinstance(data, Mapping):
+            return [f.Odd("row", f"a row of {record.name} whose data is no object")]
+        if record.name == "message":
+            copied = self._is_copy(row)
+            found = list(self._message(row, data))
+        elif record.name == "part":
+            copied = text(row.get("message_id")) in self.state.get("copies", ())
+            found = list(self._part(row, data))
+        else:
+            return list(self._newer(row, data))
+        return _as_copies(found) if copied else found
+
+    def _is_copy(self, row: Mapping[str, Any]) -> bool:
+        began, created = self.state.get("forked"), row.get("time_created")
+        if not isinstance(began, int) or not isinstance(created, int) or created >= began:
+            return False
+        self.state["copies"] = [*self.state.get("copies", ()), text(row.get("id"))[:_LONGEST_ID]][-_MESSAGES_REMEMBERED:]
+        return True
+
+    # -- sessions
+
+    def _session(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        model = table(from_json(row.get("model")))
+        yield f.Placed(text(row.get("directory")), "", text(model.get("id")), text(row.get("version")))
+        title = text(row.get("title"))
+        if title.strip() and not _UNNAMED.match(title):
+            yield f.Titled(title)
+        if parent := text(row.get("parent_id")):
+            yield f.Edge("subagent", parent, "session.parent_id", when(row.get("time_created")))
+        if (origin := text(table(row.get(f.BESIDE)).get("fork_of"))) and isinstance(row.get("time_created"), int):
+            self.state["forked"] = row["time_created"]
+            yield f.Edge(
+                "fork", origin, "it begins with that session's messages, at the same times", when(row.get("time_created"))
+            )
+        yield from self._gone(row)
+        yield from self._reverted(row)
+
+    def _gone(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        """Rows that were deleted: what was in them was taken back, whether we saw that before or not."""
+        keys = [text(key) for key in items(table(row.get(f.BESIDE)).get("gone")) if len(text(key)) <= _LONGEST_ID]
+        for kind, _, key in (one.partition("/") for one in keys):
+            if self._is_reverted("", key) if kind == "part" else self._is_reverted(key, ""):
+                self.state["deleted"] = True
+            names = [key, f"{key}/result"] if kind == "part" else [key]
+            self.state["gone"] = [*self.state.get("gone", ()), *names][-_GONE_REMEMBERED:]
+            yield from (f.Rewound(None, name, only=True) for name in names)
+
+    def _reverted(self, row: Mapping[str, Any]) -> Iterator[Fact]:
+        at, told = when(row.get("time_updated")), table(from_json(row.get("revert")))
+        now = [text(told.get(name))[:_LONGEST_ID] for name in ("messageID", "partID")]
+        before = self.state.get("reverted") or ["", ""]
+        if now == before:
+            return
+        self.state["reverted"] = now
+        if any(before) and not self.state.pop("deleted", False):
+            yield f.Restored(at, before[1] or before[0])
+            yield from (f.Rewound(None, name, only=True) for name in self.state.get("gone", ()))
+        if any(now):
+            yield f.Rewound(at, now[1] or now[0])
+
+    def _is_reverted(self, message: str, part: str) -> bool:
+        """Ids are made in the order of time. `message` "": it is not known whose part it is."""
+        from_message, from_part = self.state.get("reverted") or ("", "")
+        if message and message != from_message:
+            return bool(from_message) and message > from_message
+        return part >= from_part if from_part else bool(message)
+
+    # -- messages
+
+    def _message(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
+        key, role = text(row.get("id")), text(data.get("role"))
+        if role not in ("user", "assistant"):
+            yield f.Unknown(f"message/{role}")
+            return
+        if role == "user":
+            # Whether it is a prompt, its parts tell; until then it belongs to the turn that is going on.
+            known = self._known(key)
+            self._remember(key, role, known[1] if known else text(self.state.get("turn")), False)
+            return
+        turn = self._turn_of(text(data.get("parentID")))
+        summary = data.get("summary") is True
+        self._remember(key, role, turn, summary)
+        if summary:
+            yield from self._summarised(data, turn)
+        else:
+            yield from _ended(data, turn)
+
+    def _summarised(self, data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
+        at, error = when(table(data.get("time")).get("completed")), table(data.get("error"))
+        compaction = text(data.get("parentID"))
+        if error:
+            phase = "cancelled" if text(error.get("name")) == "MessageAbortedError" else "failed"
+            yield f.Signal("transcript", phase, at, compaction, turn=turn, error=_why(error))
+        elif text(data.get("finish")):
+            yield f.Signal("transcript", "completed", at, compaction, turn=turn)
+
+    # -- parts
+
+    def _part(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
+        message, kind = text(row.get("message_id")), text(data.get("type"))
+        known = self._known(message)
+        # Of an old message only a tool's part changes (its output is dropped from the context): the assistant's.
+        role, turn, summary = known or ("assistant", "", False)
+        key, at = text(row.get("id")), when(row.get("time_created"))
+        mark = f.REWOUND if self._is_reverted(message, key) else ""
+        if kind == "tool":
+            yield from _tool(data, key, at, turn, mark)
+        elif kind == "compaction":
+            reason = "auto" if data.get("auto") is True else "manual"
+            yield f.Signal("transcript", "started", at, message, reason=reason, turn=turn)
+        elif kind in ("text", "file", "subtask") and role == "user":
+            yield from self._of_user(message, key, at, data, mark)
+        elif kind in ("text", "reasoning"):
+            words = text(data.get("text"))
+            said = f.SUMMARY if summary else f.REASONING if kind == "reasoning" else f.ASSISTANT
+            if words.strip():
+                yield f.Said(said, words, key, at, turn, mark=mark or (f.SYNTHETIC if data.get("synthetic") is True else ""))
+        elif kind == "file":
+            yield f.Said(f.ASSISTANT, _file(data), key, at, turn, mark=mark)
+        elif kind not in _SILENT:
+            yield f.Unknown(f"part/{kind}")
+
+    def _of_user(self, message: str, key: str, at: str | None, data: Mapping[str, Any], mark: str) -> Iterator[Fact]:
+        kind = text(data.get("type"))
+        words = _file(data) if kind == "file" else text(data.get("text")) or text(data.get("prompt"))
+        known = self._known(message) or ("user", "", False)
+        if not words.strip() or data.get("ignored") is True:
+            return
+        if data.get("synthetic") is True:
+            yield f.Said(f.USER, words, key, at, known[1], mark=mark or f.SYNTHETIC)
+            return
+        # The first own part is known by its message's id: that is how a revert names it.
+        first = self.state.get("firsts", {}).get(message) in (None, key)
+        name = message if first else key
+        if first:
+            firsts = {**self.state.get("firsts", {}), message: key}
+            self.state["firsts"] = dict(list(firsts.items())[-_MESSAGES_REMEMBERED:])
+            self._remember(message, "user", message, False)
+            if known[1] != message:
+                self.state["turn"] = message
+            yield f.Began(message, words, at, name)
+        yield f.Said(f.USER, words, name, at, message, mark=mark)
+
+    # -- newer versions: one row a message
+
+    def _newer(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Fact]:
+        kind, key = text(row.get("type")) or text(data.get("type")), text(row.get("id"))
+        time = table(data.get("time"))
+        at, turn = when(time.get("created")) or when(row.get("time_created")), text(self.state.get("turn"))
+        if kind == "user":
+            self.state["turn"] = key
+            yield f.Began(key, text(data.get("text")), at, key)
+            yield f.Said(f.USER, text(data.get("text")), key, at, key)
+        elif kind == "assistant":
+            yield from _contents(data, key, at, turn)
+            yield from _ended(data, turn)
+        elif kind == "compaction":
+            done = bool(text(data.get("summary")))
+            reason = text(data.get("reason"))
+            yield f.Signal("transcript", "completed" if done else "started", at, key, reason=reason, turn=turn)
+            if done:
+                yield f.Said(f.SUMMARY, text(data.get("summary")), key, at, turn)
+        elif kind in ("synthetic", "system"):
+            role = f.USER if kind == "synthetic" else f.SYSTEM
+            if text(data.get("text")).strip():
+                yield f.Said(role, text(data.get("text")), key, at, turn, mark=f.SYNTHETIC if kind == "synthetic" else f.META)
+        elif kind == "shell":
+            tool = {"id": key, "name": "shell", "input": {"command": text(data.get("command"))}}
+            yield f.Said(f.ASSISTANT, "", key, at, turn, tool)
+            if text(data.get("output")):
+                yield f.Said(f.TOOL, text(data.get("output")), f"{key}/result", at, turn, {"id": key, "name": "shell"})
+        elif kind not in ("agent-switched", "model-switched"):
+            yield f.Unknown(f"session_message/{kind}")
+
+    # -- memory
+
+    def _known(self, message: str) -> tuple[str, str, bool] | None:
+        found = self.state.get("messages", {}).get(message)
+        return (text(found[0]), text(found[1]), bool(found[2])) if isinstance(found, list) and len(found) == 3 else None
+
+    def _remember(self, message: str, role: str, turn: str, summary: bool) -> None:
+        known = {key: value for key, value in self.state.get("messages", {}).items() if key != message}
+        known[message] = [role, turn, summary]
+        self.state["messages"] = dict(list(known.items())[-_MESSAGES_REMEMBERED:])
+
+    def _turn_of(self, prompt: str) -> str:
+        known = self._known(prompt)
+        return known[1] if known else prompt or text(self.state.get("turn"))
+
+
+def _as_copies(found: Iterable[Fact]) -> list[Fact]:
+    """What was said there counts there: no turn, no compaction of this session."""
+    said = (fact for fact in found if isinstance(fact, (f.Said, f.Unknown, f.Odd)))
+    return [fact._replace(mark=f.COPIED, turn="") if isinstance(fact, f.Said) else fact for fact in said]
+
+
+def _ended(data: Mapping[str, Any], turn: str) -> Iterator[Fact]:
+    """Whether this answer is the turn's last."""
+    at, error = when(table(data.get("time")).get("completed")), table(data.get("error"))
+    if not turn:
+        return
+    if error:
+        aborted = text(error.get("name")) == "MessageAbortedError"
+        yield f.Settled(turn, "cancelled" if aborted else "failed", at, _why(error))
+    elif at and text(data.get("finish")) not in _GOING_ON:
+        yield f.Settled(turn, "completed", at)
+
+
+def _why(error: Mapping[str, Any]) -> str:
+    told = text(table(error.get("data")).get("message")) or text(error.get("message"))
+    return ": ".join(part for part in (text(error.get("name")), told) if part)
+
+
+def _tool(data: Mapping[str, Any], key: str, at: str | None, turn: str, mark: str) -> Iterator[Fact]:
+    state = table(data.get("state"))
+    time, status = table(state.get("time")), text(state.get("status"))
+    call, name = text(data.get("callID")) or text(data.get("id")) or key, text(data.get("tool")) or text(data.get("name"))
+    tool = {"id": call, "name": name, "input": state.get("input")}
+    yield f.Said(f.ASSISTANT, "", key, when(time.get("start")) or at, turn, tool, mark)
+    if status not in ("completed", "error"):
+        return
+    failed = status == "error"
+    result: dict[str, Any] = {"id": call, "name": name, "error": failed}
+    code = table(state.get("metadata")).get("exit")
+    if isinstance(code, int) and not isinstance(code, bool):
+        result |= {"exit_code": code, "error": failed or code != 0}
+    words = text(state.get("output")) or _pieces(state.get("content"))
+    if failed:
+        words = text(state.get("error")) or text(table(state.get("error")).get("message")) or words
+    yield f.Said(f.TOOL, words, f"{key}/result", when(time.get("end")) or at, turn, result, mark)
+
+
+def _contents(data: Mapping[str, Any], key: str, at: str | None, turn: str) -> Iterator[Fact]:
+    for n, block in enumerate(table(one) for one in items(data.get("content"))):
+        kind, name = text(block.get("type")), f"{key}/{text(block.get('id')) or n}"
+        if kind == "tool":
+            yield from _tool(block, name, when(table(block.get("time")).get("created")) or at, turn, "")
+        elif kind in ("text", "reasoning"):
+            if text(block.get("text")).strip():
+                yield f.Said(f.REASONING if kind == "reasoning" else f.ASSISTANT, text(block.get("text")), name, at, turn)
+        else:
+            yield f.Unknown(f"content/{kind}")
+
+
+def _pieces(value: object) -> str:
+    return "\n".join(text(table(one).get("text")) or "[file]" for one in items(value))
+
+
+def _file(data: Mapping[str, Any]) -> str:
+    if text(data.get("mime")).startswith("image/"):
+        return "[image]"
+    name = text(data.get("filename"))
+    return f"[file {name}]" if name else "[file]"

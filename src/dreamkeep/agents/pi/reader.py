@@ -1,0 +1,240 @@
+"""pi's sessions: one JSON object a line, a header first, then entries that form a tree by `id`/`parentId`.
+
+    session                       header: where it runs; `parentSession` (older: `branchedFrom`): path of the file it came from
+    message                       user, assistant, toolResult; bashExecution (the user's own `!` command), custom (an extension's)
+    compaction, branch_summary    a summary in place of what was before; in place of a branch that was left
+    model_change, session_info    model; the user's name for the session
+    custom_message                an extension's words to the model
+
+A turn begins with a user's message and ends by `stopReason`: stop or length (completed), error (failed; pi may try again, and
+complete it yet), aborted (cancelled). A crash leaves nothing that says so: the turn stays open. Each entry hangs below the last
+one; one that hangs below an earlier one means that the user went back to there, and what was said behind that is taken back.
+(Entries that say nothing, a change of the model for one, may stand between: the next that says something shows it. That a user
+goes on in a branch that was left before is not followed: it stays marked.) Ids are only 8 digits: they name an entry within its
+session. A fork begins with copies of its parent's entries, ids and times and all: those older than its header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+
+_SILENT = frozenset(("thinking_level_change", "label", "custom", "usage", "context_edit", "context_transform", "ephemeral"))
+_ENDS = {"stop": "completed", "length": "completed", "error": "failed", "aborted": "cancelled"}
+#: Entries remembered, to know to which one the user went back.
+_ENTRIES = 128
+_LONGEST_ID = 200
+
+
+class Reader:
+    """`state`: the turn that goes on; the latest entries with what each said first; and where the user went back to."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterator[Fact]:
+        data = record.data
+        if data is None:
+            return  # whoever cut the file into lines has told that this one is broken
+        kind = text(data.get("type"))
+        act = _ACTS.get(kind)
+        if act is not None:
+            found = self._in_tree(data, list(act(self, data)))
+            yield from _copies(found) if self._is_copy(data) else found
+        else:
+            yield from self._in_tree(data, [] if kind in _SILENT else [f.Unknown(kind or "?")])
+
+    def _is_copy(self, data: Mapping[str, Any]) -> bool:
+        forked, at = text(self.state.get("forked_at")), when(data.get("timestamp"))
+        if forked and data.get("type") != "session" and at and at >= forked:
+            self.state["forked_at"] = ""  # from here on it is the fork's own, whatever the clock does
+        return bool(self.state.get("forked_at")) and data.get("type") != "session"
+
+    def _header(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        yield f.Placed(cwd=text(data.get("cwd")), model=text(data.get("modelId")))
+        for name in ("parentSession", "branchedFrom"):
+            parent = session_of(text(data.get(name)))
+            if parent:
+                self.state["forked_at"] = when(data.get("timestamp")) or ""
+                yield f.Edge("fork", parent, f"{name} in its header", when(data.get("timestamp")))
+
+    def _model(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        if text(data.get("modelId")):
+            yield f.Placed(model=text(data.get("modelId")))
+
+    def _named(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        if text(data.get("name")).strip():
+            yield f.Titled(text(data.get("name")), 2)
+
+    def _compacted(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        key, at = _key(data), when(data.get("timestamp"))
+        before, after = _tokens(data.get("tokensBefore")), _tokens(data.get("tokensAfter"))
+        yield f.Signal("transcript", "completed", at, id=key, before=before, after=after)
+        if text(data.get("summary")).strip():
+            yield f.Said(f.SUMMARY, text(data.get("summary")), key, at)
+
+    def _branched(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        if text(data.get("summary")).strip():
+            yield f.Said(f.SUMMARY, text(data.get("summary")), _key(data), when(data.get("timestamp")))
+
+    def _extension(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        said = _flat(data.get("content"))
+        if said.strip():
+            yield f.Said(f.SYSTEM, said, _key(data), when(data.get("timestamp")), mark=f.INJECTED if f.PACK in said else f.HOOK)
+
+    # -- messages
+
+    def _message(self, data: Mapping[str, Any]) -> Iterator[Fact]:
+        message = table(data.get("message"))
+        role = text(message.get("role"))
+        key = _key(data)
+        at = when(data.get("timestamp")) or when(message.get("timestamp"))
+        if role == "user":
+            yield from self._prompt(data, key, at, _flat(message.get("content")))
+        elif role == "assistant":
+            yield from self._answer(message, key, at)
+        elif role == "toolResult":
+            yield _result(message, key, at)
+        elif role == "bashExecution":
+            yield f.Said(f.USER, f"! {text(message.get('command'))}", key, at, mark=f.META)
+            if text(message.get("output")).strip():
+                yield f.Said(f.SYSTEM, text(message.get("output")), f"{key}.2", at, mark=f.META)
+        elif role in ("custom", "hookMessage"):
+            yield from self._extension({**data, "content": message.get("content")})
+        elif role in ("compactionSummary", "branchSummary"):
+            yield f.Said(f.SUMMARY, text(message.get("summary")), key, at)
+        else:
+            yield f.Unknown(f"message/{role or '?'}")
+
+    def _prompt(self, data: Mapping[str, Any], key: str, at: str | None, prompt: str) -> Iterator[Fact]:
+        if not prompt.strip():
+            return
+        self.state["turn"] = key
+        yield f.Began(key, prompt, at, key)
+        yield f.Said(f.USER, prompt, key, at, key)
+
+    # -- the tree
+
+    def _in_tree(self, data: Mapping[str, Any], found: list[Fact]) -> Iterator[Fact]:
+        """What an entry says, behind what its place in the tree says."""
+        own = text(data.get("id"))[:_LONGEST_ID]
+        entries = items(self.state.get("entries"))
+        if not own or data.get("type") == "session" or any(one[0] == own for one in entries):
+            yield from found
+            return
+        back = self._back(data, entries)
+        first = next((fact for fact in found if isinstance(fact, f.Said)), None)
+        if back and first and first.role not in (f.ASSISTANT, f.REASONING, f.TOOL):
+            yield f.Rewound(when(data.get("timestamp")), back, by=first.key)
+        # It is shown by the first that says something; whatever hangs elsewhere shows nothing of it.
+        self.state["back"] = [own, back] if back and not first else None
+        said = first.key if first and len(first.key) <= _LONGEST_ID else ""
+        self.state["entries"] = [*entries, [own, said]][-_ENTRIES:]
+        yield from found
+
+    def _back(self, data: Mapping[str, Any], entries: list[Any]) -> str:
+        """The first thing that was said behind the entry that this one hangs below."""
+        parent = data.get("parentId")
+        above = text(parent)[:_LONGEST_ID]
+        waiting = items(self.state.get("back"))
+        if waiting and waiting[0] == above:
+            return str(waiting[1])
+        if parent is None and "parentId" in data and len(entries) < _ENTRIES:
+            behind = entries  # before all of them
+        else:
+            place = next((n for n, one in enumerate(entries) if above and one[0] == above), None)
+            behind = entries[place + 1 :] if place is not None else []
+        return next((one[1] for one in behind if one[1]), "")
+
+    def _answer(self, message: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        ending = text(message.get("stopReason"))
+        # Stopped in the middle of saying it.
+        mark = f.PARTIAL if ending == "aborted" else ""
+        for n, block in enumerate(_blocks(message.get("content"))):
+            kind = text(block.get("type"))
+            name = f"{key}.{n + 1}" if n else key
+            if kind == "text":
+                if text(block.get("text")).strip():
+                    yield f.Said(f.ASSISTANT, text(block.get("text")), name, at, mark=mark)
+            elif kind == "thinking":
+                if text(block.get("thinking")).strip():
+                    yield f.Said(f.REASONING, text(block.get("thinking")), name, at, mark=mark)
+            elif kind == "toolCall":
+                tool = {"id": text(block.get("id")), "name": text(block.get("name")), "input": block.get("arguments")}
+                yield f.Said(f.ASSISTANT, "", name, at, tool=tool)
+            else:
+                yield f.Unknown(f"assistant/{kind or '?'}")
+        turn = text(self.state.get("turn"))
+        if turn and ending in _ENDS:
+            yield f.Settled(turn, _ENDS[ending], at, text(message.get("errorMessage"))[:300] or None)
+
+
+_ACTS = {
+    "session": Reader._header,
+    "message": Reader._message,
+    "compaction": Reader._compacted,
+    "branch_summary": Reader._branched,
+    "custom_message": Reader._extension,
+    "model_change": Reader._model,
+    "session_info": Reader._named,
+}
+
+
+def _copies(found: Iterable[Fact]) -> Iterator[Fact]:
+    """They count where they were copied from."""
+    for fact in found:
+        if isinstance(fact, f.Said):
+            yield fact._replace(mark=f.COPIED, turn="")
+        elif not isinstance(fact, (f.Began, f.Settled, f.Rewound, f.Signal)):
+            yield fact
+
+
+def session_of(path: str) -> str:
+    """The session whose file it is: `<time>_<session>.jsonl`."""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    return name.partition("_")[2].removesuffix(".jsonl") if "_" in name else name.removesuffix(".jsonl")
+
+
+def _key(data: Mapping[str, Any]) -> str:
+    """Entries of the first version have no id."""
+    message = table(data.get("message"))
+    words = _flat(message.get("content"))
+    return text(data.get("id")) or digest(
+        text(data.get("timestamp")), text(message.get("role")), words, text(data.get("summary"))
+    )
+
+
+def _blocks(content: object) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [{"type": "text", "text": one} if isinstance(one, str) else table(one) for one in items(content)]
+
+
+def _flat(content: object) -> str:
+    shown = (
+        text(block.get("text")) if block.get("type") == "text" else f"[{text(block.get('type')) or 'something'}]"
+        for block in _blocks(content)
+    )
+    return "\n".join(filter(None, shown))
+
+
+def _result(message: Mapping[str, Any], key: str, at: str | None) -> f.Said:
+    said = _flat(message.get("content"))
+    tool: dict[str, Any] = {
+        "id": text(message.get("toolCallId")),
+        "name": text(message.get("toolName")),
+        "error": message.get("isError") is True,
+    }
+    code = count(table(message.get("details")).get("exitCode"))
+    if code is not None:
+        tool["exit_code"] = code
+    return f.Said(f.TOOL, said, key, at, tool=tool, mark=f.INJECTED if f.PACK in said else "")
+
+
+def _tokens(value: object) -> Mapping[str, int] | None:
+    number = count(value)
+    return None if number is None else {"tokens": number}

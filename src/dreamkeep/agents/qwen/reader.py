@@ -1,0 +1,274 @@
+"""Qwen Code: one JSON object a line, appended; `uuid`/`parentUuid`, content in Gemini's form.
+
+    {"uuid":…,"parentUuid":…,"sessionId":…,"timestamp":…,"type":…,"subtype":…,"cwd":…,"version":…,"gitBranch":…,"promptId":…,
+     "message":{"role":…,"parts":[{"text":…}|{"text":…,"thought":true}|{"functionCall":…}|{"functionResponse":…}]},
+     "model":…,"toolCallResult":{"callId":…,"status":…},"systemPayload":{…},"forkedFrom":{"sessionId":…,"messageUuid":…}}
+
+Types: user, assistant, tool_result, system/<subtype>. No real transcript was at hand: the places, the types and
+system/{ui_telemetry, attribution_snapshot, chat_compression} were observed, the rest is the client's own source. Assumed by it:
+* A user record with a subtype (notification, cron, …) or a `provenance` other than `real_user` is the client's own; a
+  `mid_turn_user_message` is the user's, within the turn going on. `systemPayload.displayText` is what the user typed, where it is
+  there; what a hook added is a part of its own, `<qwen:user-prompt-submit-context>`.
+* `promptId` counts from the beginning in every process, so the turn's id is the prompt's uuid; `system/turn_result` (only written
+  by the daemon) says how it ended. Else an answer without function calls is the evidence.
+* `system/chat_compression` holds the new history (`compressedHistory`): its summary is the text before the client's answer
+  "Got it. Thanks for the additional context!"; all else in it was told before. A `/compress` beside it, with nothing said in
+  between, is who asked for it. (The client writes the command when it is done, so behind what it did; either order is taken.)
+* `system/rewind` hangs below the record before the prompt that was taken back.
+* A branch copies records with their uuids, each with `forkedFrom`: they count where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.gemini.reader import ACKNOWLEDGED, apart, call, ident, output, parts, words
+from dreamkeep.agents.shared.values import count, digest, items, table, text, when
+
+_HOOK_TAGS = ("qwen:user-prompt-submit-context", "qwen:session-start-context")
+#: System records that say nothing of the conversation.
+_SILENT = frozenset(
+    (
+        *(
+            "ui_telemetry",
+            "attribution_snapshot",
+            "at_command",
+            "file_history_snapshot",
+            "user_text_elements",
+            "branch_checkpoint",
+        ),
+        *("session_source", "session_sources_snapshot", "session_execution_engine", "session_approval_mode", "session_notes"),
+        *("session_artifact_event", "session_artifact_snapshot", "goal_state", "goal_turn_end", "omni_recall"),
+        *("agent_bootstrap", "agent_retry", "agent_session_ready", "background_task_completed"),
+    )
+)
+_COMPRESS = frozenset(("/compress", "/summarize", "/compress-fast"))
+_STATES = {"completed": "completed", "cancelled": "cancelled", "error": "failed"}
+#: How many prompts are remembered with what they hang below, to know what a rewind takes back.
+_REMEMBERED = 48
+
+
+class Reader:
+    """State: the turn going on, what the last prompts hang below, and what of a compression waits for its other half."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterable[Fact]:
+        if record.data is None:
+            return ()  # no JSON object: whoever cut the lines has told so
+        return self._record(record.data, record.source == "subagent")
+
+    def _record(self, data: Mapping[str, Any], subagent: bool) -> Iterator[Fact]:
+        kind, subtype = text(data.get("type")), text(data.get("subtype"))
+        key = ident(data.get("uuid")) or digest(kind, repr(data.get("timestamp")), repr(data.get("message")))
+        at = when(data.get("timestamp"))
+        copied = isinstance(data.get("forkedFrom"), Mapping)
+        if kind in ("user", "assistant", "tool_result", "system"):
+            yield from self._about(data, subagent, at)
+        if kind in ("user", "assistant"):
+            self.state.pop("asked", None)
+            self.state.pop("squeezed", None)
+        if kind == "user":
+            facts = self._user(data, subtype, key, at, subagent)
+        elif kind == "assistant":
+            facts = self._assistant(data, key, at)
+        elif kind == "tool_result":
+            facts = self._results(data, key, at)
+        elif kind == "system":
+            facts = self._system(data, subtype, key, at)
+        else:
+            facts = iter((f.Unknown(kind or next((name for name in data if isinstance(name, str)), "empty")),))
+        yield from _copies(facts) if copied else facts
+
+    # -- where it runs, where it comes from
+
+    def _about(self, data: Mapping[str, Any], subagent: bool, at: str | None) -> Iterator[Fact]:
+        placed = f.Placed(text(data.get("cwd")), text(data.get("gitBranch")), text(data.get("model")), text(data.get("version")))
+        # A record without a model says nothing against the last one.
+        known = f.Placed(*self.state.get("placed", ("", "", "", "")))
+        now = f.Placed(*(digest(new)[:8] if new else old for new, old in zip(placed, known, strict=True)))
+        if now != known:
+            self.state["placed"] = list(now)
+            yield placed
+        parent = ident(table(data.get("forkedFrom")).get("sessionId"))
+        if parent:
+            yield from self._edge("fork", parent, "its records say forkedFrom", at)
+        elif subagent and ident(data.get("sessionId")):
+            yield from self._edge("subagent", ident(data.get("sessionId")), "its lines carry the session's id", at)
+
+    def _edge(self, kind: str, session: str, evidence: str, at: str | None) -> Iterator[Fact]:
+        if self.state.get("edge") != [kind, session]:
+            self.state["edge"] = [kind, session]
+            yield f.Edge(kind, session, evidence, at)
+
+    # -- what was said
+
+    def _user(self, data: Mapping[str, Any], subtype: str, key: str, at: str | None, subagent: bool) -> Iterator[Fact]:
+        found = parts(table(data.get("message")).get("parts"))
+        if any("functionResponse" in part for part in found):
+            yield from self._results(data, key, at)
+            return
+        said, hooks = "\n".join(words(found)), []
+        for tag in _HOOK_TAGS:
+            said, more = apart(said, tag)
+            hooks += more
+        said = text(table(data.get("systemPayload")).get("displayText")).strip() or said
+        by_user = text(data.get("provenance")) in ("", "real_user")
+        prompt = by_user and (not subtype or (subagent and subtype == "agent_launch_prompt"))
+        if said and prompt:
+            self._prompted(data, key)
+            yield f.Began(key, said, at, key)
+            yield f.Said(f.USER, said, key, at, key)
+        elif said and by_user and subtype == "mid_turn_user_message":
+            yield f.Said(f.USER, said, key, at)
+        elif said:
+            yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
+        for n, context in enumerate(hooks):
+            yield f.Said(f.SYSTEM, context, f"{key}#hook{n}", at, mark=f.HOOK)
+
+    def _prompted(self, data: Mapping[str, Any], key: str) -> None:
+        if isinstance(data.get("forkedFrom"), Mapping):
+            return  # the parent's turn
+        below = [ident(data.get("parentUuid")), key]
+        self.state["prompts"] = [*self.state.get("prompts", ()), below][-_REMEMBERED:]
+        self.state.update(turn=key, prompt=ident(data.get("promptId")))
+
+    def _assistant(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        found = parts(table(data.get("message")).get("parts"))
+        thoughts = [text(part.get("text")) for part in found if part.get("thought")]
+        if thinking := "".join(thoughts).strip():
+            yield f.Said(f.REASONING, thinking, f"{key}#thought", at)
+        if said := "".join(words(found)).strip():
+            yield f.Said(f.ASSISTANT, said, key, at)
+        calls = [table(part.get("functionCall")) for part in found if "functionCall" in part]
+        for n, one in enumerate(calls):
+            yield call(one, f"{key}#call{n}", at)
+        turn = self.state.get("turn")
+        if said and not calls and turn:
+            self.state["over"] = turn
+            yield f.Settled(turn, "completed", at)
+        elif calls and turn and self.state.pop("over", None) == turn:
+            yield f.Settled(turn, "started", at)  # those words were not the last ones
+
+    def _results(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        about = table(data.get("toolCallResult"))
+        status = text(about.get("status"))
+        found = [
+            table(part.get("functionResponse"))
+            for part in parts(table(data.get("message")).get("parts"))
+            if "functionResponse" in part
+        ]
+        for n, one in enumerate(found):
+            native = ident(one.get("id")) or ident(about.get("callId")) or f"{key}#{n}"
+            said, error = output(one.get("response"))
+            tool = {"id": native, "name": text(one.get("name")), "error": error or status in ("error", "cancelled")}
+            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
+        native = ident(about.get("callId"))
+        if not found and native:
+            said = "".join(words(parts(table(data.get("message")).get("parts")))) or output(about.get("result"))[0]
+            tool = {"id": native, "name": text(about.get("name")), "error": status in ("error", "cancelled")}
+            yield f.Said(f.TOOL, said, f"{native}#result", at, tool=tool)
+        elif not found:
+            yield f.Unknown("tool_result")
+
+    # -- system records
+
+    def _system(self, data: Mapping[str, Any], subtype: str, key: str, at: str | None) -> Iterator[Fact]:
+        payload = table(data.get("systemPayload"))
+        if subtype == "chat_compression":
+            yield from self._compressed(payload, key, at)
+        elif subtype == "custom_title":
+            yield f.Titled(text(payload.get("customTitle")), 1 if payload.get("titleSource") == "auto" else 2)
+        elif subtype == "parent_session":
+            parent = ident(payload.get("parentSessionId"))
+            if parent:
+                yield from self._edge("subagent", parent, "system/parent_session", at)
+        elif subtype == "turn_result":
+            yield from self._result(payload, at)
+        elif subtype == "rewind":
+            yield from self._rewound(data, key, at)
+        elif subtype == "session_model":
+            yield f.Placed(model=text(payload.get("modelId")))
+        elif subtype == "slash_command":
+            yield from self._command(payload, key, at)
+        elif subtype == "notification":
+            if said := text(payload.get("displayText")):
+                yield f.Said(f.SYSTEM, said, key, at, mark=f.META)
+        elif subtype not in _SILENT:
+            yield f.Unknown(f"system/{subtype}")
+
+    def _command(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        command, done = text(payload.get("rawCommand")), payload.get("phase") == "result"
+        if command and not done:
+            yield f.Said(f.SYSTEM, command, key, at, mark=f.META)
+        if command.partition(" ")[0] not in _COMPRESS:
+            return
+        if done:
+            self.state.pop("asked", None)  # whatever it did stands before this
+        elif squeezed := text(self.state.pop("squeezed", None)):
+            yield f.Signal("transcript", "completed", at, squeezed, reason="manual")
+        else:
+            self.state["asked"] = True
+
+    def _compressed(self, payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        asked = self.state.pop("asked", None)
+        for fact in _compressed(payload, key, at):
+            if isinstance(fact, f.Signal) and fact.phase == "completed":
+                self.state["squeezed"] = "" if asked else key
+                fact = fact._replace(reason="manual" if asked else "")
+            yield fact
+
+    def _result(self, payload: Mapping[str, Any], at: str | None) -> Iterator[Fact]:
+        state = _STATES.get(text(payload.get("state")))
+        turn, prompt = self.state.get("turn"), self.state.get("prompt")
+        # Without an id on the prompt it can only be the turn that is going on.
+        if turn and state and (not prompt or prompt == ident(payload.get("promptId"))):
+            reason = text(table(payload.get("error")).get("message")) or text(payload.get("stopReason"))
+            yield f.Settled(turn, state, when(payload.get("endedAt")) or at, reason[:200] or None)
+
+    def _rewound(self, data: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+        below = ident(data.get("parentUuid"))
+        prompts = self.state.get("prompts", [])
+        taken = next((n for n, (above, _) in enumerate(prompts) if above == below), None)
+        self.state.update(turn="", prompt="")
+        if taken is None:
+            yield f.Boundary("rewind", at, key)
+        else:
+            yield f.Rewound(at, prompts[taken][1])
+            self.state["prompts"] = prompts[:taken]
+
+
+def _copies(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """Of what a branch copied only the words, marked; its turns and compactions count where it comes from."""
+    for fact in facts:
+        if isinstance(fact, f.Said):
+            yield fact._replace(mark=f.COPIED, turn="")
+        elif isinstance(fact, (f.Titled, f.Unknown)):
+            yield fact
+
+
+def _compressed(payload: Mapping[str, Any], key: str, at: str | None) -> Iterator[Fact]:
+    info = table(payload.get("info"))
+    history = [table(one) for one in items(payload.get("compressedHistory"))]
+    counts = [count(info.get(name)) for name in ("originalTokenCount", "newTokenCount")]
+    before = {"tokens": counts[0]} if counts[0] is not None else None
+    after = {"messages": len(history)} | ({"tokens": counts[1]} if counts[1] is not None else {})
+    # Written when it has worked; a status that says otherwise is believed. By number 2 and 3 are failures.
+    status = info.get("compressionStatus")
+    failed = "FAILED" in text(status).upper() or (isinstance(status, int) and status in (2, 3))
+    yield f.Signal("transcript", "failed" if failed else "completed", at, key, before=before, after=after)
+    summary = _summary(history)
+    if summary and not failed:
+        yield f.Said(f.SUMMARY, summary, key, at)
+
+
+def _summary(history: list[Mapping[str, Any]]) -> str:
+    said = [(text(one.get("role")), "\n".join(words(parts(one.get("parts")))).strip()) for one in history]
+    for n, (role, spoken) in enumerate(said[1:]):
+        if role == "model" and spoken == ACKNOWLEDGED:
+            return said[n][1]
+    return next((spoken for role, spoken in said if role == "user" and spoken.startswith("<")), "")

@@ -1,0 +1,163 @@
+"""A talk: what was said, in a form that every agent's format can hold. A writer makes the agent's own bytes of it. Pure.
+
+    messages of any agent ─► recovery/convert.py ─► Talk(steps) ─► writer.py of an agent ─► its own bytes
+
+Every talk keeps to the rules that all models' interfaces share:
+* a call has an id and a name of letters, digits, `_` and `-`, an object as its input, and exactly one result, right after the
+  calls that were made together with it; a call that never got a result gets a note in its place;
+* words hold no lone surrogates, and no message is empty;
+* times only grow: a reader takes equal words at an equal time for one message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+#: A step's kind.
+USER, ASSISTANT, REASONING, CALL, RESULT, SUMMARY = "user", "assistant", "reasoning", "call", "result", "summary"
+
+#: What stands in the place of a result that nobody has.
+NO_RESULT = "[no result was recorded]"
+#: What some formats can't hold; a key of a Losses.
+FAILED = "marks that a tool failed, where its words do not say so"
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+class Step(NamedTuple):
+    """`at` is always there. `id`, `name`, `input` of a call; `id`, `name`, `failed` of its result."""
+
+    kind: str
+    text: str
+    at: str
+    id: str = ""
+    name: str = ""
+    input: Mapping[str, Any] = {}
+    failed: bool = False
+
+
+class Talk(NamedTuple):
+    """`session` is our own id. `title` is "" where the first prompt says as much; `heading` is how that prompt begins."""
+
+    session: str
+    cwd: str
+    title: str
+    model: str
+    branch: str
+    started_at: str
+    steps: tuple[Step, ...]
+    heading: str = ""
+
+
+Losses = Counter[str]
+
+
+class Written(NamedTuple):
+    """A writer's result: a file below the agent's place, and what its format could not hold."""
+
+    path: str
+    data: bytes
+    native: str
+    lost: Losses
+
+
+def clean(text: str) -> str:
+    return _LONE.sub("\ufffd", text)
+
+
+# -- times
+
+
+def moment(at: str) -> datetime:
+    return datetime.fromisoformat(at)
+
+
+def seconds(at: str) -> float:
+    return moment(at).timestamp()
+
+
+def to_ms(at: str) -> str:
+    """As JavaScript writes it."""
+    return f"{at[:23]}Z"
+
+
+# -- ids of our own making: the same session always gets the same ones
+
+
+def chance(*names: object) -> bytes:
+    return sha256("\0".join(map(str, names)).encode("utf-8", "surrogatepass")).digest()
+
+
+def uuid4(*names: object) -> str:
+    return _uuid(chance(*names)[:16], 4)
+
+
+def uuid7(at: str, *names: object) -> str:
+    """With the time in it, as clients sort by it."""
+    ms = max(0, int(seconds(at) * 1000)) & (1 << 48) - 1
+    return _uuid(ms.to_bytes(6, "big") + chance(*names)[:10], 7)
+
+
+def _uuid(raw: bytes, version: int) -> str:
+    digits = bytearray(raw)
+    digits[6] = digits[6] & 0x0F | version << 4
+    digits[8] = digits[8] & 0x3F | 0x80
+    text = digits.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+# -- grouped, for formats whose message holds thoughts, words and calls together
+
+
+class Said(NamedTuple):
+    """One message of the model: thoughts, then words, then calls with their results."""
+
+    at: str
+    thoughts: tuple[Step, ...]
+    words: Step | None
+    calls: tuple[tuple[Step, Step], ...]
+    #: Whether the user speaks next (or nobody): then these words were an answer.
+    last: bool
+
+
+def grouped(steps: Iterable[Step]) -> Iterator[Step | Said]:
+    """Prompts and summaries as they are, everything else as whole messages."""
+    held = list(steps)
+    results = {step.id: step for step in held if step.kind == RESULT}
+    thoughts: list[Step] = []
+    words: Step | None = None
+    calls: list[tuple[Step, Step]] = []
+    answered = False
+
+    def said(last: bool) -> Iterator[Said]:
+        nonlocal words, answered
+        if thoughts or words or calls:
+            at = (thoughts[0] if thoughts else words or calls[0][0]).at
+            yield Said(at, tuple(thoughts), words, tuple(calls), last)
+        thoughts.clear()
+        calls.clear()
+        words, answered = None, False
+
+    for step in held:
+        if step.kind == RESULT:
+            answered = True
+        elif step.kind in (USER, SUMMARY):
+            yield from said(True)
+            yield step
+        elif step.kind == CALL:
+            if answered:
+                yield from said(False)  # the model had seen results before it made this one
+            calls.append((step, results[step.id]))
+        elif step.kind == ASSISTANT:
+            if words or calls:
+                yield from said(False)
+            words = step
+        else:
+            if words or calls:
+                yield from said(False)
+            thoughts.append(step)
+    yield from said(True)

@@ -1,0 +1,18 @@
+"""An agent whose records have no reader of their own: all of it is kept raw, and shown as unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dreamkeep.agents.facts import Fact, Record, Unknown
+from dreamkeep.agents.shared.values import table, text
+
+
+class Reader:
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def read(self, record: Record) -> Iterator[Fact]:
+        if record.data is not None or record.text.strip():
+            yield Unknown(text(table(record.data).get("type")) or record.name or record.channel)

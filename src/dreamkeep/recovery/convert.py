@@ -1,0 +1,259 @@
+"""A folded session as the plain talk that every agent's format can hold, and a list of what does not go into it. Pure.
+
+Left out, and counted: what was taken back, and what the client itself said (environment, reminders, hooks, our own packs): the
+agent that resumes says its own. What a fork copied from its parent is part of what its model sees, and stays.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dreamkeep.agents import facts as f
+from dreamkeep.agents.shared.talk import (
+    ASSISTANT,
+    CALL,
+    NO_RESULT,
+    REASONING,
+    RESULT,
+    SUMMARY,
+    USER,
+    Losses,
+    Step,
+    Talk,
+    clean,
+    moment,
+)
+from dreamkeep.agents.shared.values import when
+from dreamkeep.session.messages import Message
+from dreamkeep.session.summary import Summary, title_of
+
+_NO_NAME = "unknown_tool"
+_LONGEST_NAME = 64
+_LONGEST_ID = 64
+_SAFE = re.compile(r"[^A-Za-z0-9_-]")
+_EPOCH = "1970-01-01T00:00:00.000000Z"
+_TICK = timedelta(milliseconds=1)
+#: Prompts and summaries stand apart from what is next to them: in Hermes, rows within some 20 ms count as a compaction's copies.
+_APART = timedelta(milliseconds=50)
+_SPOKEN = {f.USER: USER, f.ASSISTANT: ASSISTANT, f.REASONING: REASONING, f.SUMMARY: SUMMARY}
+_DEEPEST = 100
+
+#: What did not go in, in words for people; the keys of a Losses.
+REWOUND = "messages that were taken back"
+CLIENT = "what the client itself said: environment, reminders, hooks, notices"
+EMPTY = "messages without words"
+ROLES = "messages of a role that no agent has"
+UNANSWERED = "calls without a result: a note stands in its place"
+UNCALLED = "results whose call is not known: a call was made up for each"
+FILES = "whole outputs of tools in files of their own, whose call is elsewhere or was answered"
+IDS = "ids of tool calls that had to be changed"
+NAMES = "names of tools that had to be changed"
+INPUTS = "inputs of tools that are no plain objects, wrapped or shortened"
+SURROGATES = "messages with broken characters (lone surrogates), shown as U+FFFD"
+TIMES = "times that were not known or not in order, moved"
+
+
+def talk_of(summary: Summary, messages: Iterable[Message], about: Mapping[str, Any], cwd: str = "") -> tuple[Talk, Losses]:
+    """`about`: what else is known of the session (model, branch). `cwd`: another folder than its own."""
+    lost: Losses = Counter()
+    steps = _paired(list(_steps(messages, lost)), lost)
+    timed = tuple(_timed(steps, summary.started_at or "", lost))
+    first = next((step.text for step in timed if step.kind == USER), "")
+    title = clean(summary.title)
+    talk = Talk(
+        summary.id,
+        clean(cwd or summary.cwd),
+        "" if title == title_of(first) else title,
+        clean(str(about.get("model") or "")),
+        clean(str(about.get("branch") or "")),
+        timed[0].at if timed else summary.started_at or _EPOCH,
+        timed,
+        title_of(first),
+    )
+    return talk, lost
+
+
+# -- messages → steps
+
+
+def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[Step]:
+    for message in messages:
+        why = _left_out(message)
+        if why:
+            lost[why] += 1
+            continue
+        text = clean(message.text)
+        lost[SURROGATES] += text != message.text
+        at = when(message.at) or ""
+        tool = message.tool or {}
+        if message.role == f.TOOL:
+            beside = {"beside": True} if tool.get("file") else {}
+            yield Step(
+                RESULT, text, at, str(tool.get("id") or ""), str(tool.get("name") or ""), beside, tool.get("error") is True
+            )
+            continue
+        kind = _SPOKEN[message.role]
+        if text.strip():
+            yield Step(kind, text, at)
+        elif kind != ASSISTANT or not tool:
+            lost[EMPTY] += 1
+        if kind == ASSISTANT and tool:
+            yield Step(CALL, "", at, str(tool.get("id") or ""), str(tool.get("name") or ""), _object(tool.get("input"), lost))
+
+
+def _left_out(message: Message) -> str:
+    if message.mark == f.REWOUND:
+        return REWOUND
+    # A result is its call's, whatever memory was handed in with it.
+    own = ("", f.COPIED, f.PARTIAL, f.INJECTED) if message.role == f.TOOL else ("", f.COPIED, f.PARTIAL)
+    if message.role == f.SYSTEM or (message.mark not in own and message.role != f.SUMMARY):
+        return CLIENT
+    return "" if message.role in _SPOKEN or message.role == f.TOOL else ROLES
+
+
+def _object(value: object, lost: Losses) -> dict[str, Any]:
+    """An object that strict JSON can hold."""
+    found = _strict(value, 0)
+    whole = found if isinstance(found, dict) else {} if value is None else {"input": found}
+    lost[INPUTS] += value is not None and not _same(whole, value)
+    return whole
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return one == other
+    except RecursionError:
+        return False
+
+
+def _strict(value: object, depth: int) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return str(value)
+    if isinstance(value, (Mapping, list, tuple)) and depth >= _DEEPEST:
+        return "…"
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _strict(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(one, depth + 1) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+
+
+# -- calls and their results
+
+
+class _Ids:
+    """Ids as models' interfaces take them, each once."""
+
+    def __init__(self, lost: Losses) -> None:
+        self._lost = lost
+        self._used: set[str] = set()
+
+    def new(self, wanted: str) -> str:
+        safe = _SAFE.sub("_", wanted)[:_LONGEST_ID] or f"call_{len(self._used) + 1}"
+        found, n = safe, 1
+        while found in self._used:
+            n += 1
+            found = f"{safe[: _LONGEST_ID - 8]}-{n}"
+        self._used.add(found)
+        self._lost[IDS] += found != wanted
+        return found
+
+
+def _name(wanted: str, lost: Losses) -> str:
+    safe = _SAFE.sub("_", wanted)[:_LONGEST_NAME] or _NO_NAME
+    lost[NAMES] += safe != wanted
+    return safe
+
+
+def _paired(steps: list[Step], lost: Losses) -> list[Step]:
+    """Each call with its one result, which stands right behind the calls that were made together with it."""
+    ids = _Ids(lost)
+    calls: dict[str, list[int]] = {}  # calls that wait for a result, by their id
+    results: dict[int, Step] = {}  # call → result
+    made: dict[int, Step] = {}  # result → the call made up for it
+    names: dict[int, tuple[str, str]] = {}
+    for n, step in enumerate(steps):
+        if step.kind == CALL:
+            names[n] = (ids.new(step.id), _name(step.name, lost))
+            calls.setdefault(step.id, []).append(n)
+        elif step.kind == RESULT:
+            waiting = calls.get(step.id, [])
+            if waiting:
+                results[waiting.pop(0)] = step._replace(input={})
+            elif step.input:
+                lost[FILES] += 1
+            else:
+                lost[UNCALLED] += 1
+                made[n] = Step(CALL, "", step.at, ids.new(step.id), _name(step.name, lost))
+    return list(_ordered(steps, results, made, names, lost))
+
+
+def _ordered(
+    steps: list[Step],
+    results: Mapping[int, Step],
+    made: Mapping[int, Step],
+    names: Mapping[int, tuple[str, str]],
+    lost: Losses,
+) -> Iterator[Step]:
+    together: list[Step] = []
+    answered = False
+    for n, step in enumerate(steps):
+        if step.kind == CALL:
+            if answered:  # the model had seen results before it made this one
+                yield from together
+                together, answered = [], False
+            own, name = names[n]
+            yield step._replace(id=own, name=name)
+            found = results.get(n)
+            lost[UNANSWERED] += found is None
+            answer = found or Step(RESULT, NO_RESULT, step.at, failed=True)
+            together.append(answer._replace(id=own, name=name))
+            continue
+        if step.kind == RESULT and n not in made:
+            answered = True
+            continue  # it stands behind its call
+        yield from together
+        together, answered = [], False
+        if step.kind == RESULT:
+            yield made[n]
+            yield step._replace(id=made[n].id, name=made[n].name)
+        else:
+            yield step
+    yield from together
+
+
+# -- times
+
+
+def _timed(steps: list[Step], started: str, lost: Losses) -> Iterator[Step]:
+    known = next((step.at for step in steps if step.at), "") or when(started) or _EPOCH
+    least = moment(known)
+    for n, step in enumerate(steps):
+        at = moment(step.at) if step.at else least
+        if at < least or not step.at:
+            lost[TIMES] += 1
+            at = max(at, least)
+        yield step._replace(at=_shown(at))
+        apart = step.kind in (USER, SUMMARY) or (n + 1 < len(steps) and steps[n + 1].kind == SUMMARY)
+        after = _APART if apart else _TICK
+        least = _later(at, after)
+
+
+def _later(at: datetime, by: timedelta) -> datetime:
+    try:
+        return at + by
+    except OverflowError:
+        return at
+
+
+def _shown(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
