@@ -174,3 +174,27 @@ def test_the_index_and_the_capture_do_not_know_each_other() -> None:
         "sys.exit('apsw' in sys.modules or any(m.startswith('dreamkeep.index') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_families_of_verbs_are_handed_each_other_without_a_cycle(tmp_path: Path) -> None:
+    """A family that needed itself could never be made."""
+    from functools import cached_property
+
+    from dreamkeep import Keep
+    from dreamkeep.verbs.families import Families
+
+    with Keep.open(tmp_path / "keep") as keep:
+        made = [getattr(keep.families, name) for name, what in vars(Families).items() if isinstance(what, cached_property)]
+    assert len(made) > 20 and not (tmp_path / "keep").exists()
+
+
+def test_nobody_reaches_into_a_keep_its_context_or_its_families() -> None:
+    """What others may use of them has a public name."""
+    tests = Path(__file__).parent
+    for file in (*FILES, *tests.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
+                continue
+            whose = ast.unparse(node.value).rpartition(".")[2]
+            private = whose in {"keep", "context", "families", "_keep", "_context"}
+            assert not private, f"{file.name}:{node.lineno} uses {ast.unparse(node)}"
