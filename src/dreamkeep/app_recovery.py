@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
 _LARGEST_PAGE = 32 << 20
 _INDEX_WAIT_S = 10.0
-_NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` tells what to do"
+_NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` says what to do"
 
 
 class Recovering(Part):
@@ -124,7 +124,7 @@ class Recovering(Part):
 
         checked(apply=apply, undo=undo, accept=accept, only=only)
         if not self.exists():
-            self.warn(f"There is no keep at {self.root} yet: only what agents have themselves is looked at.")
+            self.warn(f"There is no keep at {self.root} yet; only the agents' own stores are checked.")
         where, environment = self._home(home)
         repair = Repair(
             Looking(self._host, self.root, where, environment, self.config["capture.exclude"]),
@@ -200,7 +200,7 @@ class Recovering(Part):
         for text in sessions:
             the_one([text], text, "session")  # an empty one is refused before anything is done
         if not self.exists() and self._host.stat(f"{self.root}/{SPOOL}") is None:
-            raise NotFound("there is no keep to delete from", where=self.root, next="If it is elsewhere, name it with --keep.")
+            raise NotFound("there is no keep", where=self.root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
         before = {text: half_deleted(self._host, self.root, text) for text in sessions}
         known = {text: self._known_before(again, text) for text, again in before.items()}
@@ -357,9 +357,9 @@ class Recovering(Part):
             if pages is not None and path.removeprefix(f"{self.root}/") not in pages:
                 continue  # another session's lines: its own deletion waits for that page
             raise Failed(
-                f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
+                f"a page still has lines of a deleted session, so the deletion is unfinished: {why}",
                 where=path,
-                next="Make the page and its folder writable, or mend its fence; then the same `dreamkeep delete` finishes it.",
+                next="Make the page and its folder writable, or fix its fence; then run the same `dreamkeep delete` again.",
             )
 
     # -- the whole keep as one file
@@ -374,7 +374,7 @@ class Recovering(Part):
 
         path = os.path.abspath(os.fspath(file))
         if not self.exists():
-            raise NotFound("there is no keep to be exported", where=self.root, next="Record or ingest something first.")
+            raise NotFound("there is no keep to export", where=self.root, next="Record or ingest something first.")
 
         def out(store: Store | None) -> snapshot.Exported | NotDurable:
             try:
@@ -405,7 +405,7 @@ class Recovering(Part):
                 return None
             name = f"{journal.removeprefix(SESSIONS)[1:]}.md"
             if one.bytes > _LARGEST_PAGE:
-                return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
+                return name, f"# {one.id}\n\nToo long for a page. Import this snapshot, then run `dreamkeep show {one.id}`.\n"
             try:
                 return name, self.markdown(views.session_whole(store, one.id, self._alive, now))
             except NotFound:
