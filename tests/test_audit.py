@@ -403,17 +403,17 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
     for _ in range(2):
         report = world.audit()
         assert report.clean and (report.checked["accepted"], report.checked["mended"]) == counts
-        assert (", 1 fault mended before" in audited(report.as_json())) == (how != "accepted")
-        assert (", 1 fault accepted before" in audited(report.as_json())) == (how == "accepted")
+        assert (", 1 repaired earlier" in audited(report.as_json())) == (how != "accepted")
+        assert (", 1 accepted" in audited(report.as_json())) == (how == "accepted")
         world.index()
 
 
 @pytest.mark.parametrize(
     ("kind", "one", "two"),
     [
-        ("duplicate", "1 frame a second time", "2 frames a second time"),
-        ("disorder", "1 frame lies where another should", "2 frames lie where others should"),
-        ("reused", "1 frame with a seq that another one has", "2 frames with a seq that another one has"),
+        ("duplicate", "1 frame stored twice", "2 frames stored twice"),
+        ("disorder", "1 frame out of order", "2 frames out of order"),
+        ("reused", "1 frame with a seq that is already taken", "2 frames with a seq that is already taken"),
     ],
 )
 def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
@@ -543,7 +543,7 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
         say(journals, world.session, Kind.MESSAGE_ADDED, {"role": "user", "text": f"other {n} " + "y" * 200})
     journals.close()
     [found] = world.faults()
-    assert found.cls == "journal_missing_part" and "others stand in their place" in found.what
+    assert found.cls == "journal_missing_part" and "the journal has other frames there" in found.what
 
 
 @pytest.mark.parametrize("how", ["missing", "behind", "never made"])

@@ -171,7 +171,7 @@ def test_an_undo_in_a_keep_that_was_moved_or_copied_gives_back_there_and_touches
 ) -> None:
     own(world)
     Path(world.root, "spool").mkdir(exist_ok=True)
-    Path(world.root, "spool", "junk").write_text("no hook wrote this")
+    Path(world.root, "spool", "junk").write_text("no hook wrote this file")
     Path(world.root).chmod(0o755)
     before = looks(world.root, "index", "state")
     done = world.repair(apply=True)
@@ -194,7 +194,7 @@ def test_an_undo_of_a_repair_with_whole_paths_touches_nothing_where_the_keep_was
     own(world)
     junk = Path(world.root, "spool", "junk")
     junk.parent.mkdir(exist_ok=True)
-    junk.write_text("no hook wrote this")
+    junk.write_text("no hook wrote this file")
     Path(world.root).chmod(0o755)
     done = world.repair(apply=True)
     [file] = Path(world.root, "aside").glob(f"*{done['undo_id']}/{NOTES}")
@@ -207,7 +207,7 @@ def test_an_undo_of_a_repair_with_whole_paths_touches_nothing_where_the_keep_was
     (shutil.move if moved else shutil.copytree)(world.root, there)
     with Keep.open(there) as keep:
         keep.repair(undo=done["undo_id"], home=world.home)
-    assert (there / "spool" / "junk").read_text() == "no hook wrote this"
+    assert (there / "spool" / "junk").read_text() == "no hook wrote this file"
     assert not Path(world.root).exists() if moved else looks(world.root) == after
 
 

@@ -263,7 +263,7 @@ def test_an_audit_says_how_many_sources_it_looked_at(world: World, cli: Callable
     assert world.audit()["checked"]["sources"] == 1
     Path(world.root, "state", "sources.json").unlink()
     assert world.audit()["checked"]["sources"] == 1
-    assert "1 file or database of agents" in cli("audit", "--home", str(world.home)).out
+    assert "and 1 agent file" in cli("audit", "--home", str(world.home)).out
 
 
 # -- ledgers
@@ -280,7 +280,7 @@ def test_damaged_notes_of_one_repair_hinder_no_other(world: World) -> None:
     (spool / "stranger").write_text("y")
     second = world.repair(apply=True)
     assert [one["where"] for one in second["audit"]["faults"]] == [str(notes)], "that they are damaged is all that is left"
-    with pytest.raises(Failed, match="notes of this repair are damaged"):
+    with pytest.raises(Failed, match="records of this repair are damaged"):
         world.repair(undo=first)
     assert world.repair(undo=second["undo_id"])["skipped"] == []
     assert (spool / "stranger").read_text() == "y"

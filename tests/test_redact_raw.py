@@ -390,7 +390,7 @@ def test_a_restored_transcript_is_as_long_as_it_was_and_says_that_it_is_not_the_
         assert len(after) == len(before) and after != before
         assert [hides(kept, line) or kept == line for kept, line in zip(after.split(b"\n"), before.split(b"\n"), strict=True)]
     ran: Ran = cli("--keep", root, "restore", SESSION, "--to", "claude", "--home", tmp_path / "there")
-    assert ran.code == 0 and "B, masked)" in ran.out and "secrets were masked in it" in ran.out + ran.err
+    assert ran.code == 0 and "B, masked)" in ran.out and "secrets in it were masked" in ran.out + ran.err
 
 
 def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None:
@@ -398,7 +398,7 @@ def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None
     before = file.read_bytes()
     with Keep.open(root) as keep:
         ingest(keep, home)
-        with pytest.raises(Exception, match="something else"):
+        with pytest.raises(Exception, match="another file is there"):
             keep.restore(SESSION, "claude", home=home)
     assert file.read_bytes() == before
 

@@ -620,7 +620,7 @@ def test_a_hook_call_is_given_back_only_if_the_journal_it_went_to_was_taken_back
     for _ in range(2):
         reasons = [skipped["reason"] for skipped in world.repair(undo=done["undo_id"])["skipped"]]
         for path in (first, ghost):
-            assert [f"{path}: this call stands in" in reason for reason in reasons].count(True) == 1
+            assert [f"{path}: this call is in" in reason for reason in reasons].count(True) == 1
         assert list(Path(world.root, "spool").glob("*.hook")) == [other]
         assert other.stat().st_mode & 0o777 == (0o644 if more == "an open mode" else 0o600)
         assert _all_calls(world) == sorted([first.name, ghost.name])
@@ -635,7 +635,7 @@ def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
     spooled(world)
     Path(world.root, "OFF").touch(0o600)
     [skipped] = world.repair(apply=True)["skipped"]
-    assert "switched off" in skipped["reason"] and len(list(Path(world.root, "spool").glob("*.hook"))) == 1
+    assert "capture is off" in skipped["reason"] and len(list(Path(world.root, "spool").glob("*.hook"))) == 1
     Path(world.root, "OFF").unlink()
     assert world.repair(apply=True)["audit"]["clean"]
 
@@ -712,14 +712,14 @@ def test_a_hole_is_not_filled_from_a_transcript_that_is_not_what_was_captured(wo
     """W4, K3: other bytes at the same length are another file, and what was meant to be gone is not brought back."""
     damage(world)
     world.transcript.write_bytes(world.transcript.read_bytes().replace(b"words 5", b"swords5"))
-    _untouched(world, "not what was captured any more.*--accept journal_damage-")
+    _untouched(world, "changed since it was captured.*--accept journal_damage-")
 
 
 def test_a_hole_is_not_filled_when_the_transcript_shrank_or_is_gone(world: World) -> None:
     damage(world)
     whole = world.transcript.read_bytes()
     world.transcript.write_bytes(whole[: len(whole) // 2])
-    _untouched(world, "not what was captured any more")
+    _untouched(world, "changed since it was captured")
     world.transcript.unlink()
     _untouched(world, "can't be read")
 
@@ -751,7 +751,7 @@ def test_a_gap_beside_hook_calls_is_not_promised_because_nobody_knows_what_it_wa
     world.repair(apply=True)
     _drop_line(world.part(), "source.read", 1)
     [skipped] = world.repair(apply=True)["skipped"]
-    assert "can't be told" in skipped["reason"]
+    assert "unknown what was lost" in skipped["reason"]
 
 
 def test_lines_of_an_earlier_version_of_a_file_are_not_promised(world: World) -> None:
@@ -1008,7 +1008,7 @@ def test_a_folder_among_the_lock_files_of_processes_is_told_as_that_and_left_to_
         assert (done["plan"], done["undo_id"]) == ([], None)
         [found] = done["audit"]["faults"]
         assert (found["class"], found["repairable"], found["where"]) == ("lease_stale", False, str(path))
-        assert "no lock file" in found["what"] and "by hand" in found["next"]
+        assert "not a lock file" in found["what"] and "by hand" in found["next"]
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a link"])
@@ -1069,7 +1069,7 @@ def test_what_appeared_where_a_folder_was_is_left_alone(world: World) -> None:
     done = world.repair(apply=True)
     folder.write_text("newer")
     [refused] = world.repair(undo=done["undo_id"])["skipped"]
-    assert "something else is there" in refused["reason"]
+    assert "something else has appeared there" in refused["reason"]
     assert folder.read_text() == "newer"
 
 
@@ -1623,7 +1623,7 @@ def test_an_index_is_not_made_anew_while_it_is_the_last_to_know_what_another_jou
         "index_drift",
         "journal_missing_part",
     ]
-    assert any("The index is the last that knows" in one["reason"] for one in done["skipped"]), done["skipped"]
+    assert any("Only the index still knows" in one["reason"] for one in done["skipped"]), done["skipped"]
     [lost] = [fault["id"] for fault in done["audit"]["faults"] if fault["class"] == "journal_missing_part"]
     world.repair(accept=[lost])
     assert world.repair(apply=True)["audit"]["clean"]

@@ -137,7 +137,7 @@ def test_an_id_that_climbs_out_gets_no_place(native: str, keep: Keep, mine: Path
     loose.write_text(_claude_line(0, native, "evil"))
     list(keep.ingest(agents=["claude"], paths=[loose]))
     [session] = keep.sessions()
-    with pytest.raises(Unsupported, match="none of the places"):
+    with pytest.raises(Unsupported, match="none of the folders"):
         keep.restore(session.id, "claude")
     assert keep.restore(session.id, "claude", home=tmp_path / "new", convert=True)["resume"]
     assert not mine.exists()
@@ -150,11 +150,13 @@ def test_one_session_captured_from_two_places_comes_back_as_the_richer_one(keep:
         list(keep.ingest(home=tmp_path / name))
     done = keep.restore(NATIVE, "claude", home=tmp_path / "new")
     [file] = done["files"]
-    assert Path(file["path"]).read_bytes() == longer.read_bytes() and not any("two places" in note for note in done["notes"])
+    assert Path(file["path"]).read_bytes() == longer.read_bytes() and not any(
+        "two different copies" in note for note in done["notes"]
+    )
     claude_file(tmp_path / "three", 9, words="another")
     list(keep.ingest(home=tmp_path / "three"))
     done = keep.restore(NATIVE, "claude", home=tmp_path / "newer")
-    assert len(done["files"]) == 1 and "two places, and they differ" in done["notes"][0]
+    assert len(done["files"]) == 1 and "two different copies were captured" in done["notes"][0]
 
 
 def test_rows_captured_from_two_databases_come_back_once(keep: Keep, home: Path, tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_pipe_is_neither_waited_for_nor_replaced(keep: Keep, home: Path) -> No
     list(keep.ingest(home=home))
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(Failed, match="something else is there"):
+    with pytest.raises(Failed, match="another file is there"):
         keep.restore(NATIVE, "claude")
     [found] = keep.ingest(home=home)
     assert found.state == "failed" and "pipe" in (found.problem or "")
@@ -188,7 +190,7 @@ def test_a_file_where_a_folder_has_to_be_is_told_before_anything_is_touched(keep
     shutil.rmtree(place)
     place.write_text("a file")
     before = tree(tmp_path / "new")
-    with pytest.raises(Failed, match="a file is where a folder has to be") as refused:
+    with pytest.raises(Failed, match="a file is where a folder must be") as refused:
         keep.restore(parent.id, "claude", home=tmp_path / "new")
     assert refused.value.where == str(place) and tree(tmp_path / "new") == before
 
@@ -258,7 +260,7 @@ def test_no_database_is_made_beside_the_log_of_one_that_is_gone(ending: str, kee
     left = Path(f"{state}{ending}")
     left.write_bytes(log)
     for dry_run in (True, False):
-        with pytest.raises(Failed, match="a log of a database that is gone"):
+        with pytest.raises(Failed, match="a log of a missing database"):
             keep.restore(session.id, WITH_ROWS, dry_run=dry_run)
     assert not state.exists() and left.read_bytes() == log
     left.write_bytes(b"")
@@ -300,7 +302,7 @@ def test_what_a_damaged_journal_still_holds_is_never_called_exact(
     with Keep.open(keep.root) as again:
         done = again.restore(session.id, agent, home=tmp_path / "new")
         assert not done["exact"] and not done["files"][-1]["exact"]
-        assert any("can't be read any more" in note for note in done["notes"])
+        assert any("can no longer be read" in note for note in done["notes"])
 
 
 def test_of_a_journal_that_lost_whose_lines_it_holds_it_is_not_said_that_there_are_none(
@@ -312,8 +314,8 @@ def test_of_a_journal_that_lost_whose_lines_it_holds_it_is_not_said_that_there_a
     hurt(keep, f"claude:{NATIVE}", "source.opened")
     with Keep.open(keep.root) as again:
         done = again.restore(NATIVE, "claude", home=tmp_path / "new")
-    assert done["native_id"] != NATIVE and "can be made from what is left of its journal: converted" in done["notes"][0]
-    assert "1 event of its journal can't be read any more" in done["notes"][1]
+    assert done["native_id"] != NATIVE and "can't rebuild any of claude's own files or rows: converted" in done["notes"][0]
+    assert "1 event of its journal can no longer be read" in done["notes"][1]
 
 
 def test_a_file_that_reads_well_of_a_journal_with_holes_is_not_called_exact(keep: Keep, home: Path, tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ def test_damage_that_leaves_nothing_to_say_is_named(keep: Keep, home: Path, tmp_
     hurt(keep, f"claude:{NATIVE}", "source.read")
     with Keep.open(keep.root) as again, pytest.raises(NotFound, match="nothing that could be restored") as refused:
         again.restore(NATIVE, "codex", home=tmp_path / "new")
-    assert "can't be read any more" in refused.value.next
+    assert "can no longer be read" in refused.value.next
 
 
 # -- what is said

@@ -95,9 +95,9 @@ def listed(host: Host, files: list[File]) -> list[File]:
         deleted = _parsed(_bytes(host, f"{folder}/{hermes_webui.DELETED}"))
         if isinstance(deleted, dict) and native in (deleted.get("ids") or ()):
             raise Failed(
-                "Hermes WebUI was told to delete this session, and would do so again",
+                "Hermes WebUI was told to delete this session, and would delete it again",
                 where=f"{folder}/{hermes_webui.DELETED}",
-                next="Take its id out of that file, or restore into --home DIR.",
+                next="Remove its id from that file, or restore into another folder with --home DIR.",
             )
         path = f"{folder}/{hermes_webui.INDEX}"
         there = _bytes(host, path)

@@ -115,7 +115,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
             databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
-                notes.append(f"{about['path']}: none of {summary.agent}'s places, so it goes to {path}")
+                notes.append(f"{about['path']} is not one of {summary.agent}'s folders, so it goes to {path}")
             if file.path in files:
                 file, note = _richer(files[file.path], file)
                 notes += note
@@ -133,8 +133,8 @@ def _richer(one: File, other: File) -> tuple[File, list[str]]:
     small, large = sorted((one, other), key=lambda file: file.size)
     if _begins_with(large.pieces, small.pieces):
         return large, []
-    told = f"it was captured from two places, and they differ: the larger one, {large.size} bytes, is restored"
-    return large, [f"{large.path}: {told}, not the other, {small.size} bytes."]
+    told = f"two different copies were captured; the larger one ({large.size} bytes) is restored"
+    return large, [f"{large.path}: {told}, not the other ({small.size} bytes)."]
 
 
 def _begins_with(long: Pieces, short: Pieces) -> bool:
@@ -206,7 +206,7 @@ class _Versions:
             return None  # nothing was ever read of it
         if role == "main" and self._wanted is not None and self._wanted not in words:
             there = ", ".join(map(str, sorted(words)))
-            raise NotFound(f"there is no generation {self._wanted} of it", where=self._session, next=f"There are: {there}.")
+            raise NotFound(f"it has no generation {self._wanted}", where=self._session, next=f"It has: {there}.")
         newest = max(words)
         form = str(self._known[name].get("form") or "")
         path = path.removesuffix(_ZST) if form == LINES_ZST else path  # the client reads both; its own packing is not captured
@@ -239,9 +239,9 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
         crc = crc32(piece, crc)
     if (size, crc) != (word.offset, word.kept_crc):
         raise Failed(
-            f"the journal does not hold all of it any more ({size} of {word.offset} bytes)",
+            f"the journal no longer holds all of it ({size} of {word.offset} bytes)",
             where=path,
-            next="`dreamkeep audit` tells what is damaged; --convert restores the messages that can be read.",
+            next="`dreamkeep audit` shows the damage; --convert restores the readable messages.",
         )
 
 
@@ -266,7 +266,7 @@ def _database(host: Host, folder: str, name: str, path: str) -> Database:
     best = max(range(len(versions)), key=lambda n: (many[n], n))
     note = ""
     if best + 1 < len(versions):
-        note = f"{path}: its rows as they were before it was written anew ({many[best]}); the newest version has {many[-1]}."
+        note = f"{path}: its rows as they were before it was rewritten ({many[best]}); the newest version has {many[-1]}."
     return Database(path, {table: tuple(rows.values()) for table, rows in versions[best].items()}, masked, note)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sized
 from types import MappingProxyType
 from typing import Any
 
-from dreamkeep.event import printable
+from dreamkeep.event import printable, readable_size
 from dreamkeep.surfaces.cli import look
 from dreamkeep.surfaces.cli.look import paint
 
@@ -55,6 +55,7 @@ def complain(said: str) -> None:
 
 
 clean = printable
+size = readable_size
 
 
 def line(text: str) -> str:
@@ -65,15 +66,6 @@ def line(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """ "1 session", "2 sessions"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
 
 
 def table(rows: list[list[str]], colours: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -284,13 +276,22 @@ def doctor(data: dict[str, Any]) -> str:
 def audited(found: dict[str, Any]) -> str:
     lines = []
     for one in found["faults"]:
-        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", *_told(one)]
     for one in found.get("notices", ()):
-        lines += [f"notice: {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+        lines += [f"notice: {line(one['where'])}", *_told(one)]
     looked = found["checked"]
     sources = f" and {counted(looked['sources'], 'agent file')}" if looked.get("sources") else ""
     what = f"Checked {counted(looked.get('journals', 0), 'journal')}{sources}"
     return "\n".join([*lines, f"{what}: {_how_many(found['faults'])}{_before(looked)}."])
+
+
+def _told(one: dict[str, Any]) -> list[str]:
+    return [f"    {_sentence(line(one['what']))}", f"    → {line(one['next'])}"]
+
+
+def _sentence(words: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?", "…")) else ".")
 
 
 def _before(looked: dict[str, Any]) -> str:
@@ -306,7 +307,7 @@ def repaired(done: dict[str, Any]) -> str:
     lines = [f"{would}{step['action'].replace('_', ' ')}  {line(step['where'])}  ({step['fault']})" for step in steps]
     for one in done["skipped"]:
         where = f"  {line(faults[one['fault']]['where'])}" if one["fault"] in faults else ""
-        lines.append(f"skipped: {one['fault']}{where}\n    {line(one['reason'])}")
+        lines.append(f"skipped: {one['fault']}{where}\n    {_sentence(line(one['reason']))}")
     if done["undo_id"]:
         lines.append(f"Undo with: dreamkeep repair --undo {done['undo_id']}")
     elif done["plan"] and not done["applied"]:

@@ -44,7 +44,7 @@ class DeleteVerbs:
         for text in sessions:
             pick_one([text], text, "session")  # an empty one is refused before anything is done
         if not self._context.exists() and self._host.stat(f"{self._root}/{SPOOL}") is None:
-            raise NotFound("there is no keep to delete from", where=self._root, next="If it is elsewhere, name it with --keep.")
+            raise NotFound("there is no keep", where=self._root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
         before = {text: half_deleted(self._host, self._root, text) for text in sessions}
         known = {text: self._known_before(again, text) for text, again in before.items()}

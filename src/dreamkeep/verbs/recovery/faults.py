@@ -90,7 +90,7 @@ class FaultVerbs:
 
         checked(apply=apply, undo=undo, accept=accept, only=only)
         if not self._context.exists():
-            self._context.warn(f"There is no keep at {self._root} yet: only what agents have themselves is looked at.")
+            self._context.warn(f"There is no keep at {self._root} yet; only the agents' own stores are checked.")
         where, environment = self._context.find_home(home)
         repair = Repair(
             Looking(self._host, self._root, where, environment, self._context.config["capture.exclude"]),

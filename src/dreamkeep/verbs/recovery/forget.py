@@ -101,7 +101,7 @@ class Forgetting:
             if pages is not None and path.removeprefix(f"{self._root}/") not in pages:
                 continue  # another session's lines: its own deletion waits for that page
             raise Failed(
-                f"a page still has lines of a deleted session, so the deletion is not finished: {why}",
+                f"a page still has lines of a deleted session, so the deletion is unfinished: {why}",
                 where=path,
-                next="Make the page and its folder writable, or mend its fence; then the same `dreamkeep delete` finishes it.",
+                next="Make the page and its folder writable, or fix its fence; then run the same `dreamkeep delete` again.",
             )

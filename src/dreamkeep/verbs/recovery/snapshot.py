@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: A page is made in memory, and a snapshot must not need more of it for a longer session.
 _LARGEST_PAGE = 32 << 20
-_NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` tells what to do"
+_NOT_IN_IT = "It is not in this snapshot; `dreamkeep audit` says what to do"
 
 
 class SnapshotVerbs:
@@ -42,7 +42,7 @@ class SnapshotVerbs:
 
         path = os.path.abspath(os.fspath(file))
         if not self._context.exists():
-            raise NotFound("there is no keep to be exported", where=self._root, next="Record or ingest something first.")
+            raise NotFound("there is no keep to export", where=self._root, next="Record or ingest something first.")
 
         def out(store: Store | None) -> snapshot.Exported | NotDurable:
             try:
@@ -102,7 +102,7 @@ class SnapshotVerbs:
                 return None
             name = f"{journal.removeprefix(SESSIONS)[1:]}.md"
             if one.bytes > _LARGEST_PAGE:
-                return name, f"# {one.id}\n\nToo long for a page: import this snapshot, then `dreamkeep show {one.id}`.\n"
+                return name, f"# {one.id}\n\nToo long for a page. Import this snapshot, then run `dreamkeep show {one.id}`.\n"
             try:
                 return name, markdown(views.session_whole(store, one.id, self._context.is_alive, now))
             except NotFound:
