@@ -278,7 +278,7 @@ def test_what_show_says_is_of_one_moment(tmp_path: Path) -> None:
 
         def ask(store: Store) -> dict[str, Any]:
             known: Any = Meanwhile(store, more)
-            return views.session_whole(known, f"claude:{SID}", lambda owner: True, "2026-11-01T10:00:00.000000Z")
+            return views.show_whole_session(known, f"claude:{SID}", lambda owner: True, "2026-11-01T10:00:00.000000Z")
 
         shown = keep.context.ask(ask)
         assert shown["session"]["messages"] == len(shown["messages"])

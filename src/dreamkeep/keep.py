@@ -147,7 +147,7 @@ class Keep:
         """A session as the contract's JSON has it."""
         from dreamkeep.verbs import views
 
-        return views.session(summary)
+        return views.show_session(summary)
 
     @staticmethod
     def markdown(data: dict[str, Any]) -> str:

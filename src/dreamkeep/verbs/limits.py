@@ -33,14 +33,14 @@ class Limits:
                 from dreamkeep.capture.quota import Quota
 
                 press = partial(compress_cold, self._context, everything=True, least=_WORTH_COMPRESSING)
-                self._quota = Quota(self._host, self._root, self._limit(), press, reserve=self._reserve())
+                self._quota = Quota(self._host, self._root, self._read_limit(), press, reserve=self._read_reserve())
             return self._quota
 
     def measure_use(self) -> dict[str, Any] | None:
         """How much of its quota the keep takes; None without one: then nobody has to measure."""
         from dreamkeep.capture.quota import Use, measure
 
-        limit = self._limit()
+        limit = self._read_limit()
         use = Use(measure(self._host, self._root), limit) if limit else None
         return {**use._asdict(), "over": use.over} if use else None
 
@@ -48,7 +48,7 @@ class Limits:
         """What is free on the keep's disk, and what is to stay so."""
         from dreamkeep.capture.quota import room
 
-        left = room(self._host, self._root, self._reserve())
+        left = room(self._host, self._root, self._read_reserve())
         return {**left._asdict(), "short": left.short}
 
     def list_paused_sources(self) -> list[dict[str, str]]:
@@ -58,11 +58,11 @@ class Limits:
         found = sorted(paused_sources(self._host, self._root).items())
         return [{"source": name, "session": pause.session, "problem": pause.problem} for name, pause in found]
 
-    def _reserve(self) -> int | None:
+    def _read_reserve(self) -> int | None:
         """In bytes; None: by the size of the disk."""
         asked = self._context.config["capture.reserve_mb"]
         return None if asked is None else int(asked * (1 << 20))
 
-    def _limit(self) -> int:
+    def _read_limit(self) -> int:
         """In bytes; 0: none."""
         return int(self._context.config["retention.quota_mb"] * (1 << 20))

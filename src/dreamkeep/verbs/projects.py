@@ -28,20 +28,20 @@ class ProjectVerbs:
         self._pages = pages
 
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
-        was, now = self._known(project), _shown(name.strip())
+        was, now = self._find_known(project), _check_name(name.strip())
         if was != now and self._is_known(now):
             raise BadUsage(f"there is a project {now!r}", where="project rename", next="To make one of the two: `project merge`.")
         return self._rename(was, now)
 
     def project_merge(self, project: str, into: str) -> dict[str, Any]:
-        return self._rename(self._known(project), _shown(self._known(into)))
+        return self._rename(self._find_known(project), _check_name(self._find_known(into)))
 
     def _rename(self, was: str, now: str) -> dict[str, Any]:
         if not now or now.startswith(("~", ".")) or was == now:
             what = "that is what it is called" if was == now else f"{now!r} is no name for a project"
             raise BadUsage(what, where="project", next="Give another name, for instance example.org/you/tool.")
         self._journal_renamings([{"was": was, "now": now}])
-        return self._changed(was, now)
+        return self._report_change(was, now)
 
     def _journal_renamings(self, renamings: Sequence[dict[str, str]]) -> None:
         from dreamkeep.event import Event, Kind, rfc3339
@@ -59,9 +59,9 @@ class ProjectVerbs:
             self._withdraw_page(project)
         self._pages.publish("")
 
-    def _changed(self, was: str, now: str) -> dict[str, Any]:
+    def _report_change(self, was: str, now: str) -> dict[str, Any]:
         notes = self._context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
-        return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
+        return {"project": now, "was": was, "sessions": len(self._list_sessions(now)), "notes": notes}
 
     def project_undo(self, project: str) -> dict[str, Any]:
         from dreamkeep.event import Kind
@@ -78,7 +78,7 @@ class ProjectVerbs:
         self._change_pages(lambda: self._context.journals().say("", Kind.PROJECT_UNDONE, body), ())
         if not self._is_known(known["now"]):
             self._withdraw_page(known["now"])
-        return self._changed(known["now"], was)
+        return self._report_change(known["now"], was)
 
     # -- which are one
 
@@ -113,12 +113,12 @@ class ProjectVerbs:
             id = f"p-{digest(one.source, one.into)[:12]}"
             return {"id": id, "from": one.source, "into": one.into, "why": one.why, "session": one.session, "seq": one.seq}
 
-        return [shown(one) for one in offers(self._places(), home=_home(), called=memory.called, apart=apart)]
+        return [shown(one) for one in offers(self._list_places(), home=_find_home(), called=memory.called, apart=apart)]
 
     def project_apart(self, project: str, other: str) -> dict[str, Any]:
         from dreamkeep.event import Kind
 
-        one, two = self._known(project), self._known(other)
+        one, two = self._find_known(project), self._find_known(other)
         if one == two:
             next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
             raise BadUsage("these are one project", where="project apart", next=next_)
@@ -138,10 +138,10 @@ class ProjectVerbs:
             by_hand = {str(one["now"]) for one in memory.projects.values() if not one["auto"]}
             undone = {str(one["was"]) for one in memory.apart.values() if one["undone"]}
             found = corrections(
-                self._places(),
+                self._list_places(),
                 Disk(self._host, machine),
                 machine=machine,
-                home=_home(),
+                home=_find_home(),
                 called=memory.called,
                 settled=by_hand | undone,
             )
@@ -155,7 +155,7 @@ class ProjectVerbs:
             return []
         return [one._asdict() for one in found]
 
-    def _places(self) -> list[Place]:
+    def _list_places(self) -> list[Place]:
         return self._context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:
@@ -169,7 +169,7 @@ class ProjectVerbs:
         except OSError as problem:
             raise from_os(problem, "taking the old page away", path) from problem
 
-    def _known(self, text: str) -> str:
+    def _find_known(self, text: str) -> str:
         found = find_project(self._context, text)
         if not found:
             raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
@@ -178,20 +178,20 @@ class ProjectVerbs:
         return found
 
     def _is_known(self, name: str) -> bool:
-        if self._sessions_of(name, limit=1):
+        if self._list_sessions(name, limit=1):
             return True
         memory = self._context.load_memory("notes", "tasks", "insights")
         return any(one.project == name for table in (memory.notes, memory.tasks, memory.insights) for one in table.values())
 
-    def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
+    def _list_sessions(self, project: str, limit: int | None = None) -> Sequence[Any]:
         return self._context.ask(lambda store: store.sessions(project=project, limit=limit))
 
 
-def _home() -> str:
+def _find_home() -> str:
     return os.path.expanduser("~")
 
 
-def _shown(name: str) -> str:
+def _check_name(name: str) -> str:
     """Nothing that makes two lines of one, or is the terminal's to obey."""
     if not name.isprintable():
         raise BadUsage(

@@ -40,7 +40,7 @@ class SessionVerbs:
         now = rfc3339(self._host.now())
 
         def whole(store: Store) -> dict[str, Any]:
-            return views.session_whole(store, find_session(store, text), self._context.is_alive, now, live=live)
+            return views.show_whole_session(store, find_session(store, text), self._context.is_alive, now, live=live)
 
         return self._context.ask(whole)
 
@@ -59,7 +59,7 @@ class SessionVerbs:
     def lineage(self, session: str) -> dict[str, Any]:
         from dreamkeep.verbs import views
 
-        return self._context.ask(lambda store: views.lineage(store, session))
+        return self._context.ask(lambda store: views.show_lineage(store, session))
 
     def raw(self, text: str) -> Iterator[tuple[dict[str, Any], bytes]]:
         from dreamkeep.capture.rejoin import captured

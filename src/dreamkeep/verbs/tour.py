@@ -38,11 +38,11 @@ class Tour(NamedTuple):
 def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -> Tour:
     """`folder`: a new one, to be made; else one among the temporary ones. `sample`: also where agents are found."""
     host: Host = RealHost()
-    found = None if sample else _newest(host, environment)
+    found = None if sample else _find_newest(host, environment)
     # What the user has set for his own keep (another backend, a switch) is not for this one: it stays offline and free.
     free = {key: value for key, value in environment.items() if not key.startswith("DREAMKEEP_")}
     free["DREAMKEEP_HYGIENE_STALE_HOURS"] = _QUIET_HOURS
-    place = _made(host, folder, environment)
+    place = _make_folder(host, folder, environment)
     if found and found.sources:
         return Tour(place, Keep.open(f"{place}/keep", environment=free), None, found)
     host = week.SundayHost()
@@ -56,7 +56,7 @@ def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -
     return Tour(place, keep, home, None)
 
 
-def _newest(host: Host, environment: Mapping[str, str]) -> Newest:
+def _find_newest(host: Host, environment: Mapping[str, str]) -> Newest:
     from dreamkeep.agents.contract import Source
     from dreamkeep.capture import find
 
@@ -68,7 +68,7 @@ def _newest(host: Host, environment: Mapping[str, str]) -> Newest:
     return find.newest(found, glance.seen, most=_MOST, size=_BYTES)
 
 
-def _made(host: Host, folder: str | None, environment: Mapping[str, str]) -> str:
+def _make_folder(host: Host, folder: str | None, environment: Mapping[str, str]) -> str:
     place = os.path.abspath(folder or f"{environment.get('TMPDIR') or '/tmp'}/dreamkeep-{host.random(4).hex()}")
     try:
         make_folders(host, os.path.dirname(place))

@@ -35,7 +35,7 @@ class UpkeepVerbs:
         off = self._context.is_off()
         now = rfc3339(self._host.now())
         answer = self._context.ask(
-            lambda store: views.status(self._root, self._context.exists(), off, store, self._context.is_alive, now)
+            lambda store: views.show_status(self._root, self._context.exists(), off, store, self._context.is_alive, now)
         )
         disk = self._limits.measure_room()
         limits = {

@@ -22,16 +22,16 @@ _LIVE_SHOWN = 20
 _ABOUT = ("branch", "model", "version")
 
 
-def session(summary: Summary) -> dict[str, Any]:
+def show_session(summary: Summary) -> dict[str, Any]:
     return {**summary._asdict(), "lineage": [{"kind": kind, "session": other} for kind, other in summary.lineage]}
 
 
-def session_whole(store: Store, session_id: str, alive: Alive, now: str, *, live: bool = False) -> dict[str, Any]:
+def show_whole_session(store: Store, session_id: str, alive: Alive, now: str, *, live: bool = False) -> dict[str, Any]:
     with store.reading():  # all of it is of one moment
-        return _session_whole(store, session_id, alive, now, live)
+        return _show_whole(store, session_id, alive, now, live)
 
 
-def _session_whole(store: Store, session_id: str, alive: Alive, now: str, live: bool) -> dict[str, Any]:
+def _show_whole(store: Store, session_id: str, alive: Alive, now: str, live: bool) -> dict[str, Any]:
     summary = store.session(session_id)
     if summary is None:  # the caller has resolved the id; but it may have been deleted since
         raise NotFound("there is no such session", where=session_id, next="`dreamkeep sessions` lists them.")
@@ -39,34 +39,34 @@ def _session_whole(store: Store, session_id: str, alive: Alive, now: str, live: 
 
     state = json.loads(store.state(session_id))
     turns = [seen(t, alive) for t in store.turns(session_id)]
-    view = _view(store, summary, state, alive, now)
+    view = _fold_view(store, summary, state, alive, now)
     said = store.messages(session_id)
     # A result names only the call it answers; people want to see which tool that was.
     named = [m.tool for m in said if m.tool and isinstance(m.tool.get("id"), str) and m.tool.get("name")]
     names = {tool["id"]: tool["name"] for tool in named}
     shown = {
-        "session": {**session(summary), **{key: state[key] for key in _ABOUT if key in state}},
-        "turns": [turn(t) for t in turns],
+        "session": {**show_session(summary), **{key: state[key] for key in _ABOUT if key in state}},
+        "turns": [show_turn(t) for t in turns],
         "segments": [s._asdict() for s in view.segments],
         "compactions": [c._asdict() for c in view.compactions],
-        "messages": [message(_named(m, names), view.segment_at(m.place).id) for m in said],
-        "faults": [fault(f) for owner, f in store.faults() if owner == session_id],
+        "messages": [show_message(_add_tool_name(m, names), view.segment_at(m.place).id) for m in said],
+        "faults": [show_fault(f) for owner, f in store.faults() if owner == session_id],
     }
     for key in ("unknown", "odd"):
         if state.get(key):
             shown[key] = state[key]
     if live:
-        shown["live"] = _live(view, turns, alive)
+        shown["live"] = _show_live(view, turns, alive)
     return shown
 
 
-def _named(m: Message, names: Mapping[Any, str]) -> Message:
+def _add_tool_name(m: Message, names: Mapping[Any, str]) -> Message:
     if not m.tool or m.tool.get("name") or not isinstance(m.tool.get("id"), str) or m.tool["id"] not in names:
         return m
     return m._replace(tool={**m.tool, "name": names[m.tool["id"]]})
 
 
-def _live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:
+def _show_live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:
     from dreamkeep.session.segments import live
 
     running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
@@ -78,7 +78,7 @@ def _live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:
     )
 
 
-def _view(store: Store, summary: Summary, state: dict[str, Any], alive: Alive, now: str) -> View:
+def _fold_view(store: Store, summary: Summary, state: dict[str, Any], alive: Alive, now: str) -> View:
     from dreamkeep.session.segments import Folding
 
     place = store.place(folder_of(summary.id))
@@ -87,7 +87,7 @@ def _view(store: Store, summary: Summary, state: dict[str, Any], alive: Alive, n
     return folding.view(now, alive, (last, 0) if summary.state == ENDED else None, session=summary.id)
 
 
-def lineage(store: Store, session_id: str) -> dict[str, Any]:
+def show_lineage(store: Store, session_id: str) -> dict[str, Any]:
     """Edges lead from a child to its parent; a loop that some file claims is followed once."""
     parents = {one.id: one.lineage for one in store.sessions()}
     children: dict[str, list[tuple[str, str]]] = {}
@@ -112,7 +112,7 @@ def lineage(store: Store, session_id: str) -> dict[str, Any]:
     return {"ancestors": walk(session_id, up), "descendants": walk(session_id, lambda at: children.get(at, []))}
 
 
-def turn(t: Turn) -> dict[str, Any]:
+def show_turn(t: Turn) -> dict[str, Any]:
     shown = {
         "id": t.id,
         "state": t.state,
@@ -124,7 +124,7 @@ def turn(t: Turn) -> dict[str, Any]:
     return {**shown, "reason": t.reason} if t.reason else shown
 
 
-def message(m: Message, segment: str) -> dict[str, Any]:
+def show_message(m: Message, segment: str) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "seq": f"{m.seq}.{m.n}" if m.n else m.seq,
         "role": m.role,
@@ -140,26 +140,26 @@ def message(m: Message, segment: str) -> dict[str, Any]:
     return shown
 
 
-def fault(f: Fault) -> dict[str, Any]:
+def show_fault(f: Fault) -> dict[str, Any]:
     return {**f._asdict(), "missing": [list(span) for span in f.missing]}
 
 
-def _going_on(store: Store, session_id: str, alive: Alive, now: str) -> dict[str, Any]:
+def _show_running(store: Store, session_id: str, alive: Alive, now: str) -> dict[str, Any]:
     import json
 
     summary = store.session(session_id)
     assert summary is not None, "it has turns"
     turns = [seen(t, alive) for t in store.turns(session_id)]
-    view = _view(store, summary, json.loads(store.state(session_id)), alive, now)
-    return {"session": session_id, "title": summary.title, **_live(view, turns, alive)}
+    view = _fold_view(store, summary, json.loads(store.state(session_id)), alive, now)
+    return {"session": session_id, "title": summary.title, **_show_live(view, turns, alive)}
 
 
-def status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
+def show_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
     with store.reading():
-        return _status(root, exists, off, store, alive, now)
+        return _count_status(root, exists, off, store, alive, now)
 
 
-def _status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
+def _count_status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now: str) -> dict[str, Any]:
     counts = store.counts()
     waiting = [(session_id, seen(t, alive)) for session_id, t in store.unsettled()]
     interrupted = sum(t.state == INTERRUPTED for _, t in waiting)
@@ -174,7 +174,7 @@ def _status(root: str, exists: bool, off: bool, store: Store, alive: Alive, now:
         "bytes": counts.bytes,
         "turns_running": sum(t.state in (SUBMITTED, STARTED) for _, t in waiting),
         "turns_interrupted": interrupted,
-        "live": [_going_on(store, session_id, alive, now) for session_id in list(running)[:_LIVE_SHOWN]],
+        "live": [_show_running(store, session_id, alive, now) for session_id in list(running)[:_LIVE_SHOWN]],
         "faults": counts.faults,
         "deleted": len(store.tombstones()),
     }

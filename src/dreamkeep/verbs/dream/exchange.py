@@ -80,7 +80,7 @@ class ExchangeVerbs:
                 chosen = self._dreams.find_read_before(_FILES, chosen, since)
                 limit = limit if chosen else 0
             made, _, _ = dreaming.preview(
-                self._asked(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
+                self._prepare_parts(exchange), sessions=chosen, limit=limit, name=_FILES, holder=exchange.holder, again=again
             )
             named = [one["id"] for one in made["sessions"]]
             count = exchange.write(named, again=again)
@@ -93,7 +93,7 @@ class ExchangeVerbs:
 
         folder = os.path.abspath(folder)
         exchange = Exchange(self._host, folder)
-        made = self._taken_in(exchange, name=_FILES)
+        made = self._take_answers(exchange, name=_FILES)
         if made["lock"] != "acquired":
             return {**made, "folder": folder, "requests": None, "answers": 0, "problems": []}
         sessions = exchange.sessions()
@@ -105,12 +105,12 @@ class ExchangeVerbs:
             leases.release(exchange.holder)
         return {**made, "folder": folder, "requests": left, "answers": exchange.answered, "problems": exchange.problems}
 
-    def _taken_in(self, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
+    def _take_answers(self, exchange: Exchange, *, name: str, part_tokens: int | None = None) -> dict[str, Any]:
         """A run over the folder's sessions, as far as they are still there."""
         sessions = exchange.sessions()
         there = self._context.ask(lambda store: [one for one in sessions if store.session(one) is not None])
         made = self._dreams.run_dream(
-            self._asked(exchange),
+            self._prepare_parts(exchange),
             if_due=False,
             sessions=there,
             limit=None if there else 0,
@@ -122,7 +122,7 @@ class ExchangeVerbs:
         partial = exchange.missing and made["status"] == "completed"
         return {**made, **({"status": "partial"} if partial else {})}
 
-    def _asked(self, exchange: Exchange) -> Callable[[], Parts]:
+    def _prepare_parts(self, exchange: Exchange) -> Callable[[], Parts]:
         from dreamkeep.dream.parts import assemble_for
 
         return lambda: assemble_for(exchange, self._similarity.compare, self._dreams.open_known_files())
@@ -133,16 +133,16 @@ class ExchangeVerbs:
         chosen = resolve_session(self._context, session) if session else ""
         tried: set[str] = set()
         while True:
-            found = self._offered(chosen, tried, again or bool(chosen and self._exchange_of(chosen).again))
+            found = self._find_offer(chosen, tried, again or bool(chosen and self._open_exchange(chosen).again))
             if "offer" in found:
                 return dict(found["offer"])
             if found["settle"] is None:
                 return {"request": None, "session": chosen, "requests_left": 0, "sessions_left": 0, "why": found["why"]}
             # Nothing is to be asked about it: it is read without.
             tried.add(found["settle"])
-            self._settle(found["settle"], again=found["again"])
+            self._settle_session(found["settle"], again=found["again"])
 
-    def _offered(self, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
+    def _find_offer(self, chosen: str, tried: set[str], again: bool) -> dict[str, Any]:
         """`offer`: what the agent gets. Else `settle`: a session that needs no answer any more, or None where nothing waits."""
         dreaming = self._dreams.open_dreaming(part_tokens=_AGENT_TOKENS)
         with dreaming.lock() as mine:
@@ -150,17 +150,17 @@ class ExchangeVerbs:
                 raise Busy("another dream runs", where=self._root, next="Try again when it is over.")
             dreaming.complete()
             self._remove_abandoned(dreaming)
-            holder = self._exchange_of(chosen).holder if chosen else ""
+            holder = self._open_exchange(chosen).holder if chosen else ""
             scope = dreaming.scope(if_due=False, sessions=[chosen] if chosen else (), name=_AGENT, holder=holder)
-            waiting = [one for one in self._ended(scope.sessions) if one.session not in tried]
+            waiting = [one for one in self._select_ended(scope.sessions) if one.session not in tried]
             before = [] if waiting else self._dreams.find_read_before(_AGENT, [chosen] if chosen else (), None, by="rules")
             before = [one for one in before if one not in tried]
             repeats = bool(again and before)
             if repeats:
                 scope = dreaming.scope(if_due=False, sessions=before, name=_AGENT, holder=holder, again=True)
-                waiting = self._ended(scope.sessions)
+                waiting = self._select_ended(scope.sessions)
             target = waiting[0].session if waiting else ""
-            made = self._request_for(dreaming, target, again=repeats)
+            made = self._make_request(dreaming, target, again=repeats)
         if made is not None:
             return {"offer": {**made, "sessions_left": max(0, len(waiting) - 1)}}
         if target:
@@ -168,13 +168,15 @@ class ExchangeVerbs:
         hint = f"; rules alone have read {len(before)} before: again=true reads them again" if before else ""
         return {"settle": None, "why": scope.why if chosen else f"nothing waits{hint}"}
 
-    def _request_for(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
+    def _make_request(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
         """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
-        exchange, named, dead = self._exchange_of(session), [session] if session else [], self._tombstones()
+        exchange, named, dead = self._open_exchange(session), [session] if session else [], self._read_tombstones()
         if not session and "" in dreaming.leases.held():
             return None
         limit = None if session else 0
-        dreaming.preview(self._asked(exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder, again=again)
+        dreaming.preview(
+            self._prepare_parts(exchange), sessions=named, limit=limit, name=_AGENT, holder=exchange.holder, again=again
+        )
         if not exchange.missing:
             return None
         exchange.write(named, again=again)
@@ -183,26 +185,26 @@ class ExchangeVerbs:
         if dead.buried:  # its words must not stay, whoever looked for them before we wrote
             self._remove_exchange(EXCHANGE)
             raise Busy("a session was deleted meanwhile", where="dream_next", next="Call `dream_next` again.")
-        return _shown(exchange, session)
+        return _show_request(exchange, session)
 
     def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
         if not _REQUEST_ID.fullmatch(request):
             raise BadUsage("this is no id of a request", where="request", next="Give the `id` that `dream_next` gave.")
         if len(json.dumps(answer, ensure_ascii=False)) > _LONGEST_ANSWER:
             raise BadUsage("the answer is too long", where="answer", next=f"Keep it below {_LONGEST_ANSWER >> 10} KiB.")
-        session = self._asked_about(request)
-        exchange, dead = self._exchange_of(session), self._tombstones()
+        session = self._find_session(request)
+        exchange, dead = self._open_exchange(session), self._read_tombstones()
         exchange.put_answer(request, answer)
-        made = self._taken_in(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
+        made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
         if made["lock"] != "acquired":
             way = f"The answer is kept. Call `dream_next` with session={session!r} in a while."
             raise Busy("another dream runs", where="dream_submit", next=way)
         dead.follow()
-        self._hand_on(exchange, session, deleted=bool(dead.buried))
-        following = None if dead.buried else _shown(exchange, session)
+        self._leave_exchange(exchange, session, deleted=bool(dead.buried))
+        following = None if dead.buried else _show_request(exchange, session)
         return {**made, "session": session, "problems": exchange.problems, "next": following}
 
-    def _hand_on(self, exchange: Exchange, session: str, *, deleted: bool) -> None:
+    def _leave_exchange(self, exchange: Exchange, session: str, *, deleted: bool) -> None:
         """The folder as it is to be found next: with what is still asked, or gone."""
         leases = self._dreams.open_dreaming().leases
         if exchange.missing and not deleted:
@@ -210,21 +212,21 @@ class ExchangeVerbs:
             leases.take([session], exchange.holder, _AGENT_LEASE_S)
         else:
             leases.release(exchange.holder)
-            self._remove_exchange(EXCHANGE if deleted else _place_of(session))
+            self._remove_exchange(EXCHANGE if deleted else _find_place(session))
 
-    def _settle(self, session: str, *, again: bool) -> None:
+    def _settle_session(self, session: str, *, again: bool) -> None:
         """What was answered is taken in, or there was nothing to ask."""
-        exchange = self._exchange_of(session)
+        exchange = self._open_exchange(session)
         if not exchange.is_there():
             exchange.write([session], again=again)
-        made = self._taken_in(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
+        made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
         if made["lock"] != "acquired":
             raise Busy("another dream runs", where="dream_next", next="Try again when it is over.")
-        self._hand_on(exchange, session, deleted=False)
+        self._leave_exchange(exchange, session, deleted=False)
 
-    def _asked_about(self, request: str) -> str:
+    def _find_session(self, request: str) -> str:
         """The session that this request is about; "": notes."""
-        for exchange in self._exchanges():
+        for exchange in self._list_exchanges():
             if exchange.asks(request) and exchange.is_there():
                 return next(iter(exchange.sessions()), "")
         raise NotFound(
@@ -233,19 +235,19 @@ class ExchangeVerbs:
             next="Call `dream_next` for the next one.",
         )
 
-    def _exchanges(self) -> list[Exchange]:
+    def _list_exchanges(self) -> list[Exchange]:
         from dreamkeep.dream.exchange import Exchange
 
         root = f"{self._root}/{EXCHANGE}"
         names = sorted(self._host.names(root)) if self._host.stat(root) else []
         return [Exchange(self._host, f"{root}/{name}", batches=False) for name in names]
 
-    def _exchange_of(self, session: str) -> Exchange:
+    def _open_exchange(self, session: str) -> Exchange:
         from dreamkeep.dream.exchange import Exchange
 
-        return Exchange(self._host, f"{self._root}/{_place_of(session)}", batches=False)
+        return Exchange(self._host, f"{self._root}/{_find_place(session)}", batches=False)
 
-    def _ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
+    def _select_ended(self, sessions: Sequence[Dreamed]) -> list[Dreamed]:
         """Those that do not go on: one that does may be the very one that asks."""
         from dreamkeep.session.summary import ENDED
 
@@ -258,7 +260,7 @@ class ExchangeVerbs:
     def _remove_abandoned(self, dreaming: Dreaming) -> None:
         """Requests whose half hour is over: what they asked is asked anew."""
         holders = dreaming.leases.holders()
-        for exchange in self._exchanges():
+        for exchange in self._list_exchanges():
             try:
                 held = exchange.is_there() and exchange.holder in holders
             except BadUsage:
@@ -272,19 +274,19 @@ class ExchangeVerbs:
         except OSError as problem:
             raise from_os(problem, "removing requests", f"{self._root}/{place}") from problem
 
-    def _tombstones(self) -> Tombstones:
+    def _read_tombstones(self) -> Tombstones:
         from dreamkeep.journal.tombs import Tombstones
 
         at, dead = self._context.ask(lambda store: (store.place(KEEP), set(store.tombstones())))
         return Tombstones(self._host, self._root, at.position if at else None, dead)
 
 
-def _place_of(session: str) -> str:
+def _find_place(session: str) -> str:
     """Relative to the keep; "": of what is asked about notes."""
     return f"{EXCHANGE}/{os.path.basename(folder_of(session)) if session else _MERGE}"
 
 
-def _shown(exchange: Exchange, session: str) -> dict[str, Any] | None:
+def _show_request(exchange: Exchange, session: str) -> dict[str, Any] | None:
     """The first of what is to be asked."""
     asked = next(iter(exchange.missing.values()), None)
     if asked is None:

@@ -85,15 +85,15 @@ class ModelVerbs:
         return {
             "backend": config["dream.backend"],
             "model": asks.get(config["dream.backend"]),
-            "estimate": self._estimate(),
+            "estimate": self._estimate_cost(),
             "caps": {**caps, "spent_today": self.measure_spent_today()._asdict()},
         }
 
-    def _estimate(self) -> dict[str, Any]:
+    def _estimate_cost(self) -> dict[str, Any]:
         """What the finished sessions of the last 30 days would take; and, with `again`, all that rules alone have read."""
         from dreamkeep.dream.at_hand import expect
 
-        prices = self._prices()
+        prices = self._read_prices()
         if not self._context.exists():
             return {"days": _DAYS, **expect((), prices), "again": expect((), prices)}
         since = rfc3339(self._host.now() - _DAYS * 86_400 * 1_000_000_000)
@@ -102,20 +102,20 @@ class ModelVerbs:
             for one in self._context.load_memory("dreamed").dreamed.values()
             if one.completed_at and one.backend == "rules"
         }
-        lately = self._digest_tokens(lambda one: (one.last_at or "") >= since)
-        before = self._digest_tokens(lambda one: one.id in read)
+        lately = self._count_digest_tokens(lambda one: (one.last_at or "") >= since)
+        before = self._count_digest_tokens(lambda one: one.id in read)
         return {"days": _DAYS, **expect(lately, prices), "again": expect(before, prices)}
 
-    def _digest_tokens(self, wanted: Callable[[Summary], bool]) -> list[int]:
+    def _count_digest_tokens(self, wanted: Callable[[Summary], bool]) -> list[int]:
         from dreamkeep.session.summary import ENDED
 
         def sizes(store: Store) -> list[int]:
             found = [one for one in store.sessions() if one.state == ENDED and wanted(one) and not _is_unread(one)]
-            return [_tokens(store.messages(one.id), one.cwd) for one in found]
+            return [_count_tokens(store.messages(one.id), one.cwd) for one in found]
 
         return [size for size in self._context.ask(sizes) if size]
 
-    def _prices(self) -> Prices | None:
+    def _read_prices(self) -> Prices | None:
         from dreamkeep.dream.budget import Prices
 
         known = self._context.config["dream.model.price_in"], self._context.config["dream.model.price_out"]
@@ -173,7 +173,7 @@ def _is_unread(one: Summary) -> bool:
     return one.title.startswith(OURS) or any(kind == "subagent" for kind, _ in one.lineage)
 
 
-def _tokens(messages: Sequence[Message], cwd: str) -> int:
+def _count_tokens(messages: Sequence[Message], cwd: str) -> int:
     from dreamkeep.dream.budget import estimate
     from dreamkeep.session.digest import digest, render
 

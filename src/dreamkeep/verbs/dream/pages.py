@@ -41,10 +41,10 @@ class PageVerbs:
                 if not in_keep(self._root, path):
                     check_folder_exists(self._host, path)
                 with alone(self._host, self._root):
-                    return self._context.ask_memory(lambda memory: self._publishing(memory).publish(project, path)._asdict())
+                    return self._context.ask_memory(lambda memory: self._open_publishing(memory).publish(project, path)._asdict())
             except OSError as problem:
                 raise from_os(problem, "writing the page", path) from problem
-        made = self._context.ask_memory(lambda memory: render(memory.shown(project), project, self._budget()))
+        made = self._context.ask_memory(lambda memory: render(memory.shown(project), project, self._read_budget()))
         left = [one._asdict() for one in made.left_out]
         return {"project": project, "text": made.text, "notes": list(made.notes), "left_out": left}
 
@@ -56,7 +56,9 @@ class PageVerbs:
         notes = [{"id": one.id, "kind": one.kind, "state": one.state, "text": one.text} for one in changed]
         # Also those that a hand has changed since: they are taken in first.
         projects = {one.project for one in changed} | {project for project, _ in self._find_differing(before)}
-        pages = previewed(self._host, self._root, before, after, projects, self._context.config["page.target"], self._budget())
+        pages = previewed(
+            self._host, self._root, before, after, projects, self._context.config["page.target"], self._read_budget()
+        )
         return {"notes": notes, "pages": [one._asdict() for one in pages]}
 
     def take_in_edits(self) -> list[dict[str, Any]]:
@@ -108,7 +110,7 @@ class PageVerbs:
                 return self._context.ask_memory(lambda memory: self._publish_each(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
             warn(f"The pages can't be written now; the next dream does: {problem}")
-            return [_unwritten("", f"{self._root}/{FOLDER}", str(problem))]
+            return [_report_unwritten("", f"{self._root}/{FOLDER}", str(problem))]
         finally:
             self._packs.render_packs()  # whoever comes here changed what is remembered
 
@@ -121,7 +123,7 @@ class PageVerbs:
 
         def take(memory: Memory) -> None:
             for one, session in ((one, session) for one in left for session in sessions):
-                self._publishing(memory).take_reworded(one["project"], one["path"], session)
+                self._open_publishing(memory).take_reworded(one["project"], one["path"], session)
 
         if left:
             with alone(self._host, self._root):
@@ -156,7 +158,7 @@ class PageVerbs:
 
     def _retire(self, memory: Memory, path: str) -> str:
         try:
-            return self._publishing(memory).retire(path)
+            return self._open_publishing(memory).retire(path)
         except (DreamkeepError, OSError) as problem:
             return str(problem)
 
@@ -166,7 +168,7 @@ class PageVerbs:
         for path in given_up(self._host, self._root, memory):
             if why := self._retire(memory, path):
                 warn(f"The page {path} of a name that was given up is left alone: {why}")
-        publishing = self._publishing(memory)
+        publishing = self._open_publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}
         for _ in range(2):  # what a hand did on one page holds for the project's others, too
             left_alone = {one for one, told in done.items() if told["problem"]}
@@ -180,7 +182,7 @@ class PageVerbs:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
                     why = self._find_block(path) or str(problem)
                     warn(f"The page {path} can't be written: {why}")
-                    told = _unwritten(project, path, why)
+                    told = _report_unwritten(project, path, why)
                 edits += told["edits"]
                 done[project, path] = add_earlier(done.get((project, path)), told)
             if not edits:
@@ -199,14 +201,14 @@ class PageVerbs:
             f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
         )
 
-    def _publishing(self, memory: Memory) -> Publishing:
+    def _open_publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing
 
         append = self._context.journals().append
-        ours = (self._context.ids, self._budget(), self._similarity.compare)
+        ours = (self._context.ids, self._read_budget(), self._similarity.compare)
         return Publishing(self._host, self._root, memory, lambda events: append("", events), *ours)
 
-    def _budget(self) -> Budget:
+    def _read_budget(self) -> Budget:
         from dreamkeep.memory.page import Budget
 
         config = self._context.config
@@ -215,7 +217,7 @@ class PageVerbs:
     def _find_differing(self, memory: Memory) -> list[tuple[str, str]]:
         from dreamkeep.dream.publish import differing
 
-        return differing(self._host, self._root, memory, self._context.config["page.target"], self._budget())
+        return differing(self._host, self._root, memory, self._context.config["page.target"], self._read_budget())
 
     def differ(self) -> bool:
         """Whether one is not as it should be, or is there and should not be."""
@@ -226,7 +228,7 @@ class PageVerbs:
         )
 
 
-def _unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
+def _report_unwritten(project: str, path: str, problem: str) -> dict[str, Any]:
     from dreamkeep.dream.publish import Published
 
     return Published(project, path, problem=problem)._asdict()

@@ -63,7 +63,7 @@ class DreamVerbs:
             check_positive(limit, "limit")
         from dreamkeep.dream.parts import assemble, named
 
-        asked = backend if backend is not None or not with_model else self._model_named()
+        asked = backend if backend is not None or not with_model else self._find_model_backend()
         name = named(asked, self._context.config)
         if not self._context.exists():
             return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
@@ -77,7 +77,7 @@ class DreamVerbs:
         if dry_run:
             dreaming = self.open_dreaming(look=True)
             scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
-            return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
+            return _add_given_up(self._report_dry_run(scope), dreaming.given_up(name=name))
 
         def parts() -> Parts:
             config, known = self._context.config, self.open_known_files()
@@ -96,7 +96,7 @@ class DreamVerbs:
             dreaming = self.open_dreaming(look=True)
             made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
             told = {**made, "run": None, "preview": True, "diff": self._pages.preview(before, after)}
-            return _with_given_up(told, dreaming.given_up(name=name))
+            return _add_given_up(told, dreaming.given_up(name=name))
         return self.run_dream(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
 
     def find_read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
@@ -168,10 +168,10 @@ class DreamVerbs:
             again=again,
         )
         if made["run"] or "shelved" in made:
-            self._follow_end()
-        return _with_given_up({"pages": first, **made}, dreaming.given_up(self._context.load_memory("dreamed"), name))
+            self._follow_run_end()
+        return _add_given_up({"pages": first, **made}, dreaming.given_up(self._context.load_memory("dreamed"), name))
 
-    def _follow_end(self) -> None:
+    def _follow_run_end(self) -> None:
         """The index with the end of a run, too: else whoever only looks next has to make one for that."""
         try:
             self._context.ask_memory(lambda memory: None)
@@ -247,7 +247,7 @@ class DreamVerbs:
             end,
         )
 
-    def _dry(self, scope: Scope) -> dict[str, Any]:
+    def _report_dry_run(self, scope: Scope) -> dict[str, Any]:
         """Scope and estimate: no backend, nothing written."""
         from dreamkeep.dream.each import estimate
         from dreamkeep.dream.run import report
@@ -256,7 +256,7 @@ class DreamVerbs:
         sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
         return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
 
-    def _model_named(self) -> str:
+    def _find_model_backend(self) -> str:
         """Which backend the settings of a model mean, where `dream.backend` is none."""
         if self._context.config["dream.backend"] != "rules":
             return str(self._context.config["dream.backend"])
@@ -349,11 +349,11 @@ class DreamVerbs:
                     self._pages.publish(
                         ""
                     )  # what was edited by hand stands by itself: it is taken in before anything is taken back
-                self._take_back(found[0])
+                self._undo_run(found[0])
             self._pages.publish("")
         return {"run": found[0], "undone": True, "before": again}
 
-    def _take_back(self, run: str) -> None:
+    def _undo_run(self, run: str) -> None:
         """In one append with what follows: whoever dies here has undone it, or not."""
         from dreamkeep.dream.undo import rethought
         from dreamkeep.event import Event, Kind
@@ -371,7 +371,7 @@ class DreamVerbs:
         )
 
 
-def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
+def _add_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
     """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
     from dreamkeep.dream import when
 

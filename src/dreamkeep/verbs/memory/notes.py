@@ -52,7 +52,7 @@ class NoteVerbs:
         _check_word(kind, TYPES, "kind")
         _check_word(state, (*STATES, "all"), "state")
         memory = self._context.load_memory("notes")
-        newest = _newest(memory)
+        newest = _find_newest(memory)
         found = [
             _show_note(one, newest)
             for one in memory.notes.values()
@@ -63,7 +63,7 @@ class NoteVerbs:
     def dream_why(self, note: str) -> dict[str, Any]:
         memory = self._context.load_memory("notes", "insights")
         found = find_note(memory, note)
-        shown = _show_note(found, _newest(memory))
+        shown = _show_note(found, _find_newest(memory))
         rests = [memory.insights[one].as_json() for one in found.insights if one in memory.insights]
         self.add_authors([quote for one in (shown, *rests) for quote in one["evidence"]])
         return {
@@ -89,7 +89,7 @@ class NoteVerbs:
         from dreamkeep.dream.parts import redacted
 
         words = redacted(" ".join(text.split()))
-        return self._added(lambda now: told.by_user(words, kind, project, now))
+        return self._add_note(lambda now: told.by_user(words, kind, project, now))
 
     def note_suggest(
         self, text: str, *, kind: str = "preference", project: str = "", session: str | None = None, quote: str | None = None
@@ -101,18 +101,18 @@ class NoteVerbs:
         words = redacted(" ".join(text.split()))
         told.check_note(words, "text")
         if quote:
-            where = self._ground(session, quote) if session else self._ground_in(project, quote)
+            where = self._find_ground(session, quote) if session else self._find_late_ground(project, quote)
         else:
-            where = self._ground(session, "") if session else told.Ground(project)
+            where = self._find_ground(session, "") if session else told.Ground(project)
         where = where._replace(project=project)
         typed = where.quote is not None and (where.quote.author, where.quote.origin) == (USER, TYPED) and not where.among_agents
         author = USER if typed else AGENT
-        return self._added(lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
+        return self._add_note(lambda now: told.by_agent(kind, words, where, now=now, author=author, longest=told.LONGEST_NOTE))
 
-    def _added(self, say: Callable[[str], Insight]) -> dict[str, Any]:
+    def _add_note(self, say: Callable[[str], Insight]) -> dict[str, Any]:
         from dreamkeep.dream import told
 
-        said, done = self._tell(say, keep=True)
+        said, done = self._tell_insight(say, keep=True)
         memory = self._context.load_memory("notes")
         if not done.note:
             raise Refused(
@@ -120,15 +120,15 @@ class NoteVerbs:
                 where=said.text[:80],
                 next="Only the user brings it back: `dreamkeep notes --state rejected` lists it.",
             )
-        return {**_show_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
+        return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": told.as_json(done)}
 
-    def _ground_in(self, project: str, quote: str) -> Ground:
+    def _find_late_ground(self, project: str, quote: str) -> Ground:
         """Where the user typed it: in one of the last sessions of the project, newest first."""
         from dreamkeep.memory.insight import USER
 
         for one in self._context.ask(lambda store: store.sessions(project=project or None, limit=_LATE)):
             try:
-                found = self._ground(one.id, quote)
+                found = self._find_ground(one.id, quote)
             except NotFound:
                 continue
             if found.quote is not None and found.quote.author == USER and not found.among_agents:
@@ -156,19 +156,19 @@ class NoteVerbs:
         words = redacted(" ".join(text.split()))
         if quote and not session:
             raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
-        where = self._ground(session, quote or "") if session else told.Ground(project or "")
+        where = self._find_ground(session, quote or "") if session else told.Ground(project or "")
         if task:
             where = where._replace(task=self._tasks.task_show(task)["id"])
-        said, done = self._tell(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
+        said, done = self._tell_insight(lambda now: told.by_agent(type, words, where, now=now, author=author), keep=False)
         memory = self._context.load_memory("notes", "insights")
         note = memory.notes.get(done.note)
         return {
             "insight": memory.insights.get(said.id, said).as_json(),
-            "note": _show_note(note, _newest(memory)) if note else None,
+            "note": _show_note(note, _find_newest(memory)) if note else None,
             "changed": told.as_json(done),
         }
 
-    def _ground(self, session: str, quote: str) -> Ground:
+    def _find_ground(self, session: str, quote: str) -> Ground:
         from dreamkeep.dream import told
         from dreamkeep.dream.parts import redacted
 
@@ -192,7 +192,7 @@ class NoteVerbs:
                 raise from_os(problem, "taking in what is told", path) from problem
             yield
 
-    def _tell(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
+    def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
         """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
         from dreamkeep.dream import told
 
@@ -229,10 +229,10 @@ class NoteVerbs:
             told.check_note(text, "note edit")
         self._pages.take_in_edits()
         with self.hold_turn() if self._context.exists() else nullcontext():
-            id = self.change_note(note, act, text, why) if by == "user" or act != "retract" else self._doubted(note, why)
+            id = self.change_note(note, act, text, why) if by == "user" or act != "retract" else self._doubt_note(note, why)
         self._pages.publish("")
         memory = self._context.load_memory("notes")
-        return _show_note(memory.notes[id], _newest(memory))
+        return _show_note(memory.notes[id], _find_newest(memory))
 
     def note_promote(self, note: str, file: str | os.PathLike[str]) -> dict[str, Any]:
         from dreamkeep.dream.promote import line_of, put_into
@@ -257,9 +257,9 @@ class NoteVerbs:
         memory = self._context.load_memory("notes")
         # Asked after our region in that file was written anew: lines before it may be gone.
         told = {"file": done.path, "line": line_of(self._host, done.path, found.text), "added": done.added}
-        return {**_show_note(memory.notes[found.id], _newest(memory)), **told}
+        return {**_show_note(memory.notes[found.id], _find_newest(memory)), **told}
 
-    def _doubted(self, note: str, why: str) -> str:
+    def _doubt_note(self, note: str, why: str) -> str:
         """An agent says that the note does not hold. It names a run, so that it is no hand on the note."""
         from dreamkeep.memory.note import SUGGESTED
 
@@ -281,9 +281,9 @@ class NoteVerbs:
         if act in kinds:
             body = {**_describe_note(found), "reason": why, **({"text": text, "was": found.text} if act == "edit" else {})}
             event = Event(self._context.ids.new(), kinds[act], at, body)
-            self._context.journals().append("", self._with_what_follows(event, found.id) if act in ("edit", "unpin") else [event])
+            self._context.journals().append("", self._add_consequences(event, found.id) if act in ("edit", "unpin") else [event])
         elif act == "confirm":
-            self._confirm(memory, found, why, at)
+            self._confirm_note(memory, found, why, at)
         elif act == "accept":
             self._accept_reworded(memory, found, text, why, at)
         elif act == "reject":
@@ -293,12 +293,12 @@ class NoteVerbs:
             # And the note itself: what it rests on may fall with a run that is undone, the user's word on it does not.
             bodies.append((Kind.NOTE_RETRACTED, {**_describe_note(found), "reason": why, "rejected": True}))
             events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
-            self._context.journals().append("", [*events, *self._without(found, events)])
+            self._context.journals().append("", [*events, *self._find_consequences(found, events)])
         else:
             raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
 
-    def _confirm(self, memory: Memory, found: Note, why: str, at: str) -> None:
+    def _confirm_note(self, memory: Memory, found: Note, why: str, at: str) -> None:
         """What it rests on holds. One that has ended is said anew by the user, who names it: so it is active again, whatever
         becomes of the sessions that it came from, and what it contradicts is superseded."""
         from dreamkeep.dream import told
@@ -338,9 +338,9 @@ class NoteVerbs:
             at,
             {**_describe_note(found), "text": text, "was": found.text, "reason": why},
         )
-        self._context.journals().append("", [*accepted, *self._with_what_follows(edited, found.id, accepted)])
+        self._context.journals().append("", [*accepted, *self._add_consequences(edited, found.id, accepted)])
 
-    def _with_what_follows(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
+    def _add_consequences(self, event: Event, note: str, before: Sequence[Event] = ()) -> list[Event]:
         """What a user did to a note, and what it contradicts now: in one append, or a crash would leave a word from which nobody
         concludes anything. `before`: what is journaled with it, and comes first."""
         from dreamkeep.dream import told
@@ -352,7 +352,7 @@ class NoteVerbs:
         follows = conclude(memory, note, rfc3339(self._host.now()), similar=self._similarity.compare)
         return [event, *(Event(self._context.ids.new(), one.kind, event.at, one.body) for one in follows)]
 
-    def _without(self, found: Note, events: Sequence[Event]) -> list[Event]:
+    def _find_consequences(self, found: Note, events: Sequence[Event]) -> list[Event]:
         """What it never held, it never overruled or closed: what follows, for the same append."""
         from dreamkeep.dream.undo import thought_over
 
@@ -392,7 +392,7 @@ def _show_note(note: Note, newest: str | None) -> dict[str, Any]:
     return {**shown, "score": round(score(note, newest), 4), **({"doubted": True} if _is_doubted(note) else {})}
 
 
-def _newest(memory: Memory) -> str | None:
+def _find_newest(memory: Memory) -> str | None:
     return max((one.last_at for one in memory.notes.values() if one.last_at), default=None)
 
 

@@ -45,7 +45,7 @@ class ReviewVerbs:
     ) -> dict[str, Any]:
         chosen = self._choose_items(project, accept, reject, edit, accept_all)
         if chosen:
-            self._decide(chosen)
+            self._apply_decisions(chosen)
         return {
             "items": self._list_inbox(project) if self._context.exists() else [],
             "accepted": [one.item for one in chosen if one.accept],
@@ -118,7 +118,7 @@ class ReviewVerbs:
             raise BadUsage(f"there is no kind {kind!r} of notes", where="--accept-all", next=f"Use one of {', '.join(TYPES)}.")
         return [one for one in self._list_inbox(project) if one.get("kind") == kind] if self._context.exists() else []
 
-    def _decide(self, chosen: Sequence[ReviewDecision]) -> None:
+    def _apply_decisions(self, chosen: Sequence[ReviewDecision]) -> None:
         notes = [one for one in chosen if not one.item.startswith("p-")]
         self._check_decisions(notes)
         if notes:

@@ -66,11 +66,11 @@ class PackVerbs:
         where = find_project(self._context, project if project is not None else ".")
 
         def lines(store: Store) -> list[Line]:
-            memory, latest = _remembered(store), self._latest_in(store, where)
-            matching = self._matching(store, memory, where, query or "", task or "", _asked_last(latest))
-            return [*matching, *self._standing(store, memory, where, latest)]
+            memory, latest = _open_memory(store), self._find_latest_in(store, where)
+            matching = self._find_matching(store, memory, where, query or "", task or "", _list_last_prompts(latest))
+            return [*matching, *self._list_standing(store, memory, where, latest)]
 
-        made = fit(where, self._context.ask(lines), limit, self._clean)
+        made = fit(where, self._context.ask(lines), limit, self._mask_text)
         return {
             "text": made.text,
             "tokens": made.tokens,
@@ -80,40 +80,40 @@ class PackVerbs:
             "left_out": made.left_out,
         }
 
-    def _clean(self, text: str) -> str:
+    def _mask_text(self, text: str) -> str:
         if not self._context.config["recall.redact"]:
             return text
         from dreamkeep.memory.redact import redact
 
         return redact(text)[0]
 
-    def _standing(self, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[Line]:
+    def _list_standing(self, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[Line]:
         """What holds whatever is asked: notes, and how the last sessions ended."""
         from dreamkeep.recall import pack
 
-        return [*pack.of_notes(memory.shown(project)), *self._past_lines(store, latest)]
+        return [*pack.of_notes(memory.shown(project)), *self._list_past_lines(store, latest)]
 
-    def _latest_in(self, store: Store, project: str) -> list[Stood]:
-        return self._latest(store, store.sessions(project=project, limit=_OF_ONE)) if project else []
+    def _find_latest_in(self, store: Store, project: str) -> list[Stood]:
+        return self._find_latest(store, store.sessions(project=project, limit=_OF_ONE)) if project else []
 
-    def _latest(self, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
+    def _find_latest(self, store: Store, sessions: Iterable[Summary]) -> list[Stood]:
         """The last ones that somebody talked in, by when that was: one that was only ended or renamed since is no newer."""
         from dreamkeep.session.turns import seen
 
         found: list[Stood] = [
             (one, tuple(seen(turn, self._context.is_alive) for turn in store.last_turns(one.id, _TURNS)))
-            for one in _talked(sessions)[:_LOOKED_AT]
+            for one in _select_talked(sessions)[:_LOOKED_AT]
         ]
-        return sorted(found, key=lambda stood: (_at(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
+        return sorted(found, key=lambda stood: (_find_time(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
 
-    def _past_lines(self, store: Store, latest: Sequence[Stood], section: int | None = None) -> list[Line]:
+    def _list_past_lines(self, store: Store, latest: Sequence[Stood], section: int | None = None) -> list[Line]:
         from dreamkeep.recall import pack
 
-        pasts = [_past(*stood) for stood in latest]
-        last = self._with_ending(store, latest[0][0], pasts[0]) if pasts else None
-        return pack.of_past(last, pasts[1:], self._clean, pack.LAST if section is None else section)
+        pasts = [_make_past(*stood) for stood in latest]
+        last = self._add_ending(store, latest[0][0], pasts[0]) if pasts else None
+        return pack.of_past(last, pasts[1:], self._mask_text, pack.LAST if section is None else section)
 
-    def _with_ending(self, store: Store, summary: Summary, past: Past) -> Past:
+    def _add_ending(self, store: Store, summary: Summary, past: Past) -> Past:
         """What was said and done last, from the session's digest."""
         from dreamkeep.session.digest import find_ending
 
@@ -127,7 +127,7 @@ class PackVerbs:
 
     # -- what matches
 
-    def _matching(
+    def _find_matching(
         self, store: Store, memory: Memory, project: str, query: str, task: str, asked_last: Collection[tuple[str, str | None]]
     ) -> list[Line]:
         """`asked_last`: turns whose prompts are told anyway. One of them may be just what the asking agent was asked."""
@@ -146,10 +146,16 @@ class PackVerbs:
             return lines
         shown = {one.id: one for one in memory.shown(project)}
         covered = {id for one in shown.values() for id in one.insights}
-        found = [one for one in self._found(store, words, project, asked_last) if one.kind != "insight" or one.id not in covered]
-        return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._clean)]
+        found = [
+            one
+            for one in self._search_matches(store, words, project, asked_last)
+            if one.kind != "insight" or one.id not in covered
+        ]
+        return [*lines, *pack.of_matches(found, words, {id: notes[id] for id in shown}, self._mask_text)]
 
-    def _found(self, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]) -> list[Match]:
+    def _search_matches(
+        self, store: Store, words: str, project: str, asked_last: Collection[tuple[str, str | None]]
+    ) -> list[Match]:
         """As `search` finds it, of this project only: what another one says is no news here. How new something is counts by the
         newest record and not by the clock, so that the same keep gives the same pack."""
         from dreamkeep.index.searching import Within
@@ -170,7 +176,7 @@ class PackVerbs:
             held = [one for one in looked if not one.superseded_by and (quotable(one) if kind == "message" else not one.mark)]
             found += held[:limit]
         texts = store.texts([one.no for one in found if one.kind == "message"])
-        return [_match(one, texts.get(one.no, one.text)) for one in found]
+        return [_make_match(one, texts.get(one.no, one.text)) for one in found]
 
     # -- beforehand
 
@@ -184,9 +190,9 @@ class PackVerbs:
             if not self._context.exists() or not rendered.wanted_at_all(self._host, self._root):
                 return
             # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
-            said = {session: self._said_in(session) for session in squeezed}
+            said = {session: self._find_said(session) for session in squeezed}
             with rendered.alone(self._host, self._root):
-                self._context.ask(lambda store: self._render(store, rendered.Shelf(self._host, self._root), said))
+                self._context.ask(lambda store: self._render_all(store, rendered.Shelf(self._host, self._root), said))
         except (DreamkeepError, OSError) as problem:
             self._context.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
 
@@ -200,7 +206,7 @@ class PackVerbs:
             rendered.Shelf(self._host, self._root).clear()
         self.render_packs()
 
-    def _said_in(self, session: str) -> list[Note]:
+    def _find_said(self, session: str) -> list[Note]:
         """What a session said so far, as a dream would note it; and nothing is written."""
         from dreamkeep.dream import so_far
         from dreamkeep.dream.parts import RULES, assemble
@@ -212,29 +218,34 @@ class PackVerbs:
             parts = assemble(RULES, self._context.config, self._host, self._context.environment, self._root)
             now = summary.last_at or rfc3339(self._host.now())
             said = (store.turns(session), store.messages(session))
-            return so_far.notes_of(summary, *said, _remembered(store), parts, now)
+            return so_far.notes_of(summary, *said, _open_memory(store), parts, now)
 
         return self._context.ask(own)
 
-    def _render(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
+    def _render_all(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
-        memory = _remembered(store)
+        memory = _open_memory(store)
         budget = self._context.config["recall.budget"]
         sessions = store.sessions(limit=_SESSIONS)
         shelf.update(
-            self._wanted(store, memory, sessions),
+            self._list_wanted(store, memory, sessions),
             lambda project: (
-                fit(project, self._standing(store, memory, project, self._latest_in(store, project)), budget, self._clean).text
+                fit(
+                    project,
+                    self._list_standing(store, memory, project, self._find_latest_in(store, project)),
+                    budget,
+                    self._mask_text,
+                ).text
             ),
         )
         states = {one.id: one.state for one in sessions}
         shelf.keep_after(lambda session: states.get(session, ENDED) != ENDED)
         for session, said in squeezed.items():
-            shelf.put_after(session, self._after(store, memory, session, said).text)
+            shelf.put_after(session, self._make_after_pack(store, memory, session, said).text)
 
-    def _after(self, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
+    def _make_after_pack(self, store: Store, memory: Memory, session: str, said: Sequence[Note]) -> Pack:
         """For a session whose context is compacted: what it said itself comes first; then what every session here is told.
 
         What others said, too, may have been deleted since `said` was found: it is taken as it is now, under the lock that a
@@ -252,25 +263,25 @@ class PackVerbs:
         lines = [
             *pack.of_squeezed(own, memory.notes),
             *pack.of_notes(memory.shown(summary.project)),
-            *self._past_lines(store, self._latest(store, [summary]), pack.HERE),
+            *self._list_past_lines(store, self._find_latest(store, [summary]), pack.HERE),
         ]
-        return pack.fit(summary.project, lines, self._context.config["recall.budget"], self._clean)
+        return pack.fit(summary.project, lines, self._context.config["recall.budget"], self._mask_text)
 
-    def _wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
+    def _list_wanted(self, store: Store, memory: Memory, sessions: Iterable[Summary]) -> list[Wanted]:
         from dreamkeep.recall.rendered import EVERYWHERE, Wanted
 
         by_project: dict[str, list[Summary]] = {}
         for one in sessions:
             by_project.setdefault(one.project, []).append(one)
         by_project.pop("", None)
-        wanted = [Wanted("", ((EVERYWHERE, True),), self._mark(memory, "", ()))]
+        wanted = [Wanted("", ((EVERYWHERE, True),), self._make_mark(memory, "", ()))]
         for project in list(by_project)[:_PROJECTS]:
-            latest = self._latest(store, by_project[project])
-            folders = self._folders(project, (one.cwd for one in by_project[project]), memory.called)
-            wanted.append(Wanted(project, folders, self._mark(memory, project, latest)))
+            latest = self._find_latest(store, by_project[project])
+            folders = self._list_folders(project, (one.cwd for one in by_project[project]), memory.called)
+            wanted.append(Wanted(project, folders, self._make_mark(memory, project, latest)))
         return wanted
 
-    def _mark(self, memory: Memory, project: str, latest: Sequence[Stood]) -> str:
+    def _make_mark(self, memory: Memory, project: str, latest: Sequence[Stood]) -> str:
         """Of what a pack is made: as long as it is the same, the pack is."""
         from dreamkeep.memory.insight import digest
 
@@ -279,7 +290,7 @@ class PackVerbs:
         of = (_VERSION, self._context.config["recall.budget"], self._context.config["recall.redact"], latest, notes)
         return digest(repr(of))[:24]
 
-    def _folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
+    def _list_folders(self, project: str, folders: Iterable[str], called: Callable[[str], str]) -> tuple[tuple[str, bool], ...]:
         """Where sessions of the project begin: its repository, with all below it; or the folders themselves, which are what they
         are named for. A folder that has become another project's is left out."""
         from dreamkeep.capture.project import project_of, repository_of
@@ -295,12 +306,12 @@ class PackVerbs:
         return tuple(sorted(found.items()))
 
 
-def _at(summary: Summary, turns: tuple[Turn, ...]) -> str:
+def _find_time(summary: Summary, turns: tuple[Turn, ...]) -> str:
     times = [turns[-1].submitted_at or "", turns[-1].settled_at or ""] if turns else []
     return max(times, default="") or summary.last_at or ""
 
 
-def _asked_last(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
+def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
     """The turns whose prompts are told of the last sessions (`pack.of_past`)."""
     from dreamkeep.session.turns import INTERRUPTED
 
@@ -310,19 +321,19 @@ def _asked_last(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
     return {(summary.id, turn.id) for summary, turn in told}
 
 
-def _past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
+def _make_past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
     from dreamkeep.recall.pack import Past
     from dreamkeep.session.origin import typed_words
     from dreamkeep.session.packs import holds_pack, without_packs
 
     title = "" if holds_pack(summary.title) else summary.title
-    past = Past(summary.id, summary.agent, title, _at(summary, turns) or None)
+    past = Past(summary.id, summary.agent, title, _find_time(summary, turns) or None)
     if not turns:
         return past
     return past._replace(prompts=tuple(typed_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
 
 
-def _match(one: Found, text: str) -> Match:
+def _make_match(one: Found, text: str) -> Match:
     from dreamkeep.recall.pack import Match
     from dreamkeep.session.messages import USER
     from dreamkeep.session.origin import typed_words
@@ -334,13 +345,13 @@ def _match(one: Found, text: str) -> Match:
     )
 
 
-def _remembered(store: Store) -> Memory:
+def _open_memory(store: Store) -> Memory:
     """Only what is asked of it is read."""
     from dreamkeep.memory.memory import Memory
 
     return Memory.on_demand(store.memory_row, store.memory_table)
 
 
-def _talked(sessions: Iterable[Summary]) -> list[Summary]:
+def _select_talked(sessions: Iterable[Summary]) -> list[Summary]:
     """Those in which a user said something; subagents are another one's work."""
     return [one for one in sessions if one.turns and not any(kind == _SUBAGENT for kind, _ in one.lineage)]

@@ -65,7 +65,7 @@ class SearchVerbs:
         from dreamkeep.recall.search import Search
         from dreamkeep.verbs.arguments import check_positive, parse_moment
 
-        wanted = _checked_kinds(kinds)
+        wanted = _check_kinds(kinds)
         check_positive(limit, "limit")
         since, until = parse_moment(since, "since"), parse_moment(as_of, "as_of", end=True)
         now = until or rfc3339(self._host.now())
@@ -78,11 +78,11 @@ class SearchVerbs:
             with store.reading():
                 hits = Search(store, asked, within, now, meaning).run(wanted, limit)
                 texts = store.texts([one.no for one in hits if one.kind == "message"])
-            return [self._shown(one, texts.get(one.no, one.text), asked) for one in hits]
+            return [self._show_hit(one, texts.get(one.no, one.text), asked) for one in hits]
 
         return self._context.ask(found)
 
-    def _shown(self, one: Found, text: str, asked: Query) -> Hit:
+    def _show_hit(self, one: Found, text: str, asked: Query) -> Hit:
         from dreamkeep.recall.snippet import around, snippet
 
         words = [form for term in asked.terms for form in term.forms]
@@ -98,7 +98,7 @@ class SearchVerbs:
         )
 
 
-def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+def _check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     from dreamkeep.recall.found import KINDS
 
     named = tuple(kinds) if not isinstance(kinds, str) else tuple(part.strip() for part in kinds.split(",") if part.strip())

@@ -47,7 +47,7 @@ class DeleteVerbs:
             raise NotFound("there is no keep", where=self._root, next="If it is elsewhere, name it with --keep.")
         # Looked up first: whoever writes, as the drainer does, finishes what a crash left.
         before = {text: half_deleted(self._host, self._root, text) for text in sessions}
-        known = {text: self._known_before(again, text) for text, again in before.items()}
+        known = {text: self._find_known(again, text) for text, again in before.items()}
         self._capture.drain(also_off=True)  # what hooks said of it would otherwise lie in the spool for a while
 
         def summary(text: str) -> Summary:
@@ -100,7 +100,7 @@ class DeleteVerbs:
         index.discard(self._host, self._root, wait_s=INDEX_WAIT_S)
         return True
 
-    def _known_before(self, again: Sequence[str], text: str) -> dict[str, Summary]:
+    def _find_known(self, again: Sequence[str], text: str) -> dict[str, Summary]:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
         any more then. `again`: deleted ones, of which nothing is told."""
         from dreamkeep.index import build

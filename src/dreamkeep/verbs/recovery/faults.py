@@ -43,11 +43,11 @@ class FaultVerbs:
         if use := self._limits.measure_use():
             found += doctor.quota(use["used"], use["limit"])
         host, root = self._host, self._root
-        found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
+        found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._list_lost_calls(), *spool.counts(host, root)))
         where, environment = self._context.find_home(None)
         return found + setup.examine(self._host, where, environment, hook=find_hook_file(), keep=self._root)
 
-    def _lost_calls(self) -> list[tuple[str, str]]:
+    def _list_lost_calls(self) -> list[tuple[str, str]]:
         """(file, line): what hooks could not keep, unless the user has accepted it."""
         from dreamkeep.capture import spool
         from dreamkeep.recovery.audit_keep import hook_lost

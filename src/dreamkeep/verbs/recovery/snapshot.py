@@ -104,7 +104,7 @@ class SnapshotVerbs:
             if one.bytes > _LARGEST_PAGE:
                 return name, f"# {one.id}\n\nToo long for a page. Import this snapshot, then run `dreamkeep show {one.id}`.\n"
             try:
-                return name, markdown(views.session_whole(store, one.id, self._context.is_alive, now))
+                return name, markdown(views.show_whole_session(store, one.id, self._context.is_alive, now))
             except NotFound:
                 return None  # deleted meanwhile
 
