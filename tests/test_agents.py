@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, rows
 from dreamkeep.event import Kind
@@ -28,7 +28,7 @@ GENERATED = sorted(AGENTS)
 
 
 def generator(agent: str) -> Any:
-    return import_module(f"tests.agents.{AGENTS[agent]}")
+    return import_module(f"tests.agents.{agent.replace('-', '_')}")
 
 
 def compare(keep: Keep, expected: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.contract import DOCUMENT, LINES_ZST, ROWS, SHARED, TEXT, Source
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture import document, rejoin, rows
 from dreamkeep.capture.find import everywhere
 from dreamkeep.event import Event, Kind
@@ -50,7 +50,7 @@ class Nobody:
 
 def inputs(agent: str, home: Path) -> list[tuple[str, str, list[bytes]]]:
     """(form, role, lines or pieces) of each source of a generated home."""
-    import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     host = RealHost()
     found = []
     for source in everywhere(host, str(home), {}, [agent]):
@@ -171,7 +171,7 @@ def test_no_input_makes_a_reader_or_the_fold_fail(agent: str, count: int, tmp_pa
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_mutated_files_are_ingested_and_come_back_byte_for_byte(agent: str, tmp_path: Path) -> None:
     chance = random.Random(agent)
-    module = import_module(f"tests.agents.{AGENTS[agent]}")
+    module = import_module(f"tests.agents.{agent.replace('-', '_')}")
     host = RealHost()
     with Keep.open(tmp_path / "keep") as keep:
         for n in range(4):

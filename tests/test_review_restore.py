@@ -19,6 +19,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.claude import writer as claude
 from dreamkeep.agents.contract import LINES, Source
+from dreamkeep.agents.hermes import recovery as statedb
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.project import project_of
 from dreamkeep.errors import Failed, NotFound, Unsupported
@@ -26,7 +27,7 @@ from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.recovery import convert, put, statedb
+from dreamkeep.recovery import convert, put
 from dreamkeep.recovery.where import Home, is_own
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -270,7 +271,7 @@ def test_no_database_is_made_beside_the_log_of_one_that_is_gone(ending: str, kee
 
 def test_sessions_of_one_title_go_into_a_new_database(tmp_path: Path) -> None:
     two = [{"id": name, "source": "cli", "started_at": 1.0, "title": "same"} for name in "ab"]
-    done = statedb.put_rows(HOST, str(tmp_path / "state.db"), two, [], dry_run=False)
+    done = statedb.put_rows(HOST, str(tmp_path / "state.db"), {"sessions": two, "messages": []}, dry_run=False)
     assert +done.lost == {statedb.TITLES: 1}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
 from dreamkeep.dream.work import Answered, Edited, Prompt, Ran, Refused, Reply, Step
@@ -58,7 +58,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_commands_and_edits_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
-    import_module(f"tests.agents.{AGENTS[agent]}").write(tmp_path / "home")
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(tmp_path / "home")
     ran: list[tuple[str, bool | None]] = []
     changed: list[str] = []
     with Keep.open(tmp_path / "keep", environment={}) as keep:

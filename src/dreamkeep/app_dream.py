@@ -27,6 +27,8 @@ T = TypeVar("T")
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", "files", "agent")
 _BY_HYGIENE = "hygiene"
+#: How the names of that vendor's models begin.
+_ANTHROPIC_MODELS = "claude*"
 
 
 class Dreams(Part):
@@ -264,13 +266,16 @@ class Dreams(Part):
 
     def _model_named(self) -> str:
         """Which backend the settings of a model mean, where `dream.backend` is none."""
+        from fnmatch import fnmatchcase
+
         if self.config["dream.backend"] != "rules":
             return str(self.config["dream.backend"])
         if self.config["dream.model.command"]:
             return "command"
         if self.config["dream.model.url"] or self.config["dream.model.model"]:
             model = str(self.config["dream.model.model"] or "")
-            return "anthropic" if "anthropic" in str(self.config["dream.model.url"]) or model.startswith("claude") else "openai"
+            is_anthropic = "anthropic" in str(self.config["dream.model.url"]) or fnmatchcase(model, _ANTHROPIC_MODELS)
+            return "anthropic" if is_anthropic else "openai"
         raise BadUsage(
             "no model is named in the settings",
             where="--with-model",

@@ -23,6 +23,7 @@ from dreamkeep.agents import facts as f
 from dreamkeep.agents.acp import log_lines as acp_scraped
 from dreamkeep.agents.acp import tools as acp_tools
 from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.registry import find
 from dreamkeep.agents.shared.values import count, digest, items, table, text
 
 REPLAY = "replay:"
@@ -349,7 +350,8 @@ class Reader:
 
     def _tool_id(self, native: str, name: str, call: object) -> str:
         """Hermes makes up an id for the client, another one each time it tells of a call: there the content is the identity."""
-        if self.state.get("agent") != "hermes":
+        agent = find(text(self.state.get("agent")))
+        if agent is None or not agent.renews_acp_ids:
             return native
         like = digest("tool", name, _written(call))
         return f"{like}.{self._times(like)}"

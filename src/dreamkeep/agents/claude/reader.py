@@ -582,6 +582,10 @@ _UUID = re.compile(rb'"uuid"\s*:\s*"([^"\\]{1,80})"')
 _AT = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,40})"')
 
 
+#: In the record with which a fork of a compacted session begins.
+BOUNDARY = b'"compact_boundary"'
+
+
 def chain_ids(lines: Iterable[bytes]) -> Iterator[tuple[str, str | None]]:
     """(uuid, timestamp) of each line of the tree, in the order of the file, as the client wrote them.
 

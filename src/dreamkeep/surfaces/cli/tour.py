@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
 from dreamkeep.app import without_secrets
-from dreamkeep.app_tour import Tour, begin, mishap, slug, take_in
+from dreamkeep.app_tour import GONE, GONE_FROM, Tour, begin, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
 
@@ -95,7 +95,7 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     )
     mishap(tour)
     _do(tour, "audit")
-    _do(tour, "restore", "gemini:c1f2a9d4", "--to", "gemini")
+    _do(tour, "restore", GONE, "--to", GONE_FROM)
     _do(tour, "repair", "--apply")
     _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _BY_RULES)
     _do(tour, "hygiene")
