@@ -35,6 +35,8 @@ from dreamkeep.session.summary import Summary
 from tests.agents.described import described
 from tests.agents.hermes import Hermes
 
+from .agents.suite import files_held as held
+from .agents.suite import tree
 from .conftest import Ran
 from .faults import LOSSES, FragileHost, PowerCut
 from .test_agents import REAL, generator
@@ -55,21 +57,6 @@ def captured(keep: Keep, agent: str, home: Path) -> None:
     assert [one.problem for one in keep.ingest(agents=[agent], home=home) if one.problem] == []
 
 
-def tree(top: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
-
-
-def held(keep: Keep) -> dict[str, bytes]:
-    """Every file of every session, as the journal has it."""
-    found = {}
-    for session in keep.sessions():
-        where = f"{keep.root}/{folder_of(session.id)}"
-        for name, about in rejoin.sources(HOST, where).items():
-            if about["form"] not in ("rows", "shared"):
-                found[about["path"].removesuffix(".zst")] = b"".join(rejoin.lines(HOST, where, name))
-    return found
-
-
 def all_back(keep: Keep, **how: Any) -> Iterator[dict[str, Any]]:
     for session in keep.sessions():
         yield keep.restore(session.id, session.agent, **how)
@@ -86,20 +73,6 @@ def seen(keep: Keep) -> dict[str, Any]:
 
 
 # -- byte for byte
-
-
-@pytest.mark.parametrize("agent", FILES)
-def test_wiped_sessions_come_back_byte_for_byte_to_where_they_were(agent: str, keep: Keep, home: Path) -> None:
-    captured(keep, agent, home)
-    before = held(keep)
-    shutil.rmtree(home)
-    for done in all_back(keep):
-        assert done["exact"] and done["lost"] == []
-        assert done["files"][-1]["role"] in ("main", "subagent"), "where it appears, all the rest is there"
-        assert all(file["bytes"] == os.stat(file["path"]).st_size for file in done["files"])
-    for path, data in before.items():
-        assert Path(path).read_bytes() == data, path
-    assert {file["action"] for done in all_back(keep) for file in done["files"]} == {"unchanged"}
 
 
 @pytest.mark.parametrize("agent", [*FILES, WITH_ROWS])

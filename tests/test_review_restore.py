@@ -32,8 +32,9 @@ from dreamkeep.recovery.where import Home, is_own
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
+from .agents.suite import tree
 from .conftest import Ran
-from .test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of, tree
+from .test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of
 
 HOST = RealHost()
 NATIVE = "11111111-1111-4111-8111-111111111111"

@@ -24,7 +24,7 @@ from dreamkeep.dream.retired import left_over
 from dreamkeep.host import Entry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.memory import Memory
-from tests.test_agents import assert_rejoined
+from tests.agents.suite import assert_rejoined
 from tests.test_ingest import home_with, ingest, record
 
 ROOT, ANNA, BERT = 0, 1000, 1001

@@ -63,6 +63,7 @@ class Recovering(Part):
     def doctor(self) -> list[dict[str, Any]]:
         from importlib.util import find_spec
 
+        from dreamkeep.agents import registry
         from dreamkeep.app_capture import hook_file
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
@@ -73,6 +74,7 @@ class Recovering(Part):
         if use := self._use():
             found += doctor.quota(use["used"], use["limit"])
         host, root = self._host, self.root
+        found += doctor.agents(registry.problems())
         found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._lost_calls(), *spool.counts(host, root)))
         where, environment = self._home(None)
         return found + setup.examine(self._host, where, environment, hook=hook_file(), keep=self.root)

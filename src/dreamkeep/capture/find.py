@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from dreamkeep.agents.contract import ROWS, Discovery, Source
-from dreamkeep.agents.registry import beside, discovery, is_built_in, names
+from dreamkeep.agents.registry import beside, discovery, is_built_in, names, problems
 from dreamkeep.agents.registry import find as find_agent
 from dreamkeep.capture.links import refusal
 from dreamkeep.errors import BadUsage
@@ -112,9 +112,9 @@ def checked(agents: Iterable[str]) -> list[str]:
     chosen = list(agents)
     for agent in chosen:
         if find_agent(agent) is None:
-            raise BadUsage(
-                f"no agent `{agent}` keeps sessions on disk", where="--agent", next=f"Known are: {', '.join(names())}."
-            )
+            broken = " `dreamkeep doctor` tells why others can't be used." if problems() else ""
+            way = f"Known are: {', '.join(names())}.{broken}"
+            raise BadUsage(f"no agent `{agent}` keeps sessions on disk", where="--agent", next=way)
     return chosen or list(names())
 
 
