@@ -75,8 +75,10 @@ def is_built_in(name: str) -> bool:
 
 
 def forget() -> None:
-    """For tests: entry points are read again."""
-    _found.__init__()  # type: ignore[misc]  # as new
+    """As at the start: entry points are read again when they are needed. For tests."""
+    _found.known.clear()
+    _found.others = None
+    _found.problems.clear()
 
 
 # -- what agents offer

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dreamkeep.agents import facts as f
-from dreamkeep.agents.acp import log_lines as acp_scraped
+from dreamkeep.agents.acp import log_lines
 from dreamkeep.agents.acp import tools as acp_tools
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.registry import find
@@ -135,7 +135,7 @@ class Reader:
     def _stderr(self, record: Record) -> list[Fact]:
         if self.state.get("deaf"):
             return []
-        found = acp_scraped.signal(record.text, record.at, self._turn())
+        found = log_lines.signal(record.text, record.at, self._turn())
         return [found] if found else []
 
     # -- frames
