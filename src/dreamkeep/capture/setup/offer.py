@@ -18,6 +18,8 @@ from dreamkeep.host import Host
 
 #: So long an agent may wait for a hook, if it is to say how long.
 SECONDS = 10
+#: What our plugin is called, wherever an agent lists it.
+PLUGIN = "dreamkeep"
 
 
 class Place(NamedTuple):
@@ -126,6 +128,3 @@ def ours_in(plugins: Any) -> list[Any]:
     """Of an agent's list `name@marketplace` → settings: the settings of our plugin."""
     found = plugins.items() if isinstance(plugins, dict) else ()
     return [value for name, value in found if isinstance(name, str) and name.partition("@")[0] == PLUGIN]
-
-
-PLUGIN = "dreamkeep"
