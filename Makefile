@@ -61,8 +61,10 @@ $(VENV)/ready: pyproject.toml tools/venv.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
+# Pip before 25.1 has no `--group`.
 $(VENV)/dev: $(VENV)/ready
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . --group dev
 	@touch $@
 
 clean:

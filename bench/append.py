@@ -4,7 +4,7 @@ Fair, because the bare loop writes exactly the bytes that our frame has (a line 
 we do (counted). It does nothing else: no numbering, no checksum, no lock, no second thought. Single operations take turns (ours,
 the loop's, ours, …), and their medians are compared.
 
-We sync with fdatasync, the issue says fsync: the loop is run with both. On a file that grows the two cost about the same.
+We sync with fdatasync; the loop is run with fsync, too. On a file that grows the two cost about the same.
 """
 
 from __future__ import annotations

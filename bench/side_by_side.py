@@ -83,7 +83,7 @@ def _cut(values: Sequence[float], pieces: int) -> Iterator[Sequence[float]]:
 
 
 class Goal(NamedTuple):
-    """What the issue asks for. Whether it was met is computed from the number, nowhere written down."""
+    """What is aimed at. Whether it was met is computed from the number, nowhere written down."""
 
     limit: float
     sign: str = "≤"

@@ -295,16 +295,6 @@ class FragileHost:
             saved[start:end] = b"\0" * (min(end, len(saved)) - start)
         node.durable = bytes(saved)
 
-    def sync_all(self, handles: Sequence[int]) -> list[OSError | None]:
-        results: list[OSError | None] = []
-        for handle in handles:
-            try:
-                self.sync(handle)
-                results.append(None)
-            except OSError as problem:
-                results.append(problem)
-        return results
-
     def cut(self, handle: int, size: int) -> None:
         node, path = self._open[handle]
         self._step("cut", path)
@@ -320,9 +310,6 @@ class FragileHost:
 
     def handle_stat(self, handle: int) -> Stat:
         return _stat(self._open[handle][0])
-
-    def hasten(self) -> None:
-        pass
 
     def try_lock(self, handle: int, *, shared: bool = False) -> bool:
         node = self._open[handle][0]

@@ -34,7 +34,7 @@ def say(keep: Keep, name: str, *turns: Any, cwd: str = "/") -> str:
 
 
 def memory(keep: Keep) -> Memory:
-    return Memory.load(keep._ask(lambda store: store.memory()))
+    return Memory.load(keep.context.ask(lambda store: store.memory()))
 
 
 def notes(keep: Keep, state: str | None = "active") -> list[str]:
@@ -57,7 +57,7 @@ def assert_grounded(keep: Keep) -> None:
     for note in memory(keep).notes.values():
         assert note.evidence, note.text
         for quote in note.evidence:
-            messages = keep._ask(lambda store, id=quote.session: store.messages(id))  # type: ignore[misc]
+            messages = keep.context.ask(lambda store, id=quote.session: store.messages(id))  # type: ignore[misc]
             [said] = [one for one in messages if place_of(one) == quote.seq]
             assert quote.quote in said.text or quote.quote in str(said.tool), (note.text, quote)
             if said.role == "user":

@@ -129,7 +129,7 @@ def kept(conversation: Conversation, folder: Path) -> tuple[Keep, dict[tuple[str
 def by_search(conversation: Conversation, folder: Path, embedding: bool) -> tuple[Ranker, Callable[[], None]]:
     keep, places = kept(conversation, folder)
     if not embedding:
-        keep._embedder = lambda: None  # type: ignore[method-assign]
+        keep.context.find_embedder = lambda: None
 
     def rank(question: str) -> list[str]:
         # Ten as people ask for ten; then as many as it takes to name five sessions.
@@ -233,10 +233,10 @@ def current_first() -> int:
             for id, text, month in (("old", old, 1), ("new", new, 3)):
                 quote = {"session": f"python:{id}", "seq": "3", "turn": None, "quote": text}
                 said = {"type": "decision", "project": "p", "evidence": [quote], "said_at": f"2026-0{month}-01T00:00:00Z"}
-                keep._journals().say("", Kind.INSIGHT_ADDED, {"id": f"i-{id}{n}", "text": text, **said})
+                keep.context.journals().say("", Kind.INSIGHT_ADDED, {"id": f"i-{id}{n}", "text": text, **said})
                 note = {"id": f"n-{id}{n}", "kind": "decision", "text": text, "project": "p", "insights": [f"i-{id}{n}"]}
-                keep._journals().say("", Kind.NOTE_ADDED, {**note, "reason": "said"})
-            keep._journals().say("", Kind.NOTE_SUPERSEDED, {"id": f"n-old{n}", "by": f"n-new{n}", "reason": "changed"})
+                keep.context.journals().say("", Kind.NOTE_ADDED, {**note, "reason": "said"})
+            keep.context.journals().say("", Kind.NOTE_SUPERSEDED, {"id": f"n-old{n}", "by": f"n-new{n}", "reason": "changed"})
         for n in range(STALE):
             hits = [hit.id for hit in keep.search(f"{ways[n % 36]} minutes in case {n}", kinds=["note"], limit=20)]
             right += f"n-new{n}" in hits and (f"n-old{n}" not in hits or hits.index(f"n-new{n}") < hits.index(f"n-old{n}"))

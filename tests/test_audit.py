@@ -399,21 +399,21 @@ def test_a_fault_that_was_mended_is_counted_as_that_and_not_told(world: World, h
         keep.session("s0").record("a writer opens it")
     [found] = world.faults()
     with Keep.open(world.root) as keep:
-        keep._journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": how})
+        keep.context.journals().say(world.session, Kind.JOURNAL_MENDED, {"faults": [found.about["mend"]], "how": how})
     for _ in range(2):
         report = world.audit()
         assert report.clean and (report.checked["accepted"], report.checked["mended"]) == counts
-        assert (", 1 fault mended before" in audited(report.as_json())) == (how != "accepted")
-        assert (", 1 fault accepted before" in audited(report.as_json())) == (how == "accepted")
+        assert (", 1 repaired earlier" in audited(report.as_json())) == (how != "accepted")
+        assert (", 1 accepted" in audited(report.as_json())) == (how == "accepted")
         world.index()
 
 
 @pytest.mark.parametrize(
     ("kind", "one", "two"),
     [
-        ("duplicate", "1 frame a second time", "2 frames a second time"),
-        ("disorder", "1 frame lies where another should", "2 frames lie where others should"),
-        ("reused", "1 frame with a seq that another one has", "2 frames with a seq that another one has"),
+        ("duplicate", "1 frame stored twice", "2 frames stored twice"),
+        ("disorder", "1 frame out of order", "2 frames out of order"),
+        ("reused", "1 frame with a seq that is already taken", "2 frames with a seq that is already taken"),
     ],
 )
 def test_one_frame_is_told_as_one_and_two_as_two(kind: str, one: str, two: str) -> None:
@@ -426,7 +426,7 @@ def test_a_fault_that_was_accepted_is_told_again_when_the_thing_changes(world: W
     os.utime(old, (1, 1))
     [found] = world.faults()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.FAULT_ACCEPTED, {"fault": found.id, "class": found.cls, "where": found.where})
+        keep.context.journals().say("", Kind.FAULT_ACCEPTED, {"fault": found.id, "class": found.cls, "where": found.where})
     for _ in range(2):
         assert world.audit().clean and world.audit().checked["accepted"] == 1
         world.index()
@@ -543,7 +543,7 @@ def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(wo
         say(journals, world.session, Kind.MESSAGE_ADDED, {"role": "user", "text": f"other {n} " + "y" * 200})
     journals.close()
     [found] = world.faults()
-    assert found.cls == "journal_missing_part" and "others stand in their place" in found.what
+    assert found.cls == "journal_missing_part" and "the journal has other frames there" in found.what
 
 
 @pytest.mark.parametrize("how", ["missing", "behind", "never made"])
@@ -718,7 +718,7 @@ def test_a_deletion_that_was_interrupted_is_told_and_its_journal_not_judged(worl
     shutil.copytree(world.folder, kept)
     intent = Path(f"{world.root}/state/deleting/{os.path.basename(world.folder)}")
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.SESSION_DELETED, {"session": world.session})
+        keep.context.journals().say("", Kind.SESSION_DELETED, {"session": world.session})
     intent.parent.mkdir(exist_ok=True)
     intent.write_text(world.session)
     [found] = world.faults()
@@ -1254,7 +1254,7 @@ def test_a_session_that_is_deleted_while_it_is_looked_at_is_no_fault(world: Worl
     def delete() -> None:
         with Keep.open(world.root) as keep:
             if index == "stays behind":
-                keep._journals().say("", Kind.SESSION_DELETED, {"session": "python:s1"})
+                keep.context.journals().say("", Kind.SESSION_DELETED, {"session": "python:s1"})
                 shutil.rmtree(f"{world.root}/{folder_of('python:s1')}")
             else:
                 keep.delete("s1")
@@ -1335,10 +1335,10 @@ def test_handles_do_not_pile_up(world: World, times: int) -> None:
 def test_the_command_says_it_by_its_exit_code_its_text_and_its_json(world: World, cli: Callable[..., Ran]) -> None:
     """U1"""
     clean = cli("audit", "--home", str(world.home))
-    assert (clean.code, clean.err) == (0, "") and "Nothing is wrong." in clean.out
+    assert (clean.code, clean.err) == (0, "") and ": no problems." in clean.out
     flipped(world.folder)
     told = cli("audit", "--deep", "--home", str(world.home))
-    assert told.code == 1 and "journal_damage" in told.out and "→" in told.out and "1 fault." in told.out
+    assert told.code == 1 and "journal_damage" in told.out and "→" in told.out and ": 1 problem." in told.out
     data = cli("audit", "--json", "--home", str(world.home))
     assert data.code == 1 and data.json["clean"] is False
     assert {"id", "class", "where", "what", "repairable", "next"} <= set(data.json["faults"][0])

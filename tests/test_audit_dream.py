@@ -91,7 +91,7 @@ def test_a_hand_edit_that_waits_is_told_and_is_no_fault_until_a_dream_takes_it_i
     world.edit(*edit)
     assert world.notices() == [("page_edited", str(world.page))]
     told = cli("audit", "--home", str(world.home))
-    assert told.code == 0 and str(world.page) in told.out and "changed by hand" in told.out and "Nothing is wrong." in told.out
+    assert told.code == 0 and str(world.page) in told.out and "edited by hand" in told.out and "no problems" in told.out
     done = world.repair(apply=True)
     assert (done["plan"], done["applied"], done["undo_id"]) == ([], [], None), "there is nothing to repair"
     assert world.notices() == [("page_edited", str(world.page))]
@@ -249,7 +249,7 @@ def test_what_is_just_being_published_is_no_fault(world: World) -> None:
     world.edit("floats", "strings")
 
     with Keep.open(world.root) as keep:
-        memory = keep._memory()
+        memory = keep.context.load_memory()
     for current in ([True], []):
         dreams = audit_dream.Dreams(HOST, str(world.root), memory, lambda: bool(current))  # noqa: B023  (called at once)
         assert list(dreams.pages()) == [] and len(dreams.notices) == len(current)

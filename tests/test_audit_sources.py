@@ -291,7 +291,7 @@ def test_a_torn_line_that_was_captured_half_and_went_on_glued_is_malformed(tmp_p
     assert classes(audit(root, home)) == ["source_malformed"]
 
 
-@pytest.mark.parametrize(("bad", "said"), [(b"[1]\n", "1 line is no record ("), (b"[1]\n[2]\n", "2 lines are no records (")])
+@pytest.mark.parametrize(("bad", "said"), [(b"[1]\n", "1 line is not a record ("), (b"[1]\n[2]\n", "2 lines are not records (")])
 def test_one_line_that_is_no_record_is_told_as_one(tmp_path: Path, root: str, bad: bytes, said: str) -> None:
     home, _ = home_with(tmp_path, LINES + bad + record(9))
     ingest(root, home)
@@ -312,11 +312,11 @@ def test_the_step_told_for_a_transcript_behind_a_link_that_leads_nowhere_can_be_
     link.symlink_to("/not-mounted/there")
     [found] = audit(root, home)
     assert (found.cls, found.id) == ("source_vanished", plain.id)
-    assert "a link that leads nowhere" in found.what and (str(link) in found.what) == above
-    assert found.next.startswith("Bring back what the link leads to, or take the link away")
-    assert plain.next.startswith("`dreamkeep restore claude:") and plain.next in found.next
+    assert "a link to nothing" in found.what and (str(link) in found.what) == above
+    assert found.next.startswith("Bring back the link's target, or remove the link")
+    assert "`dreamkeep restore claude:" in plain.next and plain.next in found.next
     with Keep.open(root) as keep:
-        with pytest.raises(DreamkeepError, match="leads nowhere"):
+        with pytest.raises(DreamkeepError, match="a link to nothing"):
             keep.restore(found.session, "claude", home=home)
         link.unlink()
         keep.restore(found.session, "claude", home=home)

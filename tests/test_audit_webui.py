@@ -287,7 +287,7 @@ def test_when_the_whole_folder_is_gone_each_session_that_was_captured_from_it_is
     cls = "webui_no_sidecar" if rows else "source_vanished"
     assert [(one.cls, one.session) for one in found] == [(cls, f"hermes-webui:{sid}") for sid in (SID, "fine")]
     assert not any(one.repairable for one in found)
-    assert all(("make that folder again" if rows else "dreamkeep restore") in one.next for one in found)
+    assert all(("create that folder again" if rows else "dreamkeep restore") in one.next for one in found)
 
 
 def test_a_folder_that_was_never_captured_and_is_not_there_is_no_fault(web: Web, root: str) -> None:

@@ -107,7 +107,7 @@ def test_a_hook_that_told_the_result_first_makes_it_no_two(file_first: bool, tmp
         payload = json.dumps({"hook_event_name": "PostToolUse", **told}).encode()
         at = rfc3339(RealHost().now())
         body = pack({"calls": [{"event": "PostToolUse", "at": at}]}, [payload])
-        keep._journals().append(SESSION, [Event(keep._ids.new(), Kind.HOOK_FIRED, at, body)])
+        keep.context.journals().append(SESSION, [Event(keep.context.ids.new(), Kind.HOOK_FIRED, at, body)])
         assert ("tool", "quince") in shown(keep)
         file.write_bytes(WORDS.encode())
         with transcript.open("ab") as out:

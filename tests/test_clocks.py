@@ -21,13 +21,13 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
-from dreamkeep.app_capture import hook_file
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
 from dreamkeep.host import Entry, Look, RealHost, Stat, bounded_ns
 from dreamkeep.recall import when as time_words
 from dreamkeep.session.records import _moment
+from dreamkeep.verbs.capture import find_hook_file
 
 #: What is wrong with the made-up homes whatever the time: a torn line, lists that Hermes WebUI would have.
 KNOWN_FAULTS = {"source_malformed", "store_unreadable", "webui_index_missing", "webui_richer_backup"}
@@ -274,7 +274,7 @@ def test_a_file_of_any_year_is_captured_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("now_ns", [-5, 0, 2**63 - 1])
 def test_a_hook_call_is_drained_whatever_the_clock_said(tmp_path: Path, now_ns: int) -> None:
-    words = [hook_file(), "claude", "UserPromptSubmit", str(tmp_path / "keep")]
+    words = [find_hook_file(), "claude", "UserPromptSubmit", str(tmp_path / "keep")]
     clock = f"import runpy, sys, time; time.time_ns = lambda: {now_ns}; sys.argv = {words!r}"
     program = f"{clock}; runpy.run_path({words[0]!r}, None, '__main__')"
     said = json.dumps({"session_id": "s1", "cwd": str(tmp_path), "prompt": "hello"}).encode()

@@ -338,7 +338,7 @@ def test_a_rejected_insight_never_comes_back_by_itself() -> None:
 
 
 def test_what_is_taken_back_and_what_takes_its_place_are_both_heard() -> None:
-    """A tester's: the old rule stayed, and the last word was nowhere."""
+    """M9: the old rule must not stay, and the last word must not be lost."""
     world = dreamt(said("When there is no invoice, return a 404 rather than an empty file.", 1))
     world.dream(said("Forget what I said about the 404, it should be 204.", 2, "correction"))
     assert world.texts() == ["Forget what I said about the 404, it should be 204."]

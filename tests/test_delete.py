@@ -86,7 +86,7 @@ def everywhere(root: Path) -> None:
     with Keep.open(root) as keep:
         keep.session("stays").record("pears and quinces")
         keep.ingest(agents=["claude"], home=root.parent / "home")
-        journals = keep._journals()  # what a tap and a drainer write, without a process of each
+        journals = keep.context.journals()  # what a tap and a drainer write, without a process of each
         tap = {"conn": "conn-of-the-session", "frames": [[1, "client", 1]]}
         other = {"conn": "conn-of-another-one", "frames": [[1, "client", 1]]}
         at = "2026-01-01T00:00:00Z"

@@ -416,7 +416,7 @@ def test_a_subagents_call_belongs_to_the_session_that_started_it() -> None:
 
 
 def test_a_session_opens_where_the_payload_says_and_never_where_the_drainer_runs(tmp_path: Path) -> None:
-    """formats.md: Copilot runs plugin hooks with cwd = plugin folder."""
+    """Observed: Copilot runs plugin hooks with cwd = plugin folder."""
     root = str(tmp_path / "keep")
     work = tmp_path / "work" / "sub"
     (tmp_path / "work" / ".git").mkdir(parents=True)
@@ -456,7 +456,7 @@ def test_a_session_end_ends_the_session_once_and_a_later_prompt_resumes_it() -> 
 
 
 def test_a_session_end_without_a_session_makes_no_ghost() -> None:
-    """K6; formats.md: `claude mcp list` fires SessionEnd with no SessionStart and no transcript."""
+    """K6; Observed: `claude mcp list` fires SessionEnd with no SessionStart and no transcript."""
     host = FragileHost()
     name = put(host, 1, payload("ghost", transcript_path="/home/dev/none.jsonl"), "SessionEnd")
     done = run(host)
@@ -478,7 +478,7 @@ def test_a_session_end_of_a_session_with_a_transcript_is_its_end() -> None:
 
 
 def test_hermes_per_turn_session_end_is_no_end() -> None:
-    """formats.md: on_session_end fires after every turn; on_session_finalize is the end."""
+    """Observed: on_session_end fires after every turn; on_session_finalize is the end."""
     host = FragileHost()
     put(host, 1, payload("h", extra={"completed": True}), "on_session_end", "hermes")
     run(host)

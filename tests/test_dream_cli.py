@@ -52,23 +52,23 @@ def test_a_dream_is_told_what_it_did_and_what_is_remembered(told: str, cli: Cli)
             assert any(str(m["seq"]) == quote["seq"] and quote["quote"] in m["text"] for m in shown)
     again = cli("dream", "--json").json
     assert (again["considered"], again["run"]) == (0, None)
-    assert "Nothing to dream of" in cli("dream").out
+    assert "Nothing to dream about" in cli("dream").out
 
 
 def test_status_says_that_a_model_would_make_more_of_the_sessions_unless_one_does(
     told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli("status", "--json").json["backend"] == "rules"
-    assert "a model would make more of these sessions: `dreamkeep model`" in cli("status").out
+    assert "A model would find more: `dreamkeep model`" in cli("status").out
     monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "command")
-    assert "dreams    by command" in cli("status").out and "a model would" not in cli("status").out
+    assert "dreams    by command" in cli("status").out and "A model would" not in cli("status").out
 
 
 def test_a_dry_run_opens_no_socket_and_changes_no_byte(told: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """D36: nor does a preview write; scope is told, nothing is recorded."""
     cli("dream", "status")
     with Keep.open(told) as keep:
-        keep._dreaming().complete()
+        keep.families.dreams.open_dreaming().complete()
     before = tree(told)
 
     def no_socket(*given: Any, **more: Any) -> socket.socket:
@@ -115,7 +115,7 @@ def test_a_preview_tells_of_each_page_what_the_dream_then_writes_into_it(
     elsewhere.write_text(elsewhere.read_text().replace("<!-- dreamkeep:end -->", ""))
     with Keep.open(told) as keep:
         keep.end("open")
-    assert f"{elsewhere} would be left alone: the region of dreamkeep has no end" in cli("dream", "--preview").out
+    assert f"{elsewhere} would not be written: the region of dreamkeep has no end" in cli("dream", "--preview").out
 
 
 def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_until_it_is_mended(told: str, cli: Cli) -> None:
@@ -126,13 +126,13 @@ def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_un
     page.write_text(whole.replace("<!-- dreamkeep:end -->", ""))
     said = f"{page}: the region of dreamkeep has no end"
     ran = cli("dream")
-    assert ran.code == 1 and f"Not written: {said}" in ran.out and "1 of 1 session read" in ran.out
+    assert ran.code == 1 and f"Not written: {said}" in ran.out and "Read 1 of 1 session" in ran.out
     [run, _] = cli("dream", "history", "--json").json["runs"]
     assert [(one["path"], one["problem"]) for one in run["report"]["pages"]] == [tuple(said.split(": "))]
     assert f"{run['id']}: Not written: {said}" in cli("dream", "history").out
     assert f"Not written: {said}" in cli("dream", "status").out
     nothing = cli("dream")
-    assert nothing.code == 1 and "Nothing to dream of" in nothing.out and f"Not written: {said}" in nothing.out
+    assert nothing.code == 1 and "Nothing to dream about" in nothing.out and f"Not written: {said}" in nothing.out
     [found] = [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "page"]
     assert not found["ok"] and str(page) in found["what"] and "fences" in found["next"]
     page.write_text(whole)
@@ -149,12 +149,12 @@ def test_a_dream_that_only_took_hand_edits_in_says_so(told: str, cli: Cli) -> No
         made = keep.dream(sessions=["open"])
     assert made["run"] is None and [one["edits"] for one in made["pages"]] == [1]
     page.write_text(page.read_text().replace("make check", "make all"))
-    assert f"1 hand edit taken in: {page}" in cli("dream").out
+    assert f"Applied 1 hand edit from {page}" in cli("dream").out
     assert [one["edits"] for one in cli("dream", "history", "--json").json["runs"][0]["report"]["pages"]] == [1]
     page.write_text(page.read_text().replace("make all", "make test"))
     out = cli("dream").out
-    assert f"1 hand edit taken in: {page}" in out and "Nothing else to dream of" in out
-    assert cli("dream").out.startswith("Nothing to dream of")
+    assert f"Applied 1 hand edit from {page}" in out and "Nothing else to dream about" in out
+    assert cli("dream").out.startswith("Nothing to dream about")
 
 
 def test_status_tells_of_each_session_what_the_contract_says(told: str, cli: Cli) -> None:
@@ -273,8 +273,8 @@ def test_ending_or_suspending_an_old_session_by_hand_does_not_make_it_the_newest
     with Keep.open(root) as keep:
         for name in ("old", "older", "new"):
             keep.session(name, cwd="/").record("We never use floats.")
-        later = keep._host.now() + 3600 * 10**9
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        later = keep.context.host.now() + 3600 * 10**9
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later)
         said_at = {one: keep.summary(f"python:{one}").last_at for one in ("old", "older")}
         assert keep.end("old").last_at == said_at["old"] and keep.suspend("older").last_at == said_at["older"]
         assert keep.sessions()[0].id == "python:new" and str(keep.summary("python:old").ended_at) > str(said_at["old"])
@@ -295,9 +295,9 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         keep.suspend("suspended")
         turn = keep.session("works").submit("more")
         turn.start()
-        later = keep._host.now() + 3600 * 10**9
+        later = keep.context.host.now() + 3600 * 10**9
         said_at = keep.summary("python:quiet").last_at
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later)
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later)
         done = keep.hygiene()
         assert keep.summary("python:quiet").last_at == said_at, "that it was quiet does not make it the last one"
         assert (done["closed"], done["failed"], done["reconverged"]) == (["python:quiet"], [], 0)
@@ -306,7 +306,7 @@ def test_hygiene_ends_quiet_sessions_and_never_suspended_or_working_ones(
         keep.session("ended", cwd="/").record("x")
         keep.session("ended").end()
         keep.session("silent", cwd="/")
-        monkeypatch.setattr(type(keep._host), "now", lambda host: later + 3600 * 10**9)
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: later + 3600 * 10**9)
         done = keep.hygiene()
         assert done["closed"] == ["python:silent"] and done["reconverged"] == 1, "an end that nobody recorded"
 
@@ -422,7 +422,7 @@ def test_a_lock_that_somebody_holds_is_an_answer_and_nobody_waits_for_it(told: s
     """D7: an event loop goes on, because nothing here blocks: asked in a thread or not, the answer comes at once."""
     import asyncio
 
-    with Keep.open(told) as keep, Keep.open(told) as other, keep._dreaming().lock() as mine:
+    with Keep.open(told) as keep, Keep.open(told) as other, keep.families.dreams.open_dreaming().lock() as mine:
         assert mine
 
         async def both() -> tuple[dict[str, Any], int]:
@@ -505,7 +505,7 @@ def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
     ]
     with Keep.open(told) as keep:
         for kind, body in strange:
-            keep._journals().say("", kind, body)
+            keep.context.journals().say("", kind, body)
     assert cli("dream")[0] in (0, 1)
     for words in (("dream", "status"), ("dream", "history"), ("notes",), ("tasks",), ("page",), ("dream", "why", "n-1")):
         assert cli(*words)[0] == 0, words
@@ -518,10 +518,10 @@ def test_garbage_in_the_journal_breaks_no_verb(told: str, cli: Cli) -> None:
 def test_the_last_report_is_the_last_ones_also_when_the_clock_was_set_back(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """M4"""
     with Keep.open(told) as keep:
-        real = type(keep._host).now
-        monkeypatch.setattr(type(keep._host), "now", lambda host: real(host) + 400 * 24 * 3600 * 10**9)
+        real = type(keep.context.host).now
+        monkeypatch.setattr(type(keep.context.host), "now", lambda host: real(host) + 400 * 24 * 3600 * 10**9)
         first = keep.dream(limit=1)["run"]
-        monkeypatch.setattr(type(keep._host), "now", real)
+        monkeypatch.setattr(type(keep.context.host), "now", real)
         assert keep.dream_status()["trigger"]["due"], "a success in the future is no reason to wait"
         second = keep.dream()["run"]
         assert keep.dream_status()["last_report"]["run"] == second
@@ -537,8 +537,11 @@ def test_what_can_not_be_is_said_and_what_is_not_there_yet_has_a_next_step(root:
         refused = cli("notes", flag, word)
         assert refused.code == 2 and word in refused.err and "Use one of" in refused.err
     assert cli("notes", "--state", "all", "--kind", "constraint").code == 0
-    assert "Nothing is remembered" in cli("page", "--project", "nothing").out
-    assert "Nothing is remembered" in cli("page", "--write", f"{root}/none.md").out and not Path(f"{root}/none.md").exists()
+    assert "There are no notes for that project" in cli("page", "--project", "nothing").out
+    assert (
+        "No notes apply to every project" in cli("page", "--write", f"{root}/none.md").out
+        and not Path(f"{root}/none.md").exists()
+    )
 
 
 def test_what_a_command_has_no_use_for_is_refused_and_nothing_is_done(told: str, cli: Cli) -> None:
@@ -618,7 +621,7 @@ def test_what_is_given_up_is_told_with_its_reason_and_the_way_out_and_another_ba
     monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "command")
     assert cli("dream", "--json").json["given_up"] == []
     last = cli("dream")
-    assert last.code == 1 and "2 sessions given up after 2 attempts" in last.out and "--session ID" in last.out
+    assert last.code == 1 and "Gave up on 2 sessions after 2 attempts" in last.out and "--session ID" in last.out
     for words in (("dream",), ("dream", "--dry-run"), ("dream", "--preview"), ("dream", "--if-due")):
         ran, made = cli(*words), cli(*words, "--json").json
         assert "2 sessions are given up after 2 attempts" in ran.out and "--session ID" in ran.out, words
@@ -639,12 +642,12 @@ def test_what_is_given_up_is_told_with_its_reason_and_the_way_out_and_another_ba
 
 def test_where_no_note_is_shown_it_is_told_why(told: str, cli: Cli) -> None:
     """A misspelt project is not an empty memory, nor is one whose notes have ended."""
-    assert "Nothing is remembered yet" in cli("notes").out
+    assert "No notes yet" in cli("notes").out
     cli("dream")
-    assert "No project 'zzz' is known" in cli("notes", "--project", "zzz").out
-    assert "No project 'zzz' is known" in cli("tasks", "--project", "zzz").out
+    assert "Unknown project 'zzz'" in cli("notes", "--project", "zzz").out
+    assert "Unknown project 'zzz'" in cli("tasks", "--project", "zzz").out
     assert cli("notes", "--project", "zzz", "--json").json == {"notes": []}
-    assert "there are others" in cli("notes", "--kind", "rejection").out
+    assert "lists all of them" in cli("notes", "--kind", "rejection").out
     for one in cli("notes", "--json").json["notes"]:
         cli("note", "retract", one["id"])
     shown = cli("notes").out
@@ -673,7 +676,7 @@ def test_what_an_undone_run_had_read_is_read_again_only_when_it_is_asked_for_by_
     assert {one["eligibility"] for one in status.values()} == {"already_consolidated"}
     assert note["id"] in status["python:s0"]["artifact_refs"] and status["python:s1"]["artifact_refs"] == []
     last = cli("dream", "--session", "s0")
-    assert "already_consolidated" in last.out and "was read to its end" in last.out and "once they have ended" not in last.out
+    assert "already_consolidated" in last.out and "already read to the end" in last.out and "reads ended sessions" not in last.out
     with Keep.open(told) as keep:
         keep.reindex(from_zero=True)
         assert [one["id"] for one in keep.notes()] == [note["id"]] and keep.dream()["considered"] == 0

@@ -65,7 +65,14 @@ def parts(backend: Any, **more: Any) -> Parts:
 
 
 def dreaming(keep: Keep, settings: Settings = SETTINGS) -> Dreaming:
-    return Dreaming(keep._host, keep.root, lambda events: keep._journals().append("", events), keep._ids, keep._ask, settings)
+    return Dreaming(
+        keep.context.host,
+        keep.root,
+        lambda events: keep.context.journals().append("", events),
+        keep.context.ids,
+        keep.context.ask,
+        settings,
+    )
 
 
 def filled(root: Path, sessions: int = 2, turns: int = 2) -> None:
@@ -78,7 +85,7 @@ def filled(root: Path, sessions: int = 2, turns: int = 2) -> None:
 
 
 def memory(keep: Keep) -> Memory:
-    return Memory.load(keep._ask(lambda store: store.memory()))
+    return Memory.load(keep.context.ask(lambda store: store.memory()))
 
 
 def texts(keep: Keep) -> list[str]:
@@ -384,7 +391,7 @@ def test_a_subagents_session_waits_for_no_dream_and_makes_none_due(tmp_path: Pat
             keep.end(one)
         told = keep.dream_status()
         assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "nothing waits"), "as it will be"
-        assert set(keep._dreaming().complete().sessions) == set(below)
+        assert set(keep.families.dreams.open_dreaming().complete().sessions) == set(below)
         told = keep.dream_status()
         assert {one["id"] for one in told["sessions"]} == set(below)
         assert {one["eligibility"] for one in told["sessions"]} == {"already_consolidated"}
@@ -486,14 +493,14 @@ def test_what_is_noted_while_a_backend_thinks_is_known_when_a_session_is_conclud
                     return super().backfill(given)
 
             if late:
-                append = keep._journals().append
+                append = keep.context.journals().append
 
                 def overtaken(session: str, events: Sequence[Event], append: Any = append, tell: Any = tell) -> Any:
                     if any(one.kind == Kind.DREAM_READ and one.body["session"] == "python:s1" for one in events):
                         tell()
                     return append(session, events)
 
-                keep._journals().append = overtaken  # type: ignore[method-assign]
+                keep.context.journals().append = overtaken  # type: ignore[method-assign]
             keep.dream(backend=Slow(), sessions=["s1", "s0"])
             states = {note.text: note.state for note in memory(keep).notes.values()}
             assert states["The port must be 3333."] == "active" and states["The port must be 2222."] == "superseded", late

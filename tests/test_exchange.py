@@ -20,6 +20,7 @@ from dreamkeep.dream.requests import Request, merge_request, read_request
 from dreamkeep.dream.run import LOCK
 from dreamkeep.errors import BadUsage, Busy
 from dreamkeep.host import RealHost
+from dreamkeep.surfaces.cli import main
 from tests.answers import answer, answer_all, anthropic_line, dream_by_files, openai_line, requests, talk
 
 from .faults import LOSSES, Dying, FragileHost, PowerCut, cut_at_every_step
@@ -123,6 +124,16 @@ def test_an_import_without_any_answer_says_what_is_missing_and_changes_no_note(t
     assert requests(folder) == before and notes(root) == []
     with Keep.open(root) as keep:
         assert [one["attempts"] for one in keep.dream_status()["sessions"]] == [0, 0], "nobody is to blame"
+
+
+def test_people_are_told_how_many_requests_are_left_and_not_each_session_that_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, folder = exported(tmp_path)
+    capsys.readouterr()
+    assert main(["--keep", str(root), "dream", "--import", str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert f"2 requests still to be answered in {folder}/requests\n" in told and "pending" not in told
 
 
 def test_the_same_answers_taken_in_twice_change_no_byte(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Heard:
     def __init__(self, root: Path, session: str = SESSION) -> None:
         self.keep = Keep.open(root, environment={})
         self._session = session
-        self._journals = self.keep._journals()
+        self._journals = self.keep.context.journals()
         self._n = 0
 
     def say(self, kind: str, body: Any) -> None:

@@ -123,7 +123,7 @@ def test_an_edit_that_an_older_version_journaled_still_holds(tmp_path: Path) -> 
             "text": "Never push to main.",
             "reason": "by the user",
         }
-        keep._journals().say("", "note.edited", body)
+        keep.context.journals().say("", "note.edited", body)
         [*_, step] = keep.dream_why(note["id"])["history"]
         assert (step["what"], step["was"]) == ("edited", FORCE)
         keep.dream_undo(run)
@@ -136,13 +136,13 @@ def test_a_crash_inside_an_undo_leaves_it_done_or_not_done(tmp_path: Path, monke
         _, run = dreamed(keep, "s2", "The port must be 9443.")
         assert texts(keep) == {"The port must be 9443."}
         said: list[list[str]] = []
-        append = type(keep._journals()).append
+        append = type(keep.context.journals()).append
 
         def noting(self: Any, session: str, events: Any) -> Any:
             said.append([event.kind for event in events])
             return append(self, session, events)
 
-        monkeypatch.setattr(type(keep._journals()), "append", noting)
+        monkeypatch.setattr(type(keep.context.journals()), "append", noting)
         keep.dream_undo(run)
         assert texts(keep) == {PORT}
         assert [kinds for kinds in said if "dream.undone" in kinds] == [kinds for kinds in said if kinds[0] == "dream.undone"]
@@ -394,13 +394,13 @@ def test_what_is_edited_by_command_and_what_follows_from_it_are_one_append(
         dreamed(keep, "s", PORT, FORCE)
         force = next(one["id"] for one in keep.notes() if one["text"] == FORCE)
         said: list[list[str]] = []
-        append = type(keep._journals()).append
+        append = type(keep.context.journals()).append
 
         def noting(self: Any, session: str, events: Any) -> Any:
             said.append([event.kind for event in events])
             return append(self, session, events)
 
-        monkeypatch.setattr(type(keep._journals()), "append", noting)
+        monkeypatch.setattr(type(keep.context.journals()), "append", noting)
         keep.note_change(force, "edit", text="The port must be 7777.")
         assert texts(keep) == {"The port must be 7777."}
         assert said[0] == ["note.edited", "note.superseded"]
@@ -510,7 +510,9 @@ def test_a_task_that_a_user_renamed_or_closed_outlives_the_run_that_opened_it(tm
 def test_a_task_that_nobody_touched_goes_with_its_run(tmp_path: Path) -> None:
     with Keep.open(tmp_path / "k") as keep:
         _, run = dreamed(keep, "s", FORCE)
-        keep._journals().say("", "task.closed", {"id": keep.tasks()[0]["id"], "state": "done"})  # as older versions said it
+        keep.context.journals().say(
+            "", "task.closed", {"id": keep.tasks()[0]["id"], "state": "done"}
+        )  # as older versions said it
         keep.dream_undo(run)
         assert keep.tasks() == []
 

@@ -94,4 +94,4 @@ def test_a_models_item_that_rests_on_pasted_words_is_not_active(keep: Keep, tmp_
 def test_any_text_may_be_looked_for(keep: Keep, line: str) -> None:
     with keep:
         tell(keep, "first", "hello")
-        assert keep._ask(lambda store: find_heard(store, [line])) == frozenset()
+        assert keep.context.ask(lambda store: find_heard(store, [line])) == frozenset()

@@ -270,7 +270,7 @@ def test_no_home_no_user_and_a_folder_that_is_gone_are_no_concern_of_the_agents(
 
 
 def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: Calling, tmp_path: Path) -> None:
-    """formats.md: exit code 2 means block, and 2 is what a Python says that can't find its file."""
+    """Observed: exit code 2 means block, and 2 is what a Python says that can't find its file."""
     for python, file in ((sys.executable, str(tmp_path / "no hook.py")), (str(tmp_path / "no python"), HOOK)):
         command = spool.hook_command(python, file, "claude", "Stop", hooks.keep)
         for stdin in ("/dev/null", "/"):  # Python itself gives up when stdin is a folder
@@ -279,7 +279,7 @@ def test_a_hook_that_was_uninstalled_does_not_block_the_agent(hooks: Calling, tm
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_hook_that_is_told_to_stop_finishes_what_it_heard(hooks: Calling, number: signal.Signals) -> None:
-    """formats.md: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
+    """Observed: SessionEnd is ended by SIGTERM after 1.2 s; Ctrl-C reaches hooks, too."""
     child = subprocess.Popen([*START, "claude", "PostToolUse", hooks.keep], stdin=subprocess.PIPE, env=hooks.environment())
     assert child.stdin
     child.stdin.write(PAYLOAD)
@@ -386,13 +386,13 @@ def test_a_pack_is_said_in_the_agents_own_form(hooks: Calling, agent: str, event
 
 
 def test_kimi_gets_the_text_itself(hooks: Calling) -> None:
-    """formats.md: any stdout is used, even `{}`."""
+    """Observed: any stdout is used, even `{}`."""
     _pack(hooks, "/", TEXT)
     assert hooks.call("kimi", "SessionStart").stdout.decode() == TEXT
 
 
 def test_nothing_at_all_is_said_when_there_is_nothing_to_say(hooks: Calling, fake: list[str]) -> None:
-    """formats.md: `{}` became part of Claude's compaction instructions and a Kimi message."""
+    """Observed: `{}` became part of Claude's compaction instructions and a Kimi message."""
     everywhere = ["SessionStart", "sessionStart", "pre_llm_call", "PreCompact", "UserPromptSubmit", "Stop", "on_session_start"]
     for agent in ("claude", "kimi", "hermes", "copilot"):
         for event in everywhere:

@@ -135,23 +135,6 @@ def test_a_lock_is_given_up_by_death_and_not_by_being_stopped(tmp_path: Path) ->
     os.close(handle)
 
 
-def test_hastened_locks_and_lengths_say_the_same(tmp_path: Path) -> None:
-    host = RealHost()
-    host.hasten()
-    path = str(tmp_path / "lock")
-    one, two = host.open_lock(path), host.open_lock(path)
-    assert host.try_lock(one) and not host.try_lock(two) and not host.try_lock(two, shared=True)
-    host.unlock(one)
-    assert host.try_lock(one, shared=True) and host.try_lock(two, shared=True)
-    host.write(one, b"12345")
-    assert host.end(one) == host.end(two) == 5
-    os.close(one)
-    os.close(two)
-    for call in (host.try_lock, host.unlock, host.end):
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            call(one)
-
-
 def test_owners_that_are_gone_are_swept_and_living_ones_stay(tmp_path: Path) -> None:
     names = iter(["a", "b"])
     mine = hold(HOST, lambda: f"{tmp_path}/{next(names)}")

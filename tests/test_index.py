@@ -119,7 +119,7 @@ def test_a_locked_index_blocks_no_append_and_is_an_error_not_an_empty_answer(
     full: Keep, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B7: error is not empty; exit code 4 says busy."""
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.2)
+    monkeypatch.setattr("dreamkeep.context.INDEX_WAIT_S", 0.2)
     full.sessions()
     db = apsw.Connection(f"{root}/index.sqlite")
     db.execute("PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE").fetchall()
@@ -327,7 +327,7 @@ def test_a_fault_is_not_forgotten_when_two_index_at_once(root: str) -> None:
     name = damaged_at_its_beginning(root)
     host = RealHost()
     with Keep.open(root) as keep:
-        keep._with_index(lambda store: None, follow=False)
+        keep.context.with_index(lambda store: None, follow=False)
     one, other = (SqliteStore(f"{root}/index.sqlite") for _ in range(2))
     first = build._follow_session(host, root, one, name, "python:s")
     second = build._follow_session(host, root, other, name, "python:s")
@@ -396,9 +396,11 @@ def test_files_are_for_their_owner_only(full: Keep, root: str) -> None:
         full.session("u").record("x")
         os.remove(f"{root}/index.sqlite")
         full.sessions()
-        beside = full._ask(lambda store: os.listdir(root))  # while it is open, -wal and -shm are there
+        beside = full.context.ask(lambda store: os.listdir(root))  # while it is open, -wal and -shm are there
         assert {"index.sqlite-wal", "index.sqlite-shm"} <= set(beside)
-        modes = full._ask(lambda store: [stat.S_IMODE(os.stat(f"{root}/{n}").st_mode) for n in os.listdir(root) if "sqlite" in n])
+        modes = full.context.ask(
+            lambda store: [stat.S_IMODE(os.stat(f"{root}/{n}").st_mode) for n in os.listdir(root) if "sqlite" in n]
+        )
         assert modes == [0o600] * 3
     finally:
         os.umask(old)
@@ -521,7 +523,7 @@ def test_a_fault_that_a_frame_calls_mended_is_no_longer_counted(root: str) -> No
         [fault] = keep.show("s")["faults"]
         assert (fault["kind"], fault["mended"], keep.status()["faults"]) == ("gap", False, 1)
         mend = {"kind": "gap", "part": fault["part"], "at": fault["offset"], "size": fault["size"]}
-        keep._journals().say(session.id, Kind.JOURNAL_MENDED, {"faults": [mend], "how": "accepted"})
+        keep.context.journals().say(session.id, Kind.JOURNAL_MENDED, {"faults": [mend], "how": "accepted"})
         [fault] = keep.show("s")["faults"]
         assert fault["mended"] and keep.status()["faults"] == 0
         assert not any(check["check"] == "journal" and not check["ok"] for check in keep.doctor())

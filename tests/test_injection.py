@@ -230,7 +230,7 @@ def test_why_tells_who_said_what_an_older_version_journaled(tmp_path: Path) -> N
             body = {"id": f"i-{n}", "type": "finding", "text": f"Statement {n}", "evidence": [quote], "author": author}
             note = {"id": f"n-{n}", "insights": [f"i-{n}"], "kind": "finding", "text": f"Statement {n}", "project": ""}
             for kind, about in ((Kind.INSIGHT_ADDED, body), (Kind.NOTE_ADDED, note)):
-                keep._journals().append("", [Event(keep._ids.new(), kind, "2026-01-01T00:00:00Z", about)])
+                keep.context.journals().append("", [Event(keep.context.ids.new(), kind, "2026-01-01T00:00:00Z", about)])
             [shown] = keep.dream_why(f"n-{n}")["note"]["evidence"]
             assert shown["author"] == author and "origin" not in shown
 

@@ -231,7 +231,7 @@ def test_a_deleted_session_takes_nothing_however_it_was_opened(root: str) -> Non
     """K2 R5: the same handle, another process' handle, one that was checked before; again and again."""
     with Keep.open(root) as keep, Keep.open(root) as other:
         handles = [keep.session("x"), other.session("x")]
-        late = other._handle("python:x")
+        late = other.families.record.open_session("python:x")
         for handle in handles:
             handle.record("before")
         keep.delete("x")
@@ -247,7 +247,7 @@ def test_a_deleted_session_takes_nothing_however_it_was_opened(root: str) -> Non
 
 def test_a_deletion_waits_for_those_who_still_read_the_words(keep: Keep, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """K7: it is not called done while a word is left; the next writer finishes it."""
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.2)
+    monkeypatch.setattr("dreamkeep.context.INDEX_WAIT_S", 0.2)
     keep.session("x").record("xylophone")
     keep.session("y").record("stays")
     keep.search("xylophone")
@@ -305,33 +305,6 @@ def test_an_interrupt_while_a_file_is_closed_does_not_wedge_the_writer(root: str
     assert len(texts(f"{root}/{folder_of('python:s')}")) == 5
 
 
-def test_a_waiter_that_is_interrupted_does_not_take_the_lead_with_it(root: str) -> None:
-    """In a crowd: his ticket is withdrawn, and if he was to lead, the next one does."""
-    from dreamkeep.journal import together
-
-    pool = Journals(HOST, root, IDS)
-    for n in range(3):
-        pool.append(f"python:s{n}", [event("first")])
-    group = pool._together
-    group._led = True  # somebody leads, far away
-    tickets = [together._Ticket(pool.writer(f"python:s{n}"), event("x")) for n in range(2)]
-
-    class Interrupted:
-        def acquire(self) -> None:
-            group._pass_on(synced=False)  # meanwhile the lead came to him
-            raise KeyboardInterrupt
-
-        def release(self) -> None:
-            pass
-
-    tickets[0].gate = Interrupted()  # type: ignore[assignment]
-    group._queue.extend(tickets)
-    with pytest.raises(KeyboardInterrupt):
-        group._await(tickets[0])
-    assert list(group._queue) == [tickets[1]] and tickets[1].leads and group._led
-    assert tickets[1].gate.acquire(blocking=False), "he was woken"
-
-
 def test_one_locked_session_does_not_stall_the_crowd(root: str) -> None:
     """J5: whoever holds a lock too long delays his own session only."""
     pool = Journals(HOST, root, IDS)
@@ -373,9 +346,9 @@ def test_first_calls_from_many_threads_make_one_of_each(root: str) -> None:
     made: list[int] = []
 
     class Counting(RealHost):
-        def hasten(self) -> None:
+        def most_handles(self) -> int:  # asked once for each pool of journals
             made.append(1)
-            super().hasten()
+            return super().most_handles()
 
     with Keep.open(root, host=Counting()) as keep:
         threads = [threading.Thread(target=lambda n=n: keep.session(f"s{n}").submit("x")) for n in range(12)]

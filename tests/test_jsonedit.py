@@ -155,7 +155,7 @@ def test_a_state_file_of_many_megabytes_is_edited_at_once() -> None:
 
 
 def test_a_line_comment_does_not_swallow_what_follows_the_member_that_was_taken_away() -> None:
-    """Found by chance: the result could be read, and lacked a member."""
+    """Else the result can be read and lacks a member."""
     text = '{"a":1,// a comment\n"ours":{},"theirs":null,// another\n}'
     left = jsonedit.remove(text, ("ours",), JSONC)
     assert jsonedit.value_of(left, jsonedit.parse(left, JSONC)) == {"a": 1, "theirs": None}

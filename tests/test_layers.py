@@ -11,34 +11,29 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "dreamkeep"
 
-#: `Keep`, in parts by their reasons to change, and what its answers look like.
-APP = {"app", "views"} | {
-    f"app_{part}"
-    for part in (
-        *("access", "asked", "capture", "dream", "exchange", "model", "notes", "pack", "part", "project", "recall"),
-        *("recovery", "review", "tour"),
-    )
-}
+#: `Keep`, what its verbs are given, and its verbs, one module for each family.
+KEEP = {"keep", "context", "verbs"}
+#: What surfaces may see of them.
+FOR_SURFACES = {"dreamkeep.keep", "dreamkeep.verbs.standalone", "dreamkeep.verbs.tour"}
 #: From the top; those on one line are brothers and never import each other.
 LAYERS = [
     {"surfaces", "__main__", "integrations"},
-    APP,
+    KEEP,
     {"agents.recovery"},
     {"dream", "recall", "recovery"},
     {"agents.setup"},
     {"capture", "index", "sample"},
     {"journal", "session", "memory"},
     {"agents"},
-    {"config", "host", "aio", "held", "net", "child"},
+    {"config", "host", "held", "net", "child"},
     {"event", "errors"},
 ]
 #: Modules of an agent's folder that lie above the others: they are built of what capture and recovery offer, and these load them
 #: by the agent's name.
 HIGHER = ("setup", "recovery")
-#: `views` is part of `app`, `aio` of `host`, `errors` is there for everybody.
+#: `errors` is there for everybody.
 TOGETHER = [
-    APP,
-    {"host", "aio"},
+    KEEP,
     {"host", "held"},
     {"event", "errors"},
     {"surfaces", "__main__"},
@@ -50,7 +45,6 @@ THIRD_PARTY = {
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "agents/hermes/recovery.py"},
     "zstandard": {"journal/parts.py", "capture/content.py", "recovery/snapshot_file.py"},
-    "zlib_ng": {"index/looks.py"},
     "watchfiles": {"capture/watch.py"},
     "shtab": {"surfaces/cli/verbs.py"},
     "numpy": {"recall/embed.py", "recall/vectors.py"},
@@ -123,18 +117,18 @@ def test_imports_go_downward_only(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "surfaces" in f.parts], ids=lambda f: f.name)
-def test_surfaces_see_only_app_event_and_errors(file: Path) -> None:
+def test_surfaces_see_only_keep_event_and_errors(file: Path) -> None:
     for module, _ in imports(file):
         if module.startswith("dreamkeep") and part_of(module) not in ("", "__version__"):
-            assert part_of(module) in {"app", "app_tour", "event", "errors", "surfaces"}, module
+            assert module in FOR_SURFACES or part_of(module) in {"event", "errors", "surfaces"}, module
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "integrations" in f.parts], ids=lambda f: f.name)
-def test_integrations_see_app_and_what_it_hands_out(file: Path) -> None:
+def test_integrations_see_keep_and_what_it_hands_out(file: Path) -> None:
     """`capture.items` is what `Keep.items` gives; `held` says what a forked child must not inherit."""
     for module, _ in imports(file):
         if module.startswith("dreamkeep"):
-            assert module in {"dreamkeep.app", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
+            assert module in {"dreamkeep.keep", "dreamkeep.capture.items", "dreamkeep.errors", "dreamkeep.held"}, module
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
@@ -151,7 +145,7 @@ def test_third_parties_are_used_where_the_picture_says_and_loaded_late(file: Pat
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_disk_clock_and_processes_only_through_the_host(file: Path) -> None:
     name = str(file.relative_to(PACKAGE))
-    if name in ("host.py", "aio.py", "held.py", "net.py", "child.py"):
+    if name in ("host.py", "held.py", "net.py", "child.py"):
         return
     used = {module.partition(".")[0] for module, _ in imports(file)} & OS_MODULES
     assert used <= OS_EXCEPTIONS.get(name, set()), used
@@ -248,3 +242,27 @@ def test_no_modules_import_each_other_in_a_ring() -> None:
         return found
 
     assert {module for module in needs if module in reaches(module)} <= OLD_RINGS
+
+
+def test_families_of_verbs_are_handed_each_other_without_a_cycle(tmp_path: Path) -> None:
+    """A family that needed itself could never be made."""
+    from functools import cached_property
+
+    from dreamkeep import Keep
+    from dreamkeep.verbs.families import Families
+
+    with Keep.open(tmp_path / "keep") as keep:
+        made = [getattr(keep.families, name) for name, what in vars(Families).items() if isinstance(what, cached_property)]
+    assert len(made) > 20 and not (tmp_path / "keep").exists()
+
+
+def test_nobody_reaches_into_a_keep_its_context_or_its_families() -> None:
+    """What others may use of them has a public name."""
+    tests = Path(__file__).parent
+    for file in (*FILES, *tests.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
+                continue
+            whose = ast.unparse(node.value).rpartition(".")[2]
+            private = whose in {"keep", "context", "families", "_keep", "_context"}
+            assert not private, f"{file.name}:{node.lineno} uses {ast.unparse(node)}"

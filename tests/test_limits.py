@@ -244,7 +244,7 @@ def test_below_the_reserve_transcripts_wait_and_sessions_of_python_go_on(tmp_pat
         assert one.problem and "3,072.0 MiB are free" in one.problem and "`reserve_mb` under [capture]" in one.problem
         assert keep.status()["disk"] == {"free": 3 * GIB, "reserve": 10 * GIB, "short": True}
         [space] = [check for check in keep.doctor() if check["check"] == "space"]
-        assert not space["ok"] and "transcripts are not read" in space["what"] and "reserve_mb" in space["next"]
+        assert not space["ok"] and "no transcripts are imported" in space["what"] and "reserve_mb" in space["next"]
         host.free = 20 * GIB
         assert [one.state for one in ingest(keep, home)] == ["new"]
         assert said(keep) == ["hello"]

@@ -151,7 +151,7 @@ def test_bad_words_get_an_answer_and_do_not_end_the_talk(tmp_path: Path) -> None
         odd: list[Any] = [None, 1.5, True, [], {}]
         for id in odd:
             server.send({"jsonrpc": "2.0", "id": id, "method": "ping"})
-            assert server.next() == protocol.failed(None, -32600, "an id is a text or a whole number").body
+            assert server.next() == protocol.failed(None, -32600, "an id must be a string or an integer").body
         for message, code in (
             (ask("a", "no/such"), -32601),
             (ask("b", "resources/list"), -32601),
@@ -196,7 +196,7 @@ def test_arguments_are_either_as_the_schema_says_or_refused(arguments: dict[str,
         try:
             told = checked(tool["inputSchema"], arguments)
         except BadUsage as no:
-            assert "Arguments are:" in str(no)
+            assert "The arguments are:" in str(no)
             continue
         assert set(told) <= set(tool["inputSchema"]["properties"])
         assert all(told[key] == value for key, value in arguments.items() if value is not None)
@@ -236,15 +236,15 @@ def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat
         ("search", {"query": "x", "limit": 0}, "`limit` must be from 1 to 50, not 0"),
         ("search", {"query": "x", "limit": "3"}, "`limit` must be a whole number, not '3'"),
         ("search", {"query": "x", "limit": True}, "`limit` must be a whole number, not True"),
-        ("search", {"query": "x", "kinds": ["note", "rumour"]}, "each is one of message, insight, note"),
+        ("search", {"query": "x", "kinds": ["note", "rumour"]}, "each item is one of message, insight, note"),
         ("search", {"query": "x", "kinds": "note"}, "`kinds` must be a list"),
-        ("search", {"query": "x", "sort": "new", "page": 2}, "there is no argument 'sort'; there is no argument 'page'"),
+        ("search", {"query": "x", "sort": "new", "page": 2}, "unknown argument 'sort'; unknown argument 'page'"),
         ("search", {"query": "y" * 20_000}, "at most 10000 characters, not a text of 20000 characters"),
-        ("timeline", {"session": ""}, "`session` must be a text that says something"),
+        ("timeline", {"session": ""}, "`session` must be a non-empty text"),
         ("timeline", {"session": "chat", "around": 1.5}, "`around` must be a text or a whole number"),
-        ("timeline", {"session": "chat", "around": 99}, "there is no message '99'"),
+        ("timeline", {"session": "chat", "around": 99}, "it has no message '99'"),
         ("timeline", {"session": "nobody"}, "there is no session 'nobody'"),
-        ("timeline", {"session": "chat", "around": 3, "offset": 1}, "either around or offset"),
+        ("timeline", {"session": "chat", "around": 3, "offset": 1}, "around and offset exclude each other"),
         ("note_pin", {"note": "n-1", "pinned": "yes"}, "`pinned` must be true or false"),
         ("note_pin", {"note": "n-1"}, "there is no note 'n-1'"),
         ("note_retract", {}, "`note` is missing"),
@@ -388,7 +388,7 @@ def test_a_project_is_named_by_a_folder_in_it(tmp_path: Path) -> None:
         hits = found(server.ask(call(1, "search", query="zebra", project=str(folder / "deep"))))["hits"]
         assert {hit["session"] for hit in hits} == {"python:here"}
         told = refused(server.ask(call(2, "search", query="zebra", project="WORK")))
-        assert "there is no project 'WORK'" in told and f"{folder}" in told, "the full name is what it needs"
+        assert "unknown project 'WORK'" in told and f"{folder}" in told, "the full name is what it needs"
         assert found(server.ask(call(3, "search", query="zebra", project="/nobody/knows")))["hits"] == []
         name = hits[0]["project"]
         assert found(server.ask(call(4, "search", query="giraffe", project=name)))["hits"] == []
@@ -514,7 +514,7 @@ def test_a_locked_keep_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     talked(root, ("hello", "there"))
     with Keep.open(root) as keep:
         keep.status()
-    monkeypatch.setattr("dreamkeep.app._INDEX_WAIT_S", 0.1)
+    monkeypatch.setattr("dreamkeep.context.INDEX_WAIT_S", 0.1)
     server = Tools(lambda: Keep.open(root))
     with open(root / "state" / "index.lock", "rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -528,7 +528,7 @@ def test_a_fault_of_our_own_is_an_answer_and_a_trace_on_stderr(tmp_path: Path, c
         raise KeyError("oops")
 
     text = refused(json.loads(Tools(broken).answer(protocol.Call(1, "search", {"query": "x"}, False))))
-    assert "KeyError" in text and "fault of its own" in text
+    assert "KeyError" in text and "internal error" in text
     assert "oops" in capfd.readouterr().err
 
 
@@ -547,7 +547,7 @@ def test_a_slow_call_holds_up_nobody_and_its_answer_comes_when_it_is_there(tmp_p
         go.touch()
         ended = [server.get(f"slow {n}")["result"] for n in range(4)]
         assert sum(not one["isError"] and one["structuredContent"]["status"] == "completed" for one in ended) >= 1
-        assert all("another dream runs" in one["content"][0]["text"] for one in ended if one["isError"])
+        assert all("another dream is running" in one["content"][0]["text"] for one in ended if one["isError"])
 
 
 def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.app_access import access_token
 from dreamkeep.errors import Failed
 from dreamkeep.host import RealHost
 from dreamkeep.surfaces.mcp import streamable
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.streamable import Service, _listening, is_local, name_in
+from dreamkeep.verbs.access import access_token
 from tests.faults import LOSSES, FragileHost, PowerCut
 from tests.mcp_talk import META, TOOLS, Address, Got, address, ask, call, found, greet, named, refused, slow_keep, talked, words
 

@@ -205,12 +205,12 @@ def test_malformed_arguments_get_a_clear_error(tmp_path: Path, transport: str, e
             ("search", {"query": "x", "limit": 5000}, "`limit` must be from 1 to 50, not 5000"),
             ("timeline", {"session": "nobody"}, "there is no session 'nobody'"),
             ("why", {"note": "n-1"}, "there is no note"),
-            ("dream_run", {"force": True}, "there is no argument 'force'"),
+            ("dream_run", {"force": True}, "unknown argument 'force'"),
         ]
         for tool, arguments, told in bad:
             result = await client.call_tool(tool, arguments)
             assert result.is_error and told in result.content[0].text, result
-        with pytest.raises(mcp.MCPError, match="there is no tool 'drop'"):
+        with pytest.raises(mcp.MCPError, match="unknown tool 'drop'"):
             await client.call_tool("drop", {})
 
     drive(tmp_path / "keep", transport, era, work)

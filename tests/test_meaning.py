@@ -43,7 +43,7 @@ def test_what_means_the_same_is_found_without_one_word_of_the_query(keep: Keep) 
     talk(keep, "a", "the automobile is in the garage", "noted", "bananas are yellow", "indeed")
     talk(keep, "b", "we raised the invoices", "fine")
     assert texts(keep.search("car"))[:1] == ["the automobile is in the garage"]
-    keep._embedder = lambda: None  # type: ignore[method-assign]
+    keep.context.find_embedder = lambda: None
     assert keep.search("car") == []
 
 
@@ -92,8 +92,8 @@ def test_vectors_of_another_embedder_are_made_again(keep: Keep) -> None:
         fill(store, Letters(), 100)
         return store.embedder()[0], waiting, store.unembedded_count(), len(store.codes())
 
-    assert keep._ask(other) == ("letters/1", 2, 0, 2)
-    keep._embedder = Letters  # type: ignore[method-assign]
+    assert keep.context.ask(other) == ("letters/1", 2, 0, 2)
+    keep.context.find_embedder = Letters
     assert "noted" in texts(keep.search("donet"))
 
 
@@ -101,9 +101,9 @@ def test_what_changed_is_embedded_again_and_what_is_gone_has_no_vector(keep: Kee
     talk(keep, "goes", "the automobile is in the garage")
     talk(keep, "stays", "bananas are yellow")
     keep.embed()
-    assert keep._ask(lambda store: len(store.codes())) == 2
+    assert keep.context.ask(lambda store: len(store.codes())) == 2
     keep.delete("goes")
-    assert keep._ask(lambda store: (len(store.codes()), store.unembedded_count())) == (1, 0)
+    assert keep.context.ask(lambda store: (len(store.codes()), store.unembedded_count())) == (1, 0)
     assert keep.search("car") == []
 
 
@@ -120,7 +120,7 @@ def test_near_and_exact_agree_on_which_is_nearest(keep: Keep) -> None:
         exact = Letters().embed([store.texts([no])[no] for no in nos]) @ asked
         return [one.no for one in found], [nos[n] for n in np.argsort(-exact, kind="stable")[:5]]
 
-    near, exact = keep._ask(compared)
+    near, exact = keep.context.ask(compared)
     assert len(near) == 5 and len(set(near) & set(exact)) >= 4 and near[0] == exact[0]
 
 
@@ -136,7 +136,7 @@ def test_only_messages_within_are_near(keep: Keep) -> None:
         )
         return [one.no for one in found]
 
-    assert keep._ask(near) == []
+    assert keep.context.ask(near) == []
 
 
 def test_many_threads_search_one_keep_while_vectors_are_made(keep: Keep) -> None:

@@ -16,7 +16,7 @@ from .test_delete import holding
 
 
 def say(keep: Keep, _kind: str, /, **body: Any) -> None:
-    keep._journals().say("", _kind, body)
+    keep.context.journals().say("", _kind, body)
 
 
 def learn(keep: Keep, n: int, session: str, text: str, run: str = "r-1") -> None:
@@ -27,11 +27,11 @@ def learn(keep: Keep, n: int, session: str, text: str, run: str = "r-1") -> None
 
 
 def memory(keep: Keep) -> list[Any]:
-    return keep._ask(lambda store: store.memory())
+    return keep.context.ask(lambda store: store.memory())
 
 
 def found(keep: Keep, query: str) -> list[str]:
-    return [hit.id for hit in keep._ask(lambda store: recalled(store, query, kinds=["note"]))]
+    return [hit.id for hit in keep.context.ask(lambda store: recalled(store, query, kinds=["note"]))]
 
 
 def test_memory_followed_step_by_step_is_memory_read_from_zero(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_rows_that_followed_a_new_name_are_to_the_letter_those_of_an_index_from_
         for n in range(6):
             keep.note_add(f"The port of service {n} is 844{n}.", project="example.org/old")
         keep.project_rename("example.org/old", "example.org/new")
-        followed = keep._ask(lambda store: list(store.memory()))
+        followed = keep.context.ask(lambda store: list(store.memory()))
         keep.reindex(from_zero=True)
-        assert keep._ask(lambda store: list(store.memory())) == followed
+        assert keep.context.ask(lambda store: list(store.memory())) == followed
 
 
 def test_two_that_follow_at_once_agree(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_of_what_others_say_too_a_deletion_takes_only_the_words(tmp_path: Path) 
             ("dream.finished", {"run": "r-2", "report": {**report, "padding": "x" * (2 << 20)}}),
         ]
         for kind, body in told:
-            keep._journals().say("", kind, body)
+            keep.context.journals().say("", kind, body)
         keep.delete("goes")
         assert holding(tmp_path / "k", words[:15].encode()) == []
         left = Memory.load(memory(keep))

@@ -430,7 +430,7 @@ def test_an_id_that_is_no_plain_name_of_a_file_is_told_and_not_acted_upon(web: W
     plan = repair(root, web, apply=False)
     [found] = plan["audit"]["faults"]
     assert (found["class"], found["repairable"], plan["plan"]) == ("webui_no_sidecar", False, [])
-    assert "no plain name of a file" in found["next"]
+    assert "not a valid file name" in found["next"]
     done = repair(root, web)
     assert (done["applied"], done["undo_id"]) == ([], None)
     assert tree(tmp_path / "home") == before

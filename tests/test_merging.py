@@ -185,7 +185,7 @@ def test_a_dream_says_that_the_sessions_that_wait_are_with_others(keep: Keep, tm
         keep.dream_export(str(tmp_path / "x"))
     for flags in ((), ("--dry-run",)):
         told = cli("dream", *flags, "--keep", keep.root).out
-        assert "1 that wait are left to others: exported" in told and "once they have ended" not in told
+        assert "1 that wait are left to others: exported" in told and "reads ended sessions" not in told
 
 
 def test_an_import_that_only_compares_says_so(keep: Keep, tmp_path: Path, cli: Callable[..., Ran]) -> None:
@@ -200,9 +200,7 @@ def test_an_import_that_only_compares_says_so(keep: Keep, tmp_path: Path, cli: C
         for file in (tmp_path / "x" / "requests").glob("*.json"):
             (tmp_path / "x" / "answers" / file.name).write_text(json.dumps(reader(json.loads(file.read_text()))))
         told = cli("dream", "--import", str(tmp_path / "x"), "--keep", keep.root).out
-    assert told.startswith(
-        "No session was read; notes of earlier runs were compared.\nnotes: 0 new, 0 strengthened, 1 superseded"
-    )
+    assert told.startswith("No sessions to read; compared the notes of earlier runs.\nNotes: 1 superseded.\n")
 
 
 def test_every_quote_says_whose_words_it_holds_also_the_agents(keep: Keep, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def die_in_between(world: World) -> None:
     """A rebuilding that is killed when it has thrown away what it knew."""
     with Keep.open(world.root) as keep:
         keep.progress = killed
-        keep._with_index(lambda store: store.clear(), follow=False)
+        keep.context.with_index(lambda store: store.clear(), follow=False)
 
 
 def killed(done: int, total: int) -> None:
@@ -377,7 +377,7 @@ def test_two_that_follow_at_once_miss_a_frame_only_if_it_is_gone(world: World) -
             keep.session("own").record(f"question {n}", ("assistant", "x" * 5_000_000))
             keep.sessions()
         keep.session("own").record("more", ("assistant", "y" * 5_000_000))
-        keep._with_index(lambda store: store.clear(), follow=False)
+        keep.context.with_index(lambda store: store.clear(), follow=False)
     one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
     name = folder_of("python:own")
     readings = [build._follow_session(HOST, world.root, store, name, "python:own") for store in (one, other)]
@@ -395,7 +395,7 @@ def test_who_waited_while_others_read_a_journal_and_forgot_it_misses_none_of_its
     """Several ask at once about a journal in which something is odd: each reads it, forgets it, and reads it from zero."""
     own(world)
     with Keep.open(world.root) as keep:
-        keep._with_index(lambda store: store.forget(folder_of("python:own")), follow=False)
+        keep.context.with_index(lambda store: store.forget(folder_of("python:own")), follow=False)
     one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
     name = folder_of("python:own")
     waits = build._Stretch(HOST, f"{world.root}/{name}", one, name, "python:own", None)
@@ -418,7 +418,7 @@ def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses
     """A deletion lets it be read anew."""
     own(world)
     with Keep.open(world.root) as keep:
-        keep._with_index(lambda store: store.forget(KEEP), follow=False)
+        keep.context.with_index(lambda store: store.forget(KEEP), follow=False)
     one, other = (SqliteStore(f"{world.root}/index.sqlite") for _ in range(2))
     read = build._keep_events
 

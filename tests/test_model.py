@@ -903,7 +903,7 @@ def test_a_server_that_is_gone_for_days_costs_no_session_an_attempt(tmp_path: Pa
                 told = keep.dream_status()
         assert [(one["status"], one["attempts"]) for one in told["sessions"]] == [("pending", 0)] * 3
         assert told["trigger"]["waiting"] == 3 and told["last_report"]["unanswered"] == made["unanswered"]
-        assert f"The last dream was not answered: {made['unanswered']}" in status(told)
+        assert f"The last dream got no answer: {made['unanswered']}" in status(told)
         if how == "401":
             with Keep.open(str(root)) as keep:
                 assert keep.dream()["processed"] == 3, "as soon as it is let in"

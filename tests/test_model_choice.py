@@ -404,7 +404,7 @@ def test_the_command_says_what_it_would_cost_and_never_a_key(tmp_path: Path) -> 
     assert shown.returncode == 0 and "1 finished session" in shown.stdout and "openai" in shown.stdout, shown
     assert "Nothing is sent until you choose one" in shown.stdout
     used = cli(root, "model", "use", "openai:a-model", OPENAI_API_KEY=KEY)
-    assert used.returncode == 0 and used.stdout.index("1 finished session") < used.stdout.index("Dreams ask: openai")
+    assert used.returncode == 0 and used.stdout.index("1 finished session") < used.stdout.index("Dreams use: openai")
     assert "max_tokens_per_day" in used.stdout and "dreamkeep model off" in used.stdout
     assert KEY not in shown.stdout + shown.stderr + used.stdout + used.stderr + (root / "keep.toml").read_text()
     told = json.loads(cli(root, "model", "--json", OPENAI_API_KEY=KEY).stdout)

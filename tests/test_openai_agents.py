@@ -560,7 +560,7 @@ def test_a_disk_that_fails_is_told_and_the_same_session_works_again(keep: Keep, 
             raise OSError(5, "broken")
 
         with monkeypatch.context() as patch:
-            patch.setattr(keep._host, "write", broken)
+            patch.setattr(keep.context.host, "write", broken)
             with pytest.raises(NotDurable):
                 await session.add_items([ANSWER])
         assert await session.get_items() == [ASKED]

@@ -648,7 +648,7 @@ def test_a_folder_that_became_another_project_is_not_told_of_the_old_one(keep: K
 
 
 def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Agent) -> None:
-    """Issue 6: constraints, decisions and open ends of this very session, which no dream has read."""
+    """A2: constraints, decisions and open ends of this very session, which no dream has read."""
     agent.starts()
     agent.says("Money is integer cents everywhere, we never use floats for prices. My password is hunter2pass!")
     agent.says("From now on use PostgreSQL for storage, not MySQL.")

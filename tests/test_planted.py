@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from dreamkeep import Keep
 from tests.planted import into, written
 from tests.planted.written import Written
 
-SETS = (written.FIRST, written.SECOND, written.THIRD)
-SESSIONS = [session for folder in SETS for session in written.load(folder)]
+SESSIONS = written.load(written.SERIES)
 NAMES = [one.name for one in SESSIONS]
 _STATES = {"completed": "completed", "interrupted": "cancelled", "crashed": "interrupted"}
 #: In the place of an exit code: the user did not let the call happen.
@@ -44,26 +42,17 @@ def test_the_written_sessions_agree_with_each_other() -> None:
     assert written.wrong_together(SESSIONS) == []
 
 
-@pytest.mark.parametrize(
-    ("folder", "sessions_wanted", "projects_wanted", "facts_wanted"),
-    [(written.FIRST, 24, 9, 90), (written.SECOND, 24, 9, 90), (written.THIRD, 16, 10, 80)],
-    ids=["first", "second", "third"],
-)
-def test_there_is_enough_of_everything_in_each_set(
-    folder: Path, sessions_wanted: int, projects_wanted: int, facts_wanted: int
-) -> None:
-    sessions = written.load(folder)
-    assert len(sessions) >= sessions_wanted
-    assert len({one.agent for one in sessions}) >= 5
-    assert len({one.cwd for one in sessions}) >= projects_wanted
-    assert sum(len(one.expect) for one in sessions) >= facts_wanted
-    assert sum(len(one.decoys) for one in sessions) >= 150
-    assert {kind for one in sessions for wanted in one.expect for kind in wanted.types} == written.TYPES
+def test_there_is_enough_of_everything_in_the_series() -> None:
+    assert len(SESSIONS) >= 64
+    assert len({one.agent for one in SESSIONS}) >= 5
+    assert len({one.cwd for one in SESSIONS}) >= 28
+    assert sum(len(one.expect) for one in SESSIONS) >= 260
+    assert sum(len(one.decoys) for one in SESSIONS) >= 450
+    assert {kind for one in SESSIONS for wanted in one.expect for kind in wanted.types} == written.TYPES
 
 
-@pytest.mark.parametrize("folder", SETS, ids=["first", "second", "third"])
-def test_in_each_set_a_fact_is_told_again_and_one_is_superseded(folder: Path) -> None:
-    wanted = [one for session in written.load(folder) for one in session.expect]
+def test_in_the_series_a_fact_is_told_again_and_one_is_superseded() -> None:
+    wanted = [one for session in SESSIONS for one in session.expect]
     told = [one.fact for one in wanted if one.fact and not one.supersedes]
     assert any(told.count(fact) > 1 for fact in told)
     assert any(one.supersedes for one in wanted)

@@ -135,7 +135,7 @@ def test_a_hand_edit_on_one_page_is_on_all_pages_of_the_project_at_once(tmp_path
         keep.dream(backend=Prompts())
         assert [page.read_bytes() for page in (*pages, *(tmp_path / "k" / "journal" / "keep").iterdir())] == before
         pages[0].write_text(pages[0].read_text().replace("as doubles", "as text"))
-        told = keep._publish("")
+        told = keep.families.pages.publish("")
         assert sorted((one["path"], one["changed"], one["edits"]) for one in told) == sorted(
             (str(page), page != pages[0], int(page == pages[0])) for page in pages
         )
@@ -319,12 +319,12 @@ def test_a_file_elsewhere_is_written_only_while_it_has_our_region(tmp_path: Path
         gone.unlink()
         emptied.write_text("# mine\n")
         for path in (str(tmp_path / "planted.md"), "planted.md", "pages/../planted.md", 7):
-            keep._journals().say("", "page.published", {"project": project, "path": path, "region": "", "notes": []})
+            keep.context.journals().say("", "page.published", {"project": project, "path": path, "region": "", "notes": []})
         say(keep, "t", "The walrus comes later.")
         keep.dream(backend=Prompts())
         assert not gone.exists() and emptied.read_text() == "# mine\n" and "walrus" in asked.read_text()
         assert not list(tmp_path.rglob("planted.md")) and not Path("planted.md").exists()
-        assert not keep._pages_differ()
+        assert not keep.families.pages.differ()
         assert keep.page(project=project, write=gone)["changed"]
 
 

@@ -82,7 +82,7 @@ def test_a_lost_hook_call_is_not_mended_by_a_transcript_of_which_nothing_is_miss
     if not indexed:
         _without_index(world)
     harm(world.part(), "hook.fired")
-    _stays(world, cls, "index" if indexed else "no line of a transcript")
+    _stays(world, cls, "index" if indexed else "not a line of a transcript")
 
 
 def test_a_hole_in_lines_does_not_vouch_for_another_in_what_a_hook_told(world: World) -> None:
@@ -196,7 +196,7 @@ def test_an_end_that_the_transcript_lost_too_is_not_taken_from_what_stands_there
     world.transcript.write_bytes(harm(world.transcript.read_bytes(), 6))
     if not indexed:
         _without_index(world)
-    _stays(world, "journal_missing_part", "does not hold any more")
+    _stays(world, "journal_missing_part", "no longer holds")
 
 
 # -- the other way round: a transcript from the journal

@@ -28,8 +28,7 @@ from dreamkeep.capture.masked import kept_lines, mask_event
 from dreamkeep.event import Event, Kind, Verbatim
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.memory.hidden import Hidden, hides
-from dreamkeep.memory.masking import mask_data, mask_line, mask_row, mask_text
+from dreamkeep.memory.masking import hides, mask_data, mask_line, mask_row, mask_text
 from dreamkeep.recovery.captured import lost_messages
 from dreamkeep.recovery.exact import union
 from dreamkeep.session.raw import pack, unpack
@@ -168,13 +167,6 @@ def test_what_is_no_mask_hides_nothing() -> None:
     assert not hides(b'{"t":"2*3 is *this*"}', b'{"t":"2+3 is *this*"}')
     kept = mask_line(b'{"t":"* done","key":"%b"}' % FORM.encode())
     assert not hides(kept, b'{"t":"- done","key":"%b"}' % FORM.encode())
-
-
-def test_finding_among_many_lines_of_one_length_is_no_search_through_all() -> None:
-    lines = [json.dumps({"n": f"{n:06}", "t": f"key {FORM}"}).encode() for n in range(20_000)]
-    hidden = Hidden([mask_line(line) for line in lines[:50]] + [lines[0].replace(b"000000", b"%06d" % n) for n in range(50)])
-    assert len(hidden._known) == 1 and len(next(iter(hidden._known.values()))) == 1
-    assert hidden.find(lines[7]) == mask_line(lines[7]) and hidden.find(lines[70]) is None
 
 
 def test_the_lines_of_a_key_stay_lines() -> None:
@@ -398,7 +390,7 @@ def test_a_restored_transcript_is_as_long_as_it_was_and_says_that_it_is_not_the_
         assert len(after) == len(before) and after != before
         assert [hides(kept, line) or kept == line for kept, line in zip(after.split(b"\n"), before.split(b"\n"), strict=True)]
     ran: Ran = cli("--keep", root, "restore", SESSION, "--to", "claude", "--home", tmp_path / "there")
-    assert ran.code == 0 and "B, masked)" in ran.out and "secrets were masked in it" in ran.out + ran.err
+    assert ran.code == 0 and "B, masked)" in ran.out and "secrets in it were masked" in ran.out + ran.err
 
 
 def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None:
@@ -406,7 +398,7 @@ def test_it_is_not_restored_over_the_original(tmp_path: Path, root: str) -> None
     before = file.read_bytes()
     with Keep.open(root) as keep:
         ingest(keep, home)
-        with pytest.raises(Exception, match="something else"):
+        with pytest.raises(Exception, match="another file is there"):
             keep.restore(SESSION, "claude", home=home)
     assert file.read_bytes() == before
 
@@ -694,24 +686,6 @@ def test_a_message_without_an_id_and_with_a_secret_that_is_not_ascii_is_no_loss(
 PLAIN = "the tests pass, deploy on Monday as planned."
 
 
-def test_plain_words_as_long_as_a_masked_secret_are_not_taken_for_it() -> None:
-    assert len(PLAIN) == len(FORM)
-    for around in ("%s", '{"role":"user","content":"%s"}', ',\n  {"content": "%s"}', '{"content": "%s"},'):
-        line, plain = ((around % words).encode() for words in (FORM, PLAIN))
-        kept = mask_line(line.strip(b", \n"))
-        kept = line.replace(line.strip(b", \n"), kept)
-        assert FORM.encode() not in kept and Hidden([kept]).find(plain) is None and Hidden([kept]).find(line) == kept
-
-
-def test_the_lines_of_a_key_are_found_again_each_by_itself_and_a_hash_is_none() -> None:
-    body = b"MIIEpAIBAAKCAQEAabcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL"
-    text = b"-----BEGIN RSA PRIVATE KEY-----\n" + (body + b"\n") * 2 + b"abcd==\n-----END RSA PRIVATE KEY-----"
-    hidden = Hidden(mask_text(text).split(b"\n"))
-    assert all(hidden.find(line) for line in text.split(b"\n"))
-    assert hidden.find(b"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08") is None
-    assert hidden.find(b"a line of words, and it is just as long as one that is of a key.") is None
-
-
 def test_a_rewritten_text_keeps_its_words_where_a_secret_was_as_long(tmp_path: Path, root: str) -> None:
     home, file = home_with(tmp_path, lines_with("one", "two"))
     beside = file.with_suffix("") / "tool-results" / "toolu_1.txt"
@@ -833,7 +807,7 @@ def test_two_secrets_as_names_stay_two_names() -> None:
         for ascii_only in (True, False):
             line = json.dumps({"a": value, "b": json.dumps([value, {one: "again"}])}, ensure_ascii=ascii_only).encode()
             kept = mask_line(line)
-            assert len(kept) == len(line) and hides(kept, line) and mask_line(kept) == kept and Hidden([kept]).find(line) == kept
+            assert len(kept) == len(line) and hides(kept, line) and mask_line(kept) == kept
             said = json.loads(kept)
             first, second = said["a"]
             assert said["a"] == {first: "belongs to alice", second: {second: "belongs to bob", first: "to alice"}}

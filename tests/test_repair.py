@@ -189,7 +189,7 @@ def gap(world: World) -> None:
 
 def missing_part(world: World) -> None:
     with Keep.open(world.root) as keep:
-        keep._journals()._part_size = 700
+        keep.context.journals()._part_size = 700
         for n in range(4):
             world.grow(3 * n, 3)
             assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
@@ -201,7 +201,7 @@ def missing_part(world: World) -> None:
 def cold(world: World) -> None:
     """A bit of the last part, which is compressed: no frame tells what was in it."""
     with Keep.open(world.root) as keep:
-        keep._journals()._part_size = 700
+        keep.context.journals()._part_size = 700
         for n in range(4):
             world.grow(3 * n, 3)
             assert not [one.problem for one in keep.ingest(home=world.home) if one.problem]
@@ -396,7 +396,7 @@ def tombstone(world: World) -> None:
     with Keep.open(world.root) as keep:
         keep.session("own").record("one")
         keep.session("stays").record("two")
-        journals = keep._journals()
+        journals = keep.context.journals()
         folder = Path(world.root, "state", "deleting")
         folder.mkdir(mode=0o700, parents=True)
         (folder / os.path.basename(folder_of("python:own"))).write_text("python:own")
@@ -616,11 +616,11 @@ def test_a_hook_call_is_given_back_only_if_the_journal_it_went_to_was_taken_back
     world.grow(200, 2)
     world.ingest()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+        keep.context.journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
     for _ in range(2):
         reasons = [skipped["reason"] for skipped in world.repair(undo=done["undo_id"])["skipped"]]
         for path in (first, ghost):
-            assert [f"{path}: this call stands in" in reason for reason in reasons].count(True) == 1
+            assert [f"{path}: this call is in" in reason for reason in reasons].count(True) == 1
         assert list(Path(world.root, "spool").glob("*.hook")) == [other]
         assert other.stat().st_mode & 0o777 == (0o644 if more == "an open mode" else 0o600)
         assert _all_calls(world) == sorted([first.name, ghost.name])
@@ -635,7 +635,7 @@ def test_hook_calls_wait_while_capture_is_off(world: World) -> None:
     spooled(world)
     Path(world.root, "OFF").touch(0o600)
     [skipped] = world.repair(apply=True)["skipped"]
-    assert "switched off" in skipped["reason"] and len(list(Path(world.root, "spool").glob("*.hook"))) == 1
+    assert "capture is off" in skipped["reason"] and len(list(Path(world.root, "spool").glob("*.hook"))) == 1
     Path(world.root, "OFF").unlink()
     assert world.repair(apply=True)["audit"]["clean"]
 
@@ -712,14 +712,14 @@ def test_a_hole_is_not_filled_from_a_transcript_that_is_not_what_was_captured(wo
     """W4, K3: other bytes at the same length are another file, and what was meant to be gone is not brought back."""
     damage(world)
     world.transcript.write_bytes(world.transcript.read_bytes().replace(b"words 5", b"swords5"))
-    _untouched(world, "not what was captured any more.*--accept journal_damage-")
+    _untouched(world, "changed since it was captured.*--accept journal_damage-")
 
 
 def test_a_hole_is_not_filled_when_the_transcript_shrank_or_is_gone(world: World) -> None:
     damage(world)
     whole = world.transcript.read_bytes()
     world.transcript.write_bytes(whole[: len(whole) // 2])
-    _untouched(world, "not what was captured any more")
+    _untouched(world, "changed since it was captured")
     world.transcript.unlink()
     _untouched(world, "can't be read")
 
@@ -751,7 +751,7 @@ def test_a_gap_beside_hook_calls_is_not_promised_because_nobody_knows_what_it_wa
     world.repair(apply=True)
     _drop_line(world.part(), "source.read", 1)
     [skipped] = world.repair(apply=True)["skipped"]
-    assert "can't be told" in skipped["reason"]
+    assert "unknown what was lost" in skipped["reason"]
 
 
 def test_lines_of_an_earlier_version_of_a_file_are_not_promised(world: World) -> None:
@@ -868,7 +868,8 @@ def _acted_on(world: World, faults: list[Fault]) -> list[Done]:
     """What was seen a while ago, mended now."""
     with Keep.open(world.root) as keep:
         where = Looking(HOST, world.root, str(world.home), {}, ())
-        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=keep._forget)  # type: ignore[arg-type]
+        forget = keep.families.forgetting.forget
+        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=forget)  # type: ignore[arg-type]
         with wired._at_work() as mending:
             return [repair.actions()[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
 
@@ -903,10 +904,10 @@ def test_an_event_that_is_added_again_does_not_take_back_what_was_said_since(wor
     path.write_bytes(b"\n".join([*lines[:4], others[:-1], *lines[4:]]))
     with Keep.open(world.root) as keep:
         keep.session("own").title("after")
-        keep._journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
+        keep.context.journals().append("python:own", [_message("heard later")._replace(carry={"heard": 2})])
     assert world.repair(apply=True)["audit"]["clean"]
     with Keep.open(world.root) as keep:
-        assert keep._journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
+        assert keep.context.journals().writer("python:own").carried("title") == keep.summary("python:own").title == "after"
         assert [m["text"] for m in keep.show("python:own")["messages"]] == ["one", "heard later", "heard"]
 
 
@@ -937,11 +938,11 @@ def test_the_command_plans_applies_undoes_and_says_by_its_exit_code_whether_faul
     said = cli("repair", *home)
     assert said.code == 1 and "would recapture" in said.out and "--apply" in said.out
     done = cli("repair", "--apply", *home)
-    assert done.code == 0 and "recapture" in done.out and "Nothing is wrong." in done.out
+    assert done.code == 0 and "recapture" in done.out and "No problems remain." in done.out
     undo_id = done.out.split("--undo ")[1].split()[0]
-    assert cli("repair", *home).out == "Nothing is wrong.\n"
+    assert cli("repair", *home).out == "No problems.\n"
     back = cli("repair", "--undo", undo_id, *home)
-    assert back.code == 0 and "back: " in back.out
+    assert back.code == 0 and "restored: " in back.out
     assert cli("repair", *home, "--json").json["plan"] == planned.json["plan"]
     accepted = cli("repair", "--accept", step["fault"], *home)
     assert accepted.code == 0 and cli("repair", *home).code == 0
@@ -961,7 +962,7 @@ def test_what_is_left_alone_is_told_with_its_reason_and_exit_code_1(world: World
     damage(world)
     world.transcript.unlink()
     done = cli("repair", "--apply", "--home", str(world.home))
-    assert done.code == 1 and "left alone: journal_damage-" in done.out and "can't be read" in done.out
+    assert done.code == 1 and "skipped: journal_damage-" in done.out and "can't be read" in done.out
 
 
 # -- under others' hands, and when it dies
@@ -1007,7 +1008,7 @@ def test_a_folder_among_the_lock_files_of_processes_is_told_as_that_and_left_to_
         assert (done["plan"], done["undo_id"]) == ([], None)
         [found] = done["audit"]["faults"]
         assert (found["class"], found["repairable"], found["where"]) == ("lease_stale", False, str(path))
-        assert "no lock file" in found["what"] and "by hand" in found["next"]
+        assert "not a lock file" in found["what"] and "by hand" in found["next"]
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a link"])
@@ -1068,7 +1069,7 @@ def test_what_appeared_where_a_folder_was_is_left_alone(world: World) -> None:
     done = world.repair(apply=True)
     folder.write_text("newer")
     [refused] = world.repair(undo=done["undo_id"])["skipped"]
-    assert "something else is there" in refused["reason"]
+    assert "something else has appeared there" in refused["reason"]
     assert folder.read_text() == "newer"
 
 
@@ -1403,7 +1404,7 @@ def _by_a_title(world: World) -> None:
 def _by_a_tap(world: World) -> None:
     world.captured()
     with Keep.open(world.root) as keep:
-        keep._journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
+        keep.context.journals().say("", Kind.TAP_FRAMES, {"conn": "c", "frames": [], "sizes": [], "lines": []})
 
 
 @pytest.mark.parametrize(
@@ -1622,7 +1623,7 @@ def test_an_index_is_not_made_anew_while_it_is_the_last_to_know_what_another_jou
         "index_drift",
         "journal_missing_part",
     ]
-    assert any("The index is the last that knows" in one["reason"] for one in done["skipped"]), done["skipped"]
+    assert any("Only the index still knows" in one["reason"] for one in done["skipped"]), done["skipped"]
     [lost] = [fault["id"] for fault in done["audit"]["faults"] if fault["class"] == "journal_missing_part"]
     world.repair(accept=[lost])
     assert world.repair(apply=True)["audit"]["clean"]

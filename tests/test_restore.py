@@ -518,7 +518,7 @@ def test_a_richer_or_different_file_is_never_touched(there: bytes | None, keep: 
     path.write_bytes(there)
     os.utime(path, (1, 1))
     before = tree(tmp_path / "home")
-    with pytest.raises(Failed, match="something else is there") as refused:
+    with pytest.raises(Failed, match="another file is there") as refused:
         keep.restore(path.stem, "claude")
     assert refused.value.where == str(path) and "--home" in refused.value.next
     assert tree(tmp_path / "home") == before and not (Path(keep.root) / "aside").exists()
@@ -534,7 +534,7 @@ def test_one_refusal_touches_none_of_the_files(keep: Keep, home: Path, tmp_path:
         os.unlink(file["path"])
     Path(done["files"][-1]["path"]).write_text("something of somebody's\n")
     before = tree(tmp_path / "new")
-    with pytest.raises(Failed, match="something else"):
+    with pytest.raises(Failed, match="another file is there"):
         keep.restore(parent.id, "claude", home=tmp_path / "new")
     assert tree(tmp_path / "new") == before
 
@@ -566,7 +566,7 @@ def test_nothing_is_written_through_a_link_that_leads_nowhere(
     link = path if at != "its folder" else path.parent.parent
     link.rename(tmp_path / "was")
     link.symlink_to(tmp_path / "somewhere")
-    with pytest.raises(Failed, match="a link is there that leads nowhere") as refused:
+    with pytest.raises(Failed, match="there is a link to nothing") as refused:
         keep.restore(native, WITH_ROWS if at == "the database" else "claude", dry_run=dry_run)
     assert str(link) in refused.value.where and "--home" in refused.value.next
     assert link.is_symlink() and not (tmp_path / "somewhere").exists()
@@ -602,15 +602,15 @@ class Meddling(RealHost):
 
 def test_what_appears_or_is_written_meanwhile_is_kept(tmp_path: Path) -> None:
     path, aside = tmp_path / "x.jsonl", str(tmp_path / "aside" / "s.restore-1")
-    with pytest.raises(Failed, match="something else"):
+    with pytest.raises(Failed, match="another file is there"):
         put.put(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
     assert path.read_bytes() == b"late words\n"
     path.write_bytes(b"ou")
-    with pytest.raises(Failed, match="somebody wrote to the file"):
+    with pytest.raises(Failed, match="another process wrote to the file"):
         put.put(Meddling(path), str(path), lambda: [b"ours\n"], aside=aside)
     assert path.read_bytes() == b"ours\n" and Path(f"{aside}.late").read_bytes() == b"oulate words\n"
     path.write_bytes(b"our")
-    with pytest.raises(Failed, match="something else"):
+    with pytest.raises(Failed, match="another file is there"):
         put.put(Meddling(path, early=True), str(path), lambda: [b"ours\n"], aside=f"{aside}.2")
     assert path.read_bytes() == b"ourlate words\n"
     assert sorted(os.listdir(tmp_path)) == ["aside", "x.jsonl"], "no temporary file is left"
@@ -789,7 +789,7 @@ def test_a_session_that_hermes_wrote_anew_comes_back_in_its_richest_version_and_
     assert _contents(tmp_path / "new", sid) == (old if richest == 1 else new)
     [own] = _table(tmp_path / "new", sid, "sessions")
     assert own["message_count"] == len(old if richest == 1 else new)
-    assert any("written anew (9)" in note for note in done["notes"]) == (richest == 1)
+    assert any("rewritten (9)" in note for note in done["notes"]) == (richest == 1)
 
 
 def test_rows_that_are_only_gone_come_back_in_their_places(keep: Keep, home: Path, tmp_path: Path) -> None:
@@ -824,7 +824,7 @@ def test_a_database_that_has_gone_on_or_is_locked_is_left_alone(keep: Keep, home
         "INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, 'user', 'it went on', 9e9)", (session.native_id,)
     )
     before = list(db.execute("SELECT * FROM messages ORDER BY id"))
-    with pytest.raises(Failed, match="something else is there"):
+    with pytest.raises(Failed, match="another file is there"):
         keep.restore(session.id, WITH_ROWS)
     assert list(db.execute("SELECT * FROM messages ORDER BY id")) == before
     db.close()
@@ -839,7 +839,7 @@ def test_a_converted_session_that_has_gone_on_in_hermes_is_left_alone(keep: Keep
     db = apsw.Connection(file["path"])
     db.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, 'user', 'on', 9e9)", (done["native_id"],))
     db.close()
-    with pytest.raises(Failed, match="something else is there"):
+    with pytest.raises(Failed, match="another file is there"):
         keep.restore(session.id, WITH_ROWS, home=tmp_path / "new")
 
 
@@ -934,7 +934,7 @@ def test_a_damaged_journal_is_not_passed_off_as_exact(keep: Keep, home: Path, tm
     lines[reads[0]] = lines[reads[0]].replace(b"long story", b"l0ng story", 1)
     part.write_bytes(b"".join(lines))
     with Keep.open(keep.root) as again:
-        with pytest.raises(Failed, match="does not hold all of it") as refused:
+        with pytest.raises(Failed, match="no longer holds all of it") as refused:
             again.restore(path.stem, "claude", home=tmp_path / "new")
         assert "--convert" in refused.value.next
         done = again.restore(path.stem, "claude", home=tmp_path / "new", convert=True)
@@ -946,7 +946,7 @@ def test_what_makes_no_sense_is_said(keep: Keep, home: Path, tmp_path: Path) -> 
     session = max(keep.sessions(), key=lambda s: s.messages)
     with pytest.raises(BadUsage, match="no agent `nobody`"):
         keep.restore(session.id, "nobody")
-    with pytest.raises(Unsupported, match="can't be put back"):
+    with pytest.raises(Unsupported, match="can't put rows back"):
         keep.restore(session.id, "opencode")
     with pytest.raises(Unsupported, match="can't be converted for kimi"):
         keep.restore(session.id, "kimi")
@@ -971,7 +971,7 @@ def test_the_command_line_says_what_was_done(cli: Callable[..., Ran], home: Path
     assert shown.code == 0 and "codex resume" in shown.out and "converted" in shown.out
     path.write_text("other\n")
     refused = cli("restore", path.stem, "--to", "claude")
-    assert refused.code == 3 and "something else is there" in refused.err and "--home" in refused.err
+    assert refused.code == 3 and "another file is there" in refused.err and "--home" in refused.err
     assert cli("restore", path.stem).code == 2
     assert cli("restore", "nope", "--to", "claude").code == 1
 

@@ -106,7 +106,7 @@ def _story(store: Store, session: str) -> Story:
 def converted(keep: Keep, sessions: list[str], tmp_path: Path) -> None:
     assert sessions
     for session in sessions:
-        known = keep._ask(partial(_story, session=session))
+        known = keep.context.ask(partial(_story, session=session))
         said, _ = convert.talk_of(known.summary, known.messages(), known.about)
         for to in converted_for():
             place = tmp_path / f"{to} {abs(hash(session))}"

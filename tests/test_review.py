@@ -243,7 +243,7 @@ def test_a_project_offer_is_an_item_that_is_accepted_or_rejected(
         [offer] = keep.project_offers()
         assert keep.review()["items"] == [{**offer, "type": "project"}]
         assert keep.review(project="elsewhere")["items"] == []
-    assert "The same project?" in cli("review").out
+    assert "Same project?" in cli("review").out
     done = cli("review", "--accept" if accept else "--reject", offer["id"], "--json").json
     assert done["items"] == [] and done["accepted" if accept else "rejected"] == [offer["id"]]
     assert len(cli("projects", "--json").json["projects"]) == (1 if accept else 2)
@@ -316,7 +316,7 @@ def test_on_a_terminal_a_note_is_accepted_in_other_words(inbox: Keep, root: str)
 
 def old_keep(keep: Keep) -> dict[str, str]:
     """Five notes as an earlier version journaled them: its runs say nothing of shelves. Note by what was done to it since."""
-    now = rfc3339(keep._host.now())
+    now = rfc3339(keep.context.host.now())
     names = ("plain", "pinned", "edited", "confirmed", "also said")
     said = {name: f"We use {name.replace(' ', '')}db for the {name} store." for name in names}
     events: list[tuple[str, dict[str, Any]]] = [
@@ -332,7 +332,7 @@ def old_keep(keep: Keep) -> dict[str, str]:
         events.append((Kind.NOTE_ADDED, {**note, "insights": [f"i-{name}"], "reason": "the user", "run": "r-old"}))
     report = {"status": "completed", "notes": {"added": 5}, "sessions": []}
     events.append((Kind.DREAM_FINISHED, {"run": "r-old", "report": report}))
-    keep._journals().append("", [Event(keep._ids.new(), kind, now, body) for kind, body in events])
+    keep.context.journals().append("", [Event(keep.context.ids.new(), kind, now, body) for kind, body in events])
     keep.note_change("n-pinned", "pin")
     keep.note_change("n-edited", "edit", text="We use editeddb, and nothing else.")
     keep.note_change("n-confirmed", "confirm")
@@ -370,7 +370,7 @@ def test_the_run_that_shelved_old_notes_is_undone_by_itself_and_not_repeated(kee
 
 
 def test_old_notes_are_shelved_whatever_part_of_the_memory_they_are(keep: Keep) -> None:
-    now = rfc3339(keep._host.now())
+    now = rfc3339(keep.context.host.now())
     events: list[tuple[str, dict[str, Any]]] = [
         (Kind.DREAM_STARTED, {"run": "r-old", "trigger": "manual", "backend": "rules", "sessions": []})
     ]
@@ -382,7 +382,7 @@ def test_old_notes_are_shelved_whatever_part_of_the_memory_they_are(keep: Keep) 
         note = {"id": f"n-{n}", "kind": "finding", "text": text, "project": "", "insights": [f"i-{n}"]}
         events.append((Kind.NOTE_ADDED, {**note, "reason": "an agent", "run": "r-old"}))
     events.append((Kind.DREAM_FINISHED, {"run": "r-old", "report": {"status": "completed"}}))
-    keep._journals().append("", [Event(keep._ids.new(), kind, now, body) for kind, body in events])
+    keep.context.journals().append("", [Event(keep.context.ids.new(), kind, now, body) for kind, body in events])
     assert keep.dream()["shelved"]["notes"] == 20 and texts(keep) == []
     assert keep.review(accept=["n-3"])["accepted"] == ["n-3"]
     assert texts(keep) == ["Service number 3 listens on port 8103."]

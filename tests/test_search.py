@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import dreamkeep
 from dreamkeep import Keep
 from dreamkeep.agents.facts import PACK
-from dreamkeep.app_recall import Hit
 from dreamkeep.errors import BadUsage
 from dreamkeep.event import Kind
 from dreamkeep.surfaces.cli import main
+from dreamkeep.verbs.recall.search import Hit
 
 ANY = st.text(st.characters(blacklist_categories=()))
 
@@ -53,13 +53,13 @@ def first(keep: Keep, session: str) -> str:
 def note(keep: Keep, id: str, text: str, *, at: str, session: str = "", seq: str = "", project: str = "p") -> None:
     quote = [{"session": session, "seq": seq, "turn": None, "quote": text}] if session else []
     about: dict[str, Any] = {"type": "decision", "project": project, "evidence": quote, "said_at": at}
-    keep._journals().say("", Kind.INSIGHT_ADDED, {"id": f"i-{id}", "text": text, **about})
+    keep.context.journals().say("", Kind.INSIGHT_ADDED, {"id": f"i-{id}", "text": text, **about})
     body = {"id": id, "kind": "decision", "text": text, "project": project, "insights": [f"i-{id}"], "reason": "said"}
-    keep._journals().say("", Kind.NOTE_ADDED, body)
+    keep.context.journals().say("", Kind.NOTE_ADDED, body)
 
 
 def supersede(keep: Keep, old: str, new: str) -> None:
-    keep._journals().say("", Kind.NOTE_SUPERSEDED, {"id": old, "by": new, "reason": "changed"})
+    keep.context.journals().say("", Kind.NOTE_SUPERSEDED, {"id": old, "by": new, "reason": "changed"})
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def supersede(keep: Keep, old: str, new: str) -> None:
     ],
 )
 def test_words_and_identifiers_are_found_whole_and_in_part(keep: Keep, query: str, text: str) -> None:
-    keep._embedder = lambda: None  # type: ignore[method-assign]  # by their words, whatever is installed
+    keep.context.find_embedder = lambda: None  # by their words, whatever is installed
     talk(keep, "other", "nothing of interest here", "indeed not")
     talk(keep, "a", text)
     assert texts(keep.search(query))[:1] == [text]
@@ -155,7 +155,7 @@ def _where(hit: Hit) -> tuple[str, str, int, int, str]:
 
 
 def _text_at(keep: Keep, hit: Hit) -> str:
-    return next(m.text for m in keep._ask(lambda store: store.messages(hit.session)) if (m.seq, m.n) == (hit.seq, hit.n))
+    return next(m.text for m in keep.context.ask(lambda store: store.messages(hit.session)) if (m.seq, m.n) == (hit.seq, hit.n))
 
 
 def test_a_long_query_and_a_long_text_are_searched_soon(keep: Keep) -> None:

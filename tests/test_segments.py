@@ -869,7 +869,7 @@ def test_each_compaction_is_one_boundary_and_one_count_whatever_happens_to_its_s
 
 
 def test_a_depth_that_names_its_last_leaves_it_one_that_may_have_that_name() -> None:
-    """Found by the property above: 4 instead of 3. Three hooks tell of three, the reports' depth ends at three, three splits.
+    """3, not 4. Three hooks tell of three, the reports' depth ends at three, three splits.
 
     The first one was given up (another update started) and completed late, so it has no name when the last report comes. That one
     counts two, and names one of them -3. The other untold one is -2: so the nameless one must not be taken as the other.

@@ -153,7 +153,7 @@ def test_importing_twice_is_importing_once(full: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_not_written_over(full: Path, tmp_path: Path) -> None:
     """W11"""
     (tmp_path / "s").write_bytes(b"mine")
-    with Keep.open(full) as keep, pytest.raises(BadUsage, match="there is a file of that name"):
+    with Keep.open(full) as keep, pytest.raises(BadUsage, match="a file of that name already exists"):
         keep.export(tmp_path / "s")
     assert (tmp_path / "s").read_bytes() == b"mine" and not list(tmp_path.glob("*.tmp"))
 
@@ -252,7 +252,7 @@ def test_what_is_no_snapshot_or_a_newer_one_is_refused(tmp_path: Path) -> None:
     """R7"""
     with Keep.open(tmp_path / "k") as keep:
         (tmp_path / "x").write_bytes(b"hello" * 1000)
-        with pytest.raises(Failed, match="no snapshot"):
+        with pytest.raises(Failed, match="not a snapshot"):
             keep.import_(tmp_path / "x")
         (tmp_path / "newer").write_bytes(made({"dreamkeep-snapshot.json": b'{"format":2,"keep":"x"}\n'}))
         with pytest.raises(Failed, match="newer dreamkeep"):
@@ -697,9 +697,9 @@ with Keep.open(sys.argv[1]) as keep:
 def test_a_snapshot_holds_kinds_it_does_not_know(tmp_path: Path) -> None:
     """D34: what a later version journals goes along unread."""
     with Keep.open(tmp_path / "a") as keep:
-        keep._journals().say("", "note.added", {"text": "remember"})
-        keep._journals().say("python:s", Kind.SESSION_OPENED, {"session": "python:s", "cwd": "/"}, {"state": "active"})
-        keep._journals().say("python:s", "insight.added", {"text": "found"})
+        keep.context.journals().say("", "note.added", {"text": "remember"})
+        keep.context.journals().say("python:s", Kind.SESSION_OPENED, {"session": "python:s", "cwd": "/"}, {"state": "active"})
+        keep.context.journals().say("python:s", "insight.added", {"text": "found"})
         keep.export(tmp_path / "s")
     with Keep.open(tmp_path / "b") as new:
         new.session("other").record("so that it is not empty")

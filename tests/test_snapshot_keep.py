@@ -345,7 +345,7 @@ def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path
     with Keep.open(a) as keep:
         for kind in (Kind.INSIGHT_ADDED, Kind.DREAM_READ, Kind.DREAM_STARTED, Kind.SESSION_COMPLETED, Kind.NOTE_EDITED):
             for body in ({}, {"session": "python:chat", "upto": "x", "seq": None, "evidence": 7, "sessions": [1], "id": []}):
-                keep._journals().say("", kind, body)
+                keep.context.journals().say("", kind, body)
         keep.dream()
     into(a, b, tmp_path / "s")
     dreamt(b)
@@ -354,7 +354,7 @@ def test_frames_of_theirs_that_nobody_could_have_written_hinder_nothing(tmp_path
     assert Kind.INSIGHT_ADDED in kinds
 
 
-# -- found by testers
+# -- places, quotes and losses that two keeps know differently
 
 
 def quotes_right(root: Path, session: str) -> bool:
@@ -427,7 +427,7 @@ def test_a_users_edit_is_not_undone_by_what_another_keeps_dream_found_better(tmp
         keep.note_change(note["id"], "edit", text="Zebrafont is out of the quuxpanel.")
     with Keep.open(a) as keep:
         body = {"id": note["id"], "insights": note["insights"], "text": "We never use zebrafont.", "run": "r", "reason": "better"}
-        keep._journals().say("", Kind.NOTE_STRENGTHENED, body)
+        keep.context.journals().say("", Kind.NOTE_STRENGTHENED, body)
         assert [one["text"] for one in keep.notes()] == ["We never use zebrafont."]
     for one, other in ((a, b), (b, a), (a, b)):
         into(one, other, tmp_path / "s")
@@ -477,7 +477,7 @@ def test_what_a_dream_there_read_behind_a_failed_stretch_is_dreamed_here(tmp_pat
     with Keep.open(b) as keep:
         run = keep.dream_history()[0]["id"]
         body = {"run": run, "session": "python:chat", "upto": 2, "status": "failed", "also": [[3, 40]], "reason": "no"}
-        keep._journals().say("", Kind.DREAM_READ, body)
+        keep.context.journals().say("", Kind.DREAM_READ, body)
     into(b, a, tmp_path / "s")
     read = [event.body for _, event in events(Reading(HOST, f"{a}/{KEEP}")) if event.kind == Kind.DREAM_READ]
     assert all(not one.get("also") for one in read)

@@ -116,8 +116,8 @@ def test_what_changed_since_the_repair_is_refused_with_its_reason_and_the_others
     Path(root, "a").write_bytes(b"newer a")
     Path(root, "b").write_bytes(b"another b")
     assert refused(undo.undo(host, root, notes.id)) == {
-        f"{root}/a": "it was changed since the repair",
-        f"{root}/b": "it was changed since the repair",
+        f"{root}/a": "it has changed since the repair",
+        f"{root}/b": "it has changed since the repair",
     }
     assert [Path(root, name).read_bytes() for name in "abc"] == [b"newer a", b"another b", b"old c"]
 
@@ -248,7 +248,7 @@ def test_an_unfinished_append_that_a_full_disk_left_in_its_place_hinders_no_undo
     assert tree(host, ROOT) == before
     host, undo_id, _ = _went_on(tail, where, "others")
     now = tree(host, ROOT)
-    assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["the journal was appended to since the repair"]
+    assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["the journal has grown since the repair"]
     assert tree(host, ROOT) == now
 
 
@@ -288,7 +288,7 @@ def test_a_journal_that_others_appended_to_since_keeps_every_frame() -> None:
         undo_id = noted(host, lambda journals: say(journals, "mended"))
         recorded(host, "theirs")
         before = tree(host, ROOT)
-        assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["the journal was appended to since the repair"]
+        assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["the journal has grown since the repair"]
         assert tree(host, ROOT) == before and texts(host) == ["one", "mended", "theirs"]
 
 
@@ -312,7 +312,7 @@ def test_an_undo_that_meets_damage_or_compression_refuses_and_changes_nothing() 
     node = host._need(path)
     node.data = bytearray(node.data.replace(b"one", b"0ne"))
     before = tree(host, ROOT)
-    assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["what was there before the repair is not there any more"]
+    assert list(refused(undo.undo(host, ROOT, undo_id)).values()) == ["what was there before the repair no longer exists"]
     assert tree(host, ROOT) == before
     node.data = bytearray(node.data.replace(b"0ne", b"one"))
     assert parts.compress(host, f"{ROOT}/{folder_of(SESSION)}", 1, last=True)

@@ -248,7 +248,7 @@ def test_no_secret_is_shown_by_a_tour_of_ones_own_sessions(place: Place, tmp_pat
     environment = {**os.environ, "HOME": str(place.home)}
     words = [sys.executable, "-m", "dreamkeep", "tour", "--at", str(tmp_path / "tour")]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=WAIT_S * 3)
-    assert done.returncode == 0 and "newest file" in done.stdout
+    assert done.returncode == 0 and "newest session file" in done.stdout
     assert leaks(done.stdout + done.stderr) == []
 
 

@@ -1,4 +1,4 @@
-"""What was done in a session is the same, whichever agent wrote it down: commands, edits, refusals, plans, answers, lists."""
+"""What was done in a session is the same, whichever agent wrote it down: commands, refusals, answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dreamkeep import Keep
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
-from dreamkeep.dream.work import Answered, Edited, Prompt, Ran, Refused, Reply, Step
+from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
 from dreamkeep.session import tools
 from tests.planted import quality
 from tests.planted import written as w
@@ -48,29 +48,18 @@ RUN: dict[str, list[tuple[str, bool | None]]] = {
     "pi": [("time make", True), ("time make", False)],
     "qwen": [],
 }
-#: What was really changed; an edit that failed, and one that the user did not allow, changed nothing.
-CHANGED = {
-    "claude": ["src/price.py"],
-    "gemini": ["comp.py"],
-    "pi": ["ld.conf"],
-}
 
 
 @pytest.mark.parametrize("agent", sorted(AGENTS))
-def test_commands_and_edits_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
+def test_commands_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
     import_module(f"tests.agents.{agent.replace('-', '_')}").write(tmp_path / "home")
     ran: list[tuple[str, bool | None]] = []
-    changed: list[str] = []
     with Keep.open(tmp_path / "keep", environment={}) as keep:
         list(keep.ingest(agents=[agent], home=tmp_path / "home"))
         for session in sorted(keep.sessions(), key=lambda one: (one.started_at or "", one.id)):
-            for step in work.steps(quality.given(keep.show(session.id))):
-                if isinstance(step, Ran):
-                    ran.append((step.command, step.failed))
-                elif isinstance(step, Edited):
-                    changed.append(step.path)
+            found = work.steps(quality.given(keep.show(session.id)))
+            ran += [(step.command, step.failed) for step in found if isinstance(step, Ran)]
     assert sorted(map(str, ran)) == sorted(map(str, RUN[agent]))
-    assert changed == CHANGED.get(agent, [])
 
 
 def written(agent: str) -> w.Written:
@@ -111,19 +100,16 @@ def written(agent: str) -> w.Written:
 def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path: Path) -> None:
     [(_, what)] = list(quality.captured([written(agent)], tmp_path))
     found = work.steps(what)
-    assert [(one.command, one.exit_code in (0, None), one.failed) for one in found if isinstance(one, Ran)] == [
-        ("make check", False, True),
-        ("make check", True, False),
-        ("git commit -qam 'Count from two'", True, False),
+    assert [(one.command, one.failed) for one in found if isinstance(one, Ran)] == [
+        ("make check", True),
+        ("make check", False),
+        ("git commit -qam 'Count from two'", False),
     ]
-    assert [one.path.removeprefix("/home/dev/thing/") for one in found if isinstance(one, Edited)] == ["src/a.py"]
     [refused] = [one for one in found if isinstance(one, Refused)]
     assert refused.words == ("keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
-    assert refused.what == "rm -rf data"
     asks = agent not in w.LACKS or w.Ask not in w.LACKS[agent]
-    assert [(one.question, one.answer) for one in found if isinstance(one, Answered)] == ([("Which unit?", "km")] if asks else [])
+    assert [one.answer for one in found if isinstance(one, Answered)] == (["km"] if asks else [])
     assert [one.said.text for one in found if isinstance(one, Prompt)] == ["do it", "clean up"]
-    assert "Done." in [one.said.text for one in found if isinstance(one, Reply)]
 
 
 # -- forms that no home has
@@ -176,20 +162,22 @@ def test_the_same_command_is_the_same_however_it_was_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "paths"),
+    ("given", "paths"),
     [
-        ("Edit", {"file_path": "a.py"}, ["a.py"]),
-        ("write", {"filePath": "a.py"}, ["a.py"]),
-        ("str_replace_editor", {"command": "create", "path": "a.py"}, ["a.py"]),
-        ("str_replace_editor", {"command": "view", "path": "a.py"}, []),
-        ("apply_patch", "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch", ["a.py", "b.py"]),
-        ("apply_patch", {"input": "*** Begin Patch\n*** Delete File: a.py\n*** End Patch"}, ["a.py"]),
-        ("shell", {"command": ["apply_patch", "*** Begin Patch\n*** Update File: a.py\n*** End Patch"]}, ["a.py"]),
+        ({"file_path": "a.py"}, ["a.py"]),
+        ({"filePath": "a.py"}, ["a.py"]),
+        ({"command": "create", "path": "a.py"}, ["a.py"]),
+        ({"command": "view", "path": "a.py"}, []),
+        ("*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch", ["a.py", "b.py"]),
+        ({"input": "*** Begin Patch\n*** Delete File: a.py\n*** End Patch"}, ["a.py"]),
     ],
 )
-def test_an_edit_is_known_under_every_name(name: str, given: Any, paths: list[str]) -> None:
-    assert [one.path for one in called(name, given) if isinstance(one, Edited)] == paths
-    assert [one for one in called(name, given, "no", error=True) if isinstance(one, Edited)] == [] or name == "shell"
+def test_the_files_of_an_edit_are_known_in_every_form(given: Any, paths: list[str]) -> None:
+    assert tools.edited_files(given) == paths
+
+
+def test_a_patch_that_is_handed_to_a_shell_is_no_command() -> None:
+    assert called("shell", {"command": ["apply_patch", "*** Begin Patch\n*** Update File: a.py\n*** End Patch"]}) == []
 
 
 @pytest.mark.parametrize(
@@ -253,13 +241,12 @@ def test_a_call_and_its_result_in_one_record_are_both() -> None:
     def both(seq: str, name: str, given: Any, told: str, code: int) -> Said:
         return Said(seq, "tool", told, AT, {"name": name, "input": given, "output": told, "exit_code": code})
 
-    ran, edit, again = steps(
+    ran, again = steps(
         both("1", "bash", {"command": "pytest -q"}, "1 failed", 1),
-        both("2", "edit", {"path": "a.py"}, "ok", 0),
         both("3", "bash", {"command": "pytest -q"}, "1 passed", 0),
     )
     assert isinstance(ran, Ran) and ran.failed and ran.result is ran.call
-    assert isinstance(edit, Edited) and isinstance(again, Ran) and again.failed is False
+    assert isinstance(again, Ran) and again.failed is False
 
 
 # -- what the line is that says what was wrong
@@ -313,5 +300,5 @@ def test_tools_that_are_called_with_nonsense_stop_nothing(given: Any) -> None:
 def test_an_output_of_fifty_megabytes_is_looked_at_from_both_ends() -> None:
     output = "x" * 25_000_000 + "\n" + "y" * 25_000_000 + "\nExit code 3"
     [one] = called("Bash", {"command": "make"}, output)
-    assert isinstance(one, Ran) and one.exit_code == 3
-    assert one.result is not None and len(tools.output_of(one.result)) < 20_000
+    assert isinstance(one, Ran) and one.result is not None and tools.outcome(one.command, one.result) == (3, True)
+    assert len(tools.output_of(one.result)) < 20_000

@@ -24,8 +24,10 @@ def tour(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def masked(text: str, folder: str) -> str:
-    """Without what depends on the folder's name: itself, sizes, and ids of faults, which are about paths."""
+    """Without what depends on the folder's name (itself, sizes, and ids of faults, which are about paths) and on how long the
+    prompts are."""
     text = text.replace(folder, "FOLDER")
+    text = re.sub(r"\babout [\d,]+ tokens\b", "about N tokens", text)
     text = re.sub(r"\b\d+(?:\.\d)? (?:B|bytes|KiB)\b", "SIZE", text)
     return re.sub(r"\b(source_[a-z]+)-[0-9a-f]{12}", r"\1-ID", text)
 

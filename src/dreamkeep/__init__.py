@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dreamkeep.app import Keep
+    from dreamkeep.keep import Keep
 
 __version__ = "0.1.0"
 __all__ = ["Keep", "__version__"]
@@ -22,7 +22,7 @@ __all__ = ["Keep", "__version__"]
 def __getattr__(name: str) -> object:
     # Loaded when first asked for: a hook that imports the package must not pay for what it does not use.
     if name == "Keep":
-        from dreamkeep.app import Keep
+        from dreamkeep.keep import Keep
 
         return Keep
     raise AttributeError(f"module 'dreamkeep' has no attribute {name!r}")

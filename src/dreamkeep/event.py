@@ -284,6 +284,16 @@ def disarm(value: object) -> Any:
     return {key: disarm(v) for key, v in value.items()}
 
 
+def readable_size(count: int) -> str:
+    """ "512 B", "10.3 KiB"."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
 def printable(text: str) -> str:
     """No escape sequences, no bells, no moving cursor: what was captured is shown, never obeyed."""
     return "".join(

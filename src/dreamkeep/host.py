@@ -144,18 +144,12 @@ class Host(Protocol):
     def sync(self, handle: int) -> None:
         """Returns when the file's bytes and length are on disk."""
 
-    def sync_all(self, handles: Sequence[int]) -> list[OSError | None] | None:
-        """Sync many files at the same time: for each None or what went wrong. None when this machine can't."""
-
     def cut(self, handle: int, size: int) -> None: ...
 
     def end(self, handle: int) -> int:
         """The file's length."""
 
     def handle_stat(self, handle: int) -> Stat: ...
-
-    def hasten(self) -> None:
-        """Told once by who is about to append often, perhaps from many threads."""
 
     def real_path(self, path: str) -> str:
         """Where a path leads when every link is followed; the last name need not be there."""
@@ -401,11 +395,6 @@ class RealHost:
         def sync(self, handle: int) -> None:
             os.fdatasync(handle)
 
-    def sync_all(self, handles: Sequence[int]) -> list[OSError | None] | None:
-        from dreamkeep import aio
-
-        return aio.sync_all(handles)
-
     def try_lock(self, handle: int, *, shared: bool = False) -> bool:
         # flock, not lockf: POSIX record locks vanish when *any* handle of the file is closed in the process.
         try:
@@ -416,47 +405,6 @@ class RealHost:
 
     def unlock(self, handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_UN)
-
-    def hasten(self) -> None:
-        # Python gives up its global lock around every system call. With many threads each of these takes less than a microsecond,
-        # getting the global lock back takes twenty: so the ones that can't block are called without giving it up.
-        import ctypes
-
-        libc = ctypes.PyDLL(None, use_errno=True)
-        flock, lseek = libc.flock, libc.lseek
-        flock.argtypes = (ctypes.c_int, ctypes.c_int)
-        lseek.argtypes = (ctypes.c_int, ctypes.c_longlong, ctypes.c_int)
-        lseek.restype = ctypes.c_longlong
-
-        def failed() -> OSError:
-            number = ctypes.get_errno()
-            return OSError(number, os.strerror(number))
-
-        def try_lock(handle: int, *, shared: bool = False) -> bool:
-            if flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB) == 0:
-                return True
-            problem = failed()
-            if problem.errno != errno.EWOULDBLOCK:
-                raise problem
-            return False
-
-        def unlock(handle: int) -> None:
-            if flock(handle, fcntl.LOCK_UN):
-                raise failed()
-
-        def end(handle: int) -> int:
-            at: int = lseek(handle, 0, os.SEEK_END)
-            if at < 0:
-                raise failed()
-            return at
-
-        fast = {"try_lock": try_lock, "unlock": unlock, "end": end, "write": os.write}
-        if sys.platform != "darwin":
-            fast["sync"] = os.fdatasync
-        for name, call in fast.items():
-            # A host that was made to watch or to fail keeps its own ways.
-            if getattr(type(self), name) is getattr(RealHost, name):
-                setattr(self, name, call)
 
 
 def file_system_of(path: str, mountinfo: str) -> str:

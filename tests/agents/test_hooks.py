@@ -93,7 +93,7 @@ def test_a_claude_session_is_told_by_its_hooks() -> None:
 
 
 def test_a_compaction_is_one_started_and_one_completed_signal_and_the_start_between_is_only_a_sign_of_life() -> None:
-    """G2; formats.md: SessionStart{compact} comes before PostCompact, SubagentStop for the compaction itself."""
+    """G2; Observed: SessionStart{compact} comes before PostCompact, SubagentStop for the compaction itself."""
     signals = of(Signal, read(CLAUDE))
     assert [(s.source, s.phase, s.reason, s.turn) for s in signals] == [
         ("hook", "started", "manual", "p2"),
@@ -121,13 +121,13 @@ def test_the_same_call_read_again_has_the_same_keys() -> None:
 
 
 def test_an_empty_prompt_is_no_turn() -> None:
-    """formats.md: Qwen fires UserPromptSubmit again, with prompt "", after every tool result."""
+    """Observed: Qwen fires UserPromptSubmit again, with prompt "", after every tool result."""
     for prompt in ("", "  \n", None, 7):
         assert one("UserPromptSubmit", session_id="q", prompt=prompt) == []
 
 
 def test_gemini_announces_no_compaction_and_its_garbled_answer_is_not_shown() -> None:
-    """formats.md: PreCompress fires before every model request."""
+    """Observed: PreCompress fires before every model request."""
     context = "<hook_context>the user prefers tabs</hook_context>\n\n"
     moment = "2026-11-15T18:52:55.100Z"
     facts = read(
@@ -171,7 +171,7 @@ def test_a_result_tells_of_its_call_where_only_the_hook_after_it_is_installed() 
 
 
 def test_a_hermes_turn_is_settled_by_its_end_and_only_finalize_closes_the_session() -> None:
-    """formats.md: on_session_end fires per turn."""
+    """Observed: on_session_end fires per turn."""
     extra = {"turn_id": "s:t:1", "task_id": "t"}
     facts = read(
         [

@@ -1,4 +1,4 @@
-"""The form of a written session, and what must be true of one. `first/NN-name.json`, `second/…`, `third/…`:
+"""The form of a written session, and what must be true of one. `series/NN-name.json`, `singles/name.json`:
 
     agent, session, cwd, started_at, title?    as the agent would have it; story: one line, what it tests
     turns     [{"user", "at"?, "steps": […], "end"?: completed | interrupted | crashed}]
@@ -26,13 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-FIRST = Path(__file__).parent / "first"
-#: Written by someone who had seen neither the rules nor the first half.
-SECOND = Path(__file__).parent / "second"
-#: Held out, see its README.md: whoever works on the rules reads only the totals.
-THIRD = Path(__file__).parent / "third"
-#: By authors who had not seen the rules; met them once, and were learnt from then: see their README.md.
-LEARNT = (Path(__file__).parent / "seventh", Path(__file__).parent / "eighth")
+#: Sessions that follow each other in a few projects; how such a set must be made, tests/test_planted.py says.
+SERIES = Path(__file__).parent / "series"
+#: One session in each project.
+SINGLES = Path(__file__).parent / "singles"
 #: The bundled sample, see sample.py. What it expects is what a newcomer must see.
 WEEK = Path(__file__).parent / "week"
 AGENTS = ("claude", "codex", "gemini", "hermes", "opencode", "python")
@@ -232,7 +229,7 @@ def _holds(text: str, term: str) -> bool:
 # -- from the file
 
 
-def load(folder: Path = FIRST) -> list[Written]:
+def load(folder: Path = SERIES) -> list[Written]:
     return [_written(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
 
 

@@ -146,7 +146,7 @@ def owner(root: str) -> Iterator[Child]:
 
 
 def state(root: str, host: RealHost | None = None) -> str:
-    """Of the one turn in the session, seen with fresh eyes."""
+    """Of the one turn in the session, by a keep that was opened anew."""
     with Keep.open(root, host=host) as keep:
         (turn,) = keep.show("chat")["turns"]
         return str(turn["state"])

@@ -304,7 +304,7 @@ def traced(root: str, session: str, appends: str) -> None:
 def ending(root: str, session: str, times: str) -> None:
     """Ends a session that is there, as often as told."""
     with Keep.open(root) as keep:
-        chat = keep._handle(f"python:{session}")  # `session()` would first resume one that had ended
+        chat = keep.families.record.open_session(f"python:{session}")  # `session()` would first resume one that had ended
         for n in range(1, int(times) + 1):
             boldly(n, chat.end)
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dreamkeep.capture.content import BLOCK, Content, Cut
 from dreamkeep.event import Event, Kind, Verbatim
-from dreamkeep.memory.hidden import Hidden
 from dreamkeep.memory.masking import is_masked, mask_data, mask_line, mask_text
 from dreamkeep.session.raw import changed
 from dreamkeep.session.records import LONGEST_LINE, is_record
@@ -89,20 +88,17 @@ def _begun(content: Content, at: int) -> bytes:
 
 
 class Again:
-    """A file's new version: lines that we have keep the form in which we have them; the others are masked, if `masks`."""
+    """A file's new version: a line that we have, as it is or masked, stays as we have it; the others are masked, if `masks`."""
 
     def __init__(self, old: Sequence[bytes], *, masks: bool) -> None:
         self._old = frozenset(old)
-        self._hidden = Hidden(old)
         self._masks = masks
         #: Whether something is masked that was masked before, also if the file itself has it so by now.
         self.masked = False
 
     def kept(self, lines: Sequence[bytes], now: Sequence[bytes] | None = None) -> list[bytes]:
         """`now`: the same as they are masked with what is around them; else each by itself."""
-        if now is None:
-            return [self._known(line) or (mask_line(line) if self._masks else line) for line in lines]
-        return [self._one(line, masked) for line, masked in zip(lines, now, strict=True)]
+        return [self._one(line, masked) for line, masked in zip(lines, now or map(mask_line, lines), strict=True)]
 
     def pieces(self, data: bytes, pieces: Sequence[bytes]) -> list[bytes]:
         """The same of a document (`data`) and its pieces, which are no JSON by themselves."""
@@ -113,10 +109,9 @@ class Again:
             at += len(piece)
         return found
 
-    def _one(self, line: bytes, now: bytes) -> bytes:
-        return self._known(line, now) or (now if self._masks else line)
-
-    def _known(self, line: bytes, now: bytes | None = None) -> bytes | None:
-        own = line if line in self._old else self._hidden.find(line, now)
-        self.masked = self.masked or (own is not None and is_masked(own))
+    def _one(self, line: bytes, masked: bytes) -> bytes:
+        own = next((one for one in (line, masked) if one in self._old), None)
+        if own is None:
+            return masked if self._masks else line
+        self.masked = self.masked or is_masked(own)
         return own

@@ -74,11 +74,10 @@ def _is_masked(host: Host, folder: str, name: str) -> bool:
 
 def _as_ours(theirs: Sequence[bytes], ours: Collection[bytes]) -> list[bytes]:
     """A line in which only one of the two had something masked is one line: as it is here."""
-    from dreamkeep.memory.hidden import Hidden
+    from dreamkeep.memory.masking import mask_line
 
-    here, there = Hidden(list(ours)), Hidden(theirs)
-    plain = {masked: own for own in ours if (masked := there.find(own)) is not None}
-    return [line if line in ours else here.find(line) or plain.get(line, line) for line in theirs]
+    plain = {mask_line(own): own for own in ours}
+    return [line if line in ours else plain.get(line) or plain.get(mask_line(line), line) for line in theirs]
 
 
 def _without_begun(lines: list[bytes], other: Sequence[bytes]) -> list[bytes]:

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from dreamkeep.agents.registry import row_habits
 from dreamkeep.agents.shared.row_habits import Facts, Row, RowGap, RowHabits, RowWords, text_in
-from dreamkeep.memory.hidden import hides
-from dreamkeep.memory.masking import is_masked
+from dreamkeep.memory.masking import hides, is_masked
 
 
 class Loss(NamedTuple):

@@ -290,12 +290,17 @@ def _same_branch(known: Known) -> Iterator[Offer]:
         if above and any(known.branches.get(path, ())) and (into := known.project_at(machine, above)):
             yield Offer(project, into, f"{path} is below the repository {above}", *_first(known, project, path))
         for place in known.places:
-            here = {branch for folder, branch, _ in place.folders if folder == path} - _USUAL
-            for folder, branch, seq in place.folders:
-                into = known.project_at(machine, folder) if branch in here and folder != path else None
-                if into and place.project in (project, into):
-                    one, other = (project, into) if _larger(known, (project, into)) == into else (into, project)
-                    yield Offer(one, other, f"a session was on the branch {branch} in {folder} and {path}", place.session, seq)
+            yield from _same_branch_in(known, place, project, machine, path)
+
+
+def _same_branch_in(known: Known, place: Place, project: str, machine: str, path: str) -> Iterator[Offer]:
+    """Of one session."""
+    here = {branch for folder, branch, _ in place.folders if folder == path} - _USUAL
+    for folder, branch, seq in place.folders:
+        into = known.project_at(machine, folder) if branch in here and folder != path else None
+        if into and place.project in (project, into):
+            one, other = (project, into) if _larger(known, (project, into)) == into else (into, project)
+            yield Offer(one, other, f"a session was on the branch {branch} in {folder} and {path}", place.session, seq)
 
 
 def _same_name(known: Known) -> Iterator[Offer]:

@@ -11,19 +11,8 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_NUMBERS = {
-    "a": 1,
-    "an": 1,
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "seven": 7,
-    "ten": 10,
-    "couple of": 2,
-}
+_NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "ten": 10}
+_NUMBERS["couple of"] = 2
 _NUMBER = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|ten|a couple of)"
 _PREPOSITION = re.compile(
     r"\b(?:on|by|until|till|til|before|after|since|from|for|of|due|as of|between|than|to|or|and|in|through)\s+$", re.IGNORECASE

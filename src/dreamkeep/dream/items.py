@@ -258,26 +258,29 @@ def _quotes(given: list[Any], materials: Mapping[str, Material]) -> tuple[tuple[
     found: list[Quoted] = []
     material: Material | None = None
     for n, one in enumerate(given[:MOST_QUOTES]):
-        place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
-        if isinstance(place, (int, float)) and not isinstance(place, bool):
-            place = str(place)
-        if not isinstance(place, str) or not isinstance(words, str):
-            made: Quoted | str = "a quote without place or words"
-        else:
-            label, seq = _labelled(place, materials)
-            own = materials.get(label)
-            if own is None or (material is not None and own is not material):
-                made = "a place that was not shown"
-            else:
-                made = own.quoted(seq, words)
-                material = own if isinstance(made, Quoted) else material
+        made, own = _quote(one, materials, material)
         if isinstance(made, str):
             if n == 0:
                 return made, None
             continue
+        material = own
         if made not in found:
             found.append(made)
     return (tuple(found), material) if found else ("an item without a quote", None)
+
+
+def _quote(one: object, materials: Mapping[str, Material], only: Material | None) -> tuple[Quoted | str, Material | None]:
+    """A quote and the session that it stands in, or why there is none. `only`: the one session that it may be of."""
+    place, words = (one.get("place"), one.get("words")) if isinstance(one, Mapping) else (None, None)
+    if isinstance(place, (int, float)) and not isinstance(place, bool):
+        place = str(place)
+    if not isinstance(place, str) or not isinstance(words, str):
+        return "a quote without place or words", None
+    label, seq = _labelled(place, materials)
+    own = materials.get(label)
+    if own is None or (only is not None and own is not only):
+        return "a place that was not shown", None
+    return own.quoted(seq, words), own
 
 
 def _labelled(place: str, materials: Mapping[str, Material]) -> tuple[str, str]:

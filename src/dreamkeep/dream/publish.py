@@ -217,19 +217,10 @@ class Publishing:
         before = self._read(path)
         text = (before or b"").decode("utf-8", "surrogateescape")
         found = page.parse(text)
-        if why := unfit(before or b"", found):
-            return Published(project, path, problem=why)
-        if found.region is None and not asked and not in_keep(self._root, path):
-            return Published(project, path)
         others = self._others(project, path)
         owner = _newest((self._memory.pages.get(self._key(project, path)), *others))
-        if not asked and owner is not None and owner["project"] != project:
-            return Published(project, path)  # it is another project's page by now
-        if found.region is not None and not asked and self._is_foreign(owner, found.region):
-            return Published(project, path, problem=FOREIGN)
-        erased = owner is not None and "erased" in owner and in_keep(self._root, path)
-        if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
-            return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
+        if (left := self._left_alone(project, path, before or b"", found, owner, asked)) is not None:
+            return left
         edits = self._take_edits(owner, project, path, found.region)
         mark = self._mark(owner, path)
         made = page.render(self._memory.shown(project), project, page.room(text, self._budget), mark)
@@ -240,24 +231,60 @@ class Publishing:
             return told._replace(problem=NO_ROOM)
         shown = made.text or page.empty(mark)
         after = page.put(text, shown, page.strays(found.region or "")).encode("utf-8", "surrogateescape")
+        self._say_published(project, path, run, others, found.region, shown, made.notes, before, after)
+        written = bool(self._memory.pages[self._key(project, path)].get("written"))
+        if after != before or not written:
+            self._sweep(path)
+        if after != before and not self._write(path, before, after):
+            return None
+        if not written:
+            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
+        return told._replace(changed=after != before)
+
+    def _left_alone(
+        self, project: str, path: str, before: bytes, found: page.Parsed, owner: Mapping[str, Any] | None, asked: bool
+    ) -> Published | None:
+        """What is told of a file that is not to be written; None for one that is."""
+        if why := unfit(before, found):
+            return Published(project, path, problem=why)
+        own = in_keep(self._root, path)
+        if found.region is None and not asked and not own:
+            return Published(project, path)
+        if not asked and owner is not None and owner["project"] != project:
+            return Published(project, path)  # it is another project's page by now
+        if found.region is not None and not asked and self._is_foreign(owner, found.region):
+            return Published(project, path, problem=FOREIGN)
+        erased = owner is not None and "erased" in owner and own
+        if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
+            return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
+        return None
+
+    def _say_published(
+        self,
+        project: str,
+        path: str,
+        run: str,
+        others: Sequence[Mapping[str, Any]],
+        region: str | None,
+        shown: str,
+        notes: Sequence[str],
+        before: bytes | None,
+        after: bytes,
+    ) -> None:
+        """Journals what the page is going to hold, where that is not journaled yet."""
         last = self._memory.pages.get(self._key(project, path))
         of, digest = look(self._memory, project, self._budget), sha256(after).hexdigest()
         head = "" if in_keep(self._root, path) else head_of(self._host, path)
         same = last is not None and (last.get("region"), last.get("of"), last.get("digest")) == (shown, of, digest)
-        if not same or others or (after != before and last is not None and last.get("head", "") != head):
-            self._say_written(last, found.region)
-            body = {"digest": digest, "of": of, "region": shown, "notes": list(made.notes), "head": head}
-            where = {"project": project, "path": self._named(path)}
-            more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
-            told_more = {key: value for key, value in more.items() if value}
-            self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
-        if after != before or not self._memory.pages[self._key(project, path)].get("written"):
-            self._sweep(path)
-        if after != before and not self._write(path, before, after):
-            return None
-        if not self._memory.pages[self._key(project, path)].get("written"):
-            self._journal([self._event(Kind.PAGE_WRITTEN, {"project": project, "path": self._named(path)})])
-        return told._replace(changed=after != before)
+        moved = after != before and last is not None and last.get("head", "") != head
+        if same and not others and not moved:
+            return
+        self._say_written(last, region)
+        body = {"digest": digest, "of": of, "region": shown, "notes": list(notes), "head": head}
+        where = {"project": project, "path": self._named(path)}
+        more = {"run": run, "instead": [f"{one['project']}\0{one['path']}" for one in others]}
+        told_more = {key: value for key, value in more.items() if value}
+        self._journal([self._event(Kind.PAGE_PUBLISHED, {**where, **body, **told_more})])
 
     def _mark(self, owner: Mapping[str, Any] | None, path: str) -> str:
         """By what our region in a file elsewhere is told from another keep's, which may know the same notes: the same for as long

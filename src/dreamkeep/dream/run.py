@@ -160,14 +160,11 @@ class Dreaming:
     ) -> Scope:
         now = rfc3339(self._host.now())
         dreamed = {id: one for id, one in memory.dreamed.items() if id not in held}
-        attempts = self._settings.max_attempts
-        later = 0
+        attempts, later = self._settings.max_attempts, 0
         if sessions:
-            named = dict.fromkeys(sessions)
-            wanted = when.from_start if again else when.asked_for
-            found = when.waiting((wanted(dreamed[one]) for one in named if one in dreamed), max_attempts=_NO_END)
+            found = _named(sessions, dreamed, again)
             if not found:
-                told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in named]
+                told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in dict.fromkeys(sessions)]
                 return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
         else:
             failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
@@ -333,6 +330,12 @@ class Dreaming:
     def _waiting(self) -> int:
         memory = self._ask(_life)
         return len(when.waiting(memory.dreamed.values(), max_attempts=self._settings.max_attempts))
+
+
+def _named(sessions: Sequence[str], dreamed: Mapping[str, Dreamed], again: bool) -> list[Dreamed]:
+    """Those of the sessions that a user named which can be read, whatever was tried before. `again`: from their beginning."""
+    wanted = when.from_start if again else when.asked_for
+    return when.waiting((wanted(dreamed[one]) for one in dict.fromkeys(sessions) if one in dreamed), max_attempts=_NO_END)
 
 
 def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:

@@ -51,49 +51,12 @@ _DID = "did"
 
 #: Short words that are in every sentence.
 _COMMON = frozenset(
-    (
-        *("a", "an", "the", "and", "or", "but", "if", "of", "to", "in", "on", "at", "by", "for", "as", "is", "are", "was", "be"),
-        *(
-            "it",
-            "its",
-            "we",
-            "you",
-            "i",
-            "he",
-            "she",
-            "us",
-            "our",
-            "my",
-            "me",
-            "do",
-            "did",
-            "not",
-            "no",
-            "yes",
-            "so",
-            "too",
-            "can",
-        ),
-        *(
-            "may",
-            "has",
-            "had",
-            "use",
-            "now",
-            "any",
-            "all",
-            "out",
-            "up",
-            "who",
-            "why",
-            "how",
-            "let",
-            "get",
-            "go",
-            "one",
-            "ok",
-            "own",
-        ),
+    re.findall(
+        r"\w+",
+        """
+    a an the and or but if of to in on at by for as is are was be it its we you i he she us our my me do did not no
+    yes so too can may has had use now any all out up who why how let get go one ok own
+    """,
     )
 )
 

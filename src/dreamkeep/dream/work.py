@@ -1,10 +1,9 @@
 """What was done in a session, whatever the agent: messages → steps. Pure.
 
-    calls and results, paired by id ─► Ran, Edited, Refused, Answered
-    words of user and model         ─► Prompt, Reply
+    calls and results, paired by id ─► Ran, Refused, Answered
+    words of the user               ─► Prompt
 
-Every step has the place where it stands (`n`: the how-manieth message; `seq` for the evidence). What bears a mark is not there at
-all. What agents' tools do is in session/tools.py.
+`known`: it is there for context. What bears a mark is not there at all. What agents' tools do is in session/tools.py.
 """
 
 from __future__ import annotations
@@ -21,15 +20,6 @@ from dreamkeep.session import tools
 class Prompt(NamedTuple):
     """The user's own words."""
 
-    n: int
-    known: bool
-    said: Said
-
-
-class Reply(NamedTuple):
-    """The model's words."""
-
-    n: int
     known: bool
     said: Said
 
@@ -37,44 +27,29 @@ class Reply(NamedTuple):
 class Ran(NamedTuple):
     """A command. `failed` None: nobody knows. `key`: the same for what is the same command but for how it was called."""
 
-    n: int
     known: bool
     command: str
     key: str
-    exit_code: int | None
     failed: bool | None
     call: Said
     result: Said | None
 
 
-class Edited(NamedTuple):
-    n: int
-    known: bool
-    path: str
-    call: Said
-
-
 class Refused(NamedTuple):
-    """The user did not allow a call. `what`: the command, the file or the plan; `words`: what he said to it, verbatim."""
+    """The user did not allow a call. `words`: what he said to it, verbatim."""
 
-    n: int
     known: bool
-    tool: str
-    what: str
     words: str
     result: Said
-    call: Said
 
 
 class Answered(NamedTuple):
-    n: int
     known: bool
-    question: str
     answer: str
     result: Said
 
 
-Step = Prompt | Reply | Ran | Edited | Refused | Answered
+Step = Prompt | Ran | Refused | Answered
 
 
 def steps(given: Given) -> list[Step]:
@@ -83,15 +58,11 @@ def steps(given: Given) -> list[Step]:
     found: list[Step] = []
     for n, (known, said) in enumerate(flat):
         if said.role == "user" and not said.tool:
-            found.append(Prompt(n, known, said))
+            found.append(Prompt(known, said))
         elif _is_both(said):
-            found += _call(n, known, said, said)
+            found += _call(known, said, said)
         elif said.role == "assistant" and said.tool:
-            if said.text.strip():
-                found.append(Reply(n, known, said))
-            found += _call(n, known, said, results.get(n))
-        elif said.role == "assistant" and said.text.strip():
-            found.append(Reply(n, known, said))
+            found += _call(known, said, results.get(n))
     return found
 
 
@@ -124,33 +95,26 @@ def _results(flat: Sequence[Said]) -> dict[int, Said]:
     return found
 
 
-def _call(n: int, known: bool, said: Said, result: Said | None) -> Iterator[Step]:
+def _call(known: bool, said: Said, result: Said | None) -> Iterator[Step]:
     tool = said.tool or {}
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
     if result is not None and (words := tools.refusal_words(result, name)) is not None:
-        yield Refused(n, known, name, tools.describe_call(name, given), words, result, said)
+        yield Refused(known, words, result)
     elif tools.is_kind("shell", name):
-        yield from _shell(n, known, said, result)
-    elif tools.is_kind("edit", name):
-        if result is not None and not (result.tool or {}).get("error"):
-            yield from (Edited(n, known, path, said) for path in tools.edited_files(given))
+        yield from _shell(known, said, result)
     elif tools.is_kind("ask", name) and result is not None and not (result.tool or {}).get("error"):
-        yield from (Answered(n, known, asked, answer, result) for asked, answer in tools.answers(given, result.text))
+        yield from (Answered(known, answer, result) for _, answer in tools.answers(given, result.text))
 
 
 # -- commands
 
 
-def _shell(n: int, known: bool, said: Said, result: Said | None) -> Iterator[Step]:
+def _shell(known: bool, said: Said, result: Said | None) -> Iterator[Step]:
     command = tools.command_of((said.tool or {}).get("input"))
-    if not command:
-        return
-    if "*** Begin Patch" in command:
-        yield from (Edited(n, known, path, said) for path in tools.patched_files(command))
-        return
-    code, failed = tools.outcome(command, result) if result else (None, None)
-    yield Ran(n, known, command, key_of(command), code, failed, said, result)
+    if command and "*** Begin Patch" not in command:
+        failed = tools.outcome(command, result)[1] if result else None
+        yield Ran(known, command, key_of(command), failed, said, result)
 
 
 _BEFORE = re.compile(

@@ -13,8 +13,7 @@ All are plain text, because most are only ever compared; no looks in the commone
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from collections.abc import Collection, Mapping
 from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
@@ -215,21 +214,11 @@ def hold(
 
 def crc_of(host: Host, handle: int, size: int, into: memoryview) -> int:
     """Of the first `size` bytes; -1 when there are less. As few calls as may be: a deep audit does nothing else for long."""
-    crc32_fast = _crc32_fast()
     at = crc = 0
     while at < size:
         count = host.read_into(handle, into[: size - at], at)
         if not count:
             return -1
-        crc = crc32_fast(into[:count], crc)
+        crc = crc32(into[:count], crc)
         at += count
     return crc
-
-
-@cache
-def _crc32_fast() -> Callable[[memoryview, int], int]:
-    """The same number ten times as fast, by the processor's own instructions. Loaded here, because only who reads everything
-    needs it: for a line or two it is not worth its start."""
-    from zlib_ng.zlib_ng import crc32
-
-    return crc32

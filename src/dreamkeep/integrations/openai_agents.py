@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from dreamkeep.app import Keep
 from dreamkeep.capture.items import Items, kind_of, plain
 from dreamkeep.errors import BadUsage
 from dreamkeep.held import notice_forks
+from dreamkeep.keep import Keep
 
 T = TypeVar("T")
 _Task = asyncio.Task[Any]

@@ -8,6 +8,8 @@ KEEP = "journal/keep"
 SESSIONS = "journal/sessions"
 #: Where requests of dreams lie that an agent is answering: no journal, but words of sessions, which a deletion takes away.
 EXCHANGE = "state/exchange"
+#: One file for each session whose deletion has begun: whoever writes next finishes what a crash left of it.
+DELETIONS = "state/deleting"
 _LONGEST_ID = 500
 _SLUG = 40
 

@@ -12,7 +12,6 @@ from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
 from dreamkeep.held import notice_forks
 from dreamkeep.host import Host, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.together import Together
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
@@ -42,14 +41,12 @@ class Journals:
         self._mutex = threading.Lock()
         self._writers: dict[str, Writer] = {}
         self._recent: OrderedDict[str, Writer] = OrderedDict()
-        self._together = Together(host)
         self._synced: set[str] = set()
-        host.hasten()
         notice_forks(self)
 
     def append(self, session: str, events: Sequence[Event]) -> tuple[int | None, ...]:
         """To a session's journal, or to the keep's own (`session` is "")."""
-        return self._together.append(self.writer(session), self._masked(events))
+        return self.writer(session).append(self._masked(events))
 
     def append_if(
         self,
@@ -64,7 +61,7 @@ class Journals:
     def say(self, session: str, kind: str, body: Body, carry: Carry | None = None) -> None:
         """Append one event that happens now."""
         event = Event(self._ids.new(), kind, rfc3339(self._host.now()), body, carry)
-        self._together.append(self.writer(session), self._masked((event,)))
+        self.writer(session).append(self._masked((event,)))
 
     def _masked(self, events: Sequence[Event]) -> Sequence[Event]:
         return [self.mask(event) for event in events] if self.mask else events
@@ -135,7 +132,6 @@ class Journals:
 
     def after_fork(self) -> None:
         self._mutex = threading.Lock()
-        self._together = Together(self._host)
         self._ids.after_fork()
         for writer in self._writers.values():
             writer.after_fork()

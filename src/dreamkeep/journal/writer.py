@@ -98,8 +98,8 @@ class Writer:
 
         Raises NotDurable (or a kind of it) when the disk does not take them.
         """
-        written = (self.write_at_once(events[0]) if len(events) == 1 else None) or self.write(events)
-        self.make_durable(written)
+        written = self._locked(self._write_new, events, [draft(event) for event in events])
+        self._make_durable(written)
         return written.seqs
 
     def append_if(
@@ -110,45 +110,8 @@ class Writer:
         written = self._locked(self._write_if, events, [draft(event) for event in events], expect, still)
         if written is None:
             return None
-        self.make_durable(written)
+        self._make_durable(written)
         return written.seqs
-
-    def write(self, events: Sequence[Event]) -> Written:
-        """The first half of an append: in the page cache, promised to nobody."""
-        return self._locked(self._write_new, events, [draft(event) for event in events])
-
-    def write_at_once(self, event: Event) -> Written | None:
-        """The common case of `write`, in one piece because it is the one that must be fast: one event, nobody to wait for,
-        nothing changed since we wrote last. None when it is another case."""
-        drafts = draft(event)
-        if event.carry or len(drafts) > 1 or self._mutex.locked():
-            return None
-        # `with` and `finally` around every lock: Python raises an interrupt right after the call that took it, too.
-        with self._mutex:
-            host, part, lock_handle = self._host, self._part, self._lock_handle
-            if part is None or part.handle < 0 or lock_handle < 0 or part.failed or part.unended:
-                return None
-            try:
-                start = part.end
-                if (
-                    host.try_lock(lock_handle)
-                    and host.end(lock_handle) == part.number
-                    and host.end(part.handle) == start < self._part_size
-                ):
-                    self._write(drafts, part)
-                    return Written((self._seq,), drafts, self._seq, part, part.end)
-                return None
-            except OSError as problem:
-                raise from_os(problem, "writing", self.folder) from problem
-            finally:
-                host.unlock(lock_handle)
-
-    def make_durable(self, written: Written) -> None:
-        """The second half. Nothing is left to do when somebody else's sync covered it."""
-        try:
-            self._sync(written.part, written.end)
-        except OSError as problem:
-            self._mend(written, problem)
 
     def carried(self, key: str) -> int | str | None:
         """What the journal says of `key` now: a source's cursor, the session's state. Asking makes no journal."""
@@ -192,6 +155,13 @@ class Writer:
         self._close_handles()
 
     # -- durable
+
+    def _make_durable(self, written: Written) -> None:
+        """Nothing is left to do when somebody else's sync covered it."""
+        try:
+            self._sync(written.part, written.end)
+        except OSError as problem:
+            self._mend(written, problem)
 
     def _mend(self, written: Written, failure: OSError) -> None:
         """A failure seals the part; the frames get another chance in a new one."""

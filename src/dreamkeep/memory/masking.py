@@ -4,7 +4,7 @@
     {"type":"user","text":"the key is [redacted]********"}
 
 Every line is as long as it was, and JSON stays JSON, also JSON in a string of JSON: only inside of strings something is masked.
-So places, sizes and line feeds hold, and whoever looks for what was kept of a line (hidden.py) need not know how it was masked.
+So places, sizes and line feeds hold. Whoever looks for what was kept of a line masks that line and compares.
 
 Each line is looked at by itself, so that the same words are masked alike whichever way they come in. What one of its texts
 betrays is masked in all of them, but not where records are told by it (ids, kinds, times): there only a secret's form counts.
@@ -127,6 +127,15 @@ def is_masked(line: bytes) -> bool:
 def runs_in(line: bytes) -> tuple[Span, ...]:
     """Where something is masked, in order."""
     return tuple(run.span() for run in _MASKED.finditer(line))
+
+
+def hides(kept: bytes, line: bytes) -> bool:
+    """Whether `kept` is `line`, but for what is masked in it. For two that are known to speak of the same: one that is nearly
+    all mask fits any other of its length."""
+    if len(kept) != len(line) or not (runs := runs_in(kept)):
+        return False
+    places = [0, *(place for run in runs for place in run), len(kept)]
+    return all(kept[a:b] == line[a:b] for a, b in zip(places[::2], places[1::2], strict=True))
 
 
 # -- where they are

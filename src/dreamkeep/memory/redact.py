@@ -286,14 +286,6 @@ def _short_last(words: str) -> bool:
     return re.fullmatch(r"\s*[A-Za-z0-9+/]{1,64}={1,2}\s*", words) is not None
 
 
-def key_line(words: str) -> bool:
-    """Whether a line by itself may be one of a private key: its lines are told by those around them."""
-    if _FENCE.search(words) or _HEADER.match(words) or _short_last(words):
-        return True
-    # Not the hash of something, nor a long name.
-    return _LINE.match(words) is not None and all(re.search(kind, words) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-
-
 def _lines_start(text: str, end: int) -> int:
     """From a block's end back to its first line that looks like a part of it."""
     start = at = end

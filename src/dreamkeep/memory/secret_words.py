@@ -154,55 +154,13 @@ _USED = re.compile(
 )
 #: After `--password`: a sentence about the flag, not a value of it.
 _PROSE = frozenset(
-    [
-        "flag",
-        "flags",
-        "option",
-        "options",
-        "argument",
-        "arguments",
-        "is",
-        "and",
-        "or",
-        "to",
-        "for",
-        "with",
-        "from",
-        "as",
-        "in",
-        "on",
-        "if",
-        "when",
-        "instead",
-        "which",
-        "that",
-        "the",
-        "a",
-        "an",
-        "was",
-        "not",
-        "can",
-        "must",
-        "should",
-        "will",
-        "has",
-        "via",
-        "parameter",
-        "value",
-        "prompt",
-        "switch",
-        "so",
-        "but",
-        "then",
-        "it",
-        "are",
-        "be",
-        "may",
-        "at",
-        "by",
-        "of",
-        "into",
-    ]
+    re.findall(
+        r"\w+",
+        """
+    flag flags option options argument arguments is and or to for with from as in on if when instead which that the
+    a an was not can must should will has via parameter value prompt switch so but then it are be may at by of into
+    """,
+    )
 )
 
 

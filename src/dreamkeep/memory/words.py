@@ -11,6 +11,16 @@ def _set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(phrase.split()) for phrase in text.split(","))
+
+
+def _groups(text: str) -> dict[str, str]:
+    """Words apart by `;`: each stands for the first of its group."""
+    found = [group.split() for group in text.split(";")]
+    return {word: group[0] for group in found for word in group}
+
+
 #: Say nothing about the fact itself: who speaks, how politely, how firmly, that it is so here. `use X` is `X`.
 LIGHT = _set(
     """
@@ -47,65 +57,30 @@ FORBIDS = _set("forbidden banned prohibited disallowed verboten taboo unwanted o
 #: A negation and `all` is something else than a negation.
 WHOLE = _set("all every always everything everywhere each both")
 #: Two words that are one: what stands for them.
-PAIRS: dict[tuple[str, ...], str] = {
-    ("no", "longer"): "nolonger",
-    ("not", "any", "more"): "nolonger",
-    ("any", "more"): "anymore",
-    ("any", "longer"): "anymore",
-    ("instead", "of"): "insteadof",
-    ("rather", "than"): "insteadof",
-    ("in", "favour", "of"): "infavourof",
-    ("in", "favor", "of"): "infavourof",
-    ("have", "to"): "must",
-    ("has", "to"): "must",
-    ("had", "to"): "must",
-    ("need", "to"): "must",
-    ("needs", "to"): "must",
-    ("want", "to"): "must",
-    ("got", "to"): "must",
-    ("ought", "to"): "must",
-    ("like", "to"): "must",
-    ("prefer", "to"): "must",
-    ("going", "to"): "will",
-    ("go", "with"): "use",
-    ("going", "with"): "use",
-    ("went", "with"): "use",
-    ("make", "sure", "to"): "must",
-    ("make", "sure"): "must",
-    ("from", "now", "on"): "fromnowon",
-    ("from", "here", "on"): "fromnowon",
-    ("as", "of", "now"): "fromnowon",
-    ("after", "all"): "afterall",
-    ("not", "allowed"): "forbidden",
-    ("not", "permitted"): "forbidden",
-    ("not", "acceptable"): "forbidden",
-    ("off", "limits"): "forbidden",
-    ("hands", "off"): "avoid",
-    ("stay", "away", "from"): "avoid",
-    ("keep", "away", "from"): "avoid",
-    ("leave", "out"): "avoid",
-    ("not", "yet"): "notyet",
-    ("at", "least"): "min",
-    ("at", "most"): "max",
-    ("no", "more", "than"): "max",
-    ("not", "more", "than"): "max",
-    ("no", "less", "than"): "min",
-    ("no", "fewer", "than"): "min",
-    ("no", "later", "than"): "before",
-    ("prior", "to"): "before",
-    ("up", "to"): "max",
-    ("or", "below"): "max",
-    ("or", "less"): "max",
-    ("or", "above"): "min",
-    ("or", "more"): "min",
-    ("set", "up"): "setup",
-    ("depends", "on"): "dependson",
-    ("by", "hand"): "manually",
-    ("as", "well"): "also",
-    ("of", "course"): "also",
-    ("for", "now"): "fornow",
-    ("by", "default"): "default",
+_PAIRS = {
+    "nolonger": "no longer, not any more",
+    "anymore": "any more, any longer",
+    "insteadof": "instead of, rather than",
+    "infavourof": "in favour of, in favor of",
+    "must": "have to, has to, had to, need to, needs to, want to, got to, ought to, like to, prefer to, make sure to, make sure",
+    "will": "going to",
+    "use": "go with, going with, went with",
+    "fromnowon": "from now on, from here on, as of now",
+    "afterall": "after all",
+    "forbidden": "not allowed, not permitted, not acceptable, off limits",
+    "avoid": "hands off, stay away from, keep away from, leave out",
+    "notyet": "not yet",
+    "min": "at least, no less than, no fewer than, or above, or more",
+    "max": "at most, no more than, not more than, up to, or below, or less",
+    "before": "no later than, prior to",
+    "setup": "set up",
+    "dependson": "depends on",
+    "manually": "by hand",
+    "also": "as well, of course",
+    "fornow": "for now",
+    "default": "by default",
 }
+PAIRS: dict[tuple[str, ...], str] = {tuple(pair.split()): name for name, pairs in _PAIRS.items() for pair in pairs.split(", ")}
 #: One word, also where somebody writes two, or a hyphen.
 COMPOUNDS = _set(
     """
@@ -141,35 +116,13 @@ SOFT = _set(
     """
 )
 #: Taken back, and nothing said in its place.
-TAKES_BACK = (
-    ("forget",),
-    ("scrap",),
-    ("ignore",),
-    ("disregard",),
-    ("never", "mind"),
-    ("nevermind",),
-    ("nolonger", "applies"),
-    ("nolonger", "apply"),
-    ("nolonger", "holds"),
-    ("nolonger", "hold"),
-    ("nolonger", "true"),
-    ("nolonger", "valid"),
-    ("nolonger", "needed"),
-    ("nolonger", "necessary"),
-    ("nolonger", "relevant"),
-    ("nolonger", "required"),
-    ("nolonger", "need"),
-    ("apply", "anymore"),
-    ("applies", "anymore"),
-    ("hold", "anymore"),
-    ("holds", "anymore"),
-    ("true", "anymore"),
-    ("valid", "anymore"),
-    ("needed", "anymore"),
-    ("necessary", "anymore"),
-    ("obsolete",),
-    ("outdated",),
-    ("moot",),
+TAKES_BACK = _phrases(
+    """
+    forget, scrap, ignore, disregard, never mind, nevermind, nolonger applies, nolonger apply, nolonger holds,
+    nolonger hold, nolonger true, nolonger valid, nolonger needed, nolonger necessary, nolonger relevant, nolonger
+    required, nolonger need, apply anymore, applies anymore, hold anymore, holds anymore, true anymore, valid
+    anymore, needed anymore, necessary anymore, obsolete, outdated, moot
+    """
 )
 #: Words of taking back that say nothing of what is taken back.
 TAKING = _set(
@@ -201,115 +154,55 @@ LOOPING = PENDING | _set(
 )
 
 #: How sure, or whether at all: part of what is said.
-HEDGES = {
-    **dict.fromkeys(
-        ("maybe", "perhaps", "possibly", "probably", "likely", "apparently", "seems", "suspect", "guess", "dunno", "think"),
-        "maybe",
-    ),
-    **dict.fromkeys(("might", "could", "dunno"), "maybe"),
-    **dict.fromkeys(("can", "may", "allowed", "permitted", "optional", "optionally"), "may"),
-    **dict.fromkeys(("will", "gonna", "shall"), "will"),
-}
+HEDGES = _groups(
+    """
+    maybe perhaps possibly probably likely apparently seems suspect guess dunno think might could; may can allowed
+    permitted optional optionally; will gonna shall
+    """
+)
 #: Different words, one meaning. Only what is so in every context.
-SAME = {
-    **dict.fromkeys(("db", "dbs", "database", "databases"), "database"),
-    **dict.fromkeys(("docs", "doc", "documentation"), "documentation"),
-    **dict.fromkeys(("config", "configs", "configuration", "configurations"), "config"),
-    **dict.fromkeys(("dir", "dirs", "directory", "directories", "folder", "folders"), "folder"),
-    **dict.fromkeys(("env", "envs", "environment", "environments"), "environment"),
-    **dict.fromkeys(("prod", "production"), "production"),
-    **dict.fromkeys(("dep", "deps", "dependency", "dependencies"), "dependency"),
-    **dict.fromkeys(("pr", "prs", "pullrequest", "mr", "mrs"), "pr"),
-    **dict.fromkeys(("repo", "repos", "repository", "repositories"), "repo"),
-    **dict.fromkeys(("ts", "typescript"), "typescript"),
-    **dict.fromkeys(("js", "javascript"), "javascript"),
-    **dict.fromkeys(("postgres", "postgresql"), "postgres"),
-    **dict.fromkeys(("k8s", "kubernetes"), "kubernetes"),
-    **dict.fromkeys(("args", "arg", "argument", "arguments"), "argument"),
-    **dict.fromkeys(("param", "params", "parameter", "parameters"), "parameter"),
-    **dict.fromkeys(("msg", "msgs", "message", "messages"), "message"),
-    **dict.fromkeys(("app", "apps", "application", "applications"), "app"),
-    **dict.fromkeys(("execute", "executes", "executed", "executing", "exec", "invoke", "ran", "running", "runs"), "run"),
-    **dict.fromkeys(("remove", "removes", "removed", "removing", "erase", "delete", "deletes", "deleted", "deleting"), "delete"),
-    **dict.fromkeys(("written", "wrote", "writing", "writes"), "write"),
-    **dict.fromkeys(("built", "building", "builds"), "build"),
-    **dict.fromkeys(("sent", "sending", "sends"), "send"),
-    **dict.fromkeys(("chose", "chosen", "choosing", "choose", "pick", "picked"), "choose"),
-    **dict.fromkeys(("made", "making", "makes", "make"), "make"),
-    **dict.fromkeys(("broke", "broken", "breaks", "breaking"), "break"),
-    **dict.fromkeys(("read", "reads", "reading"), "read"),
-    **dict.fromkeys(("put", "puts", "putting"), "put"),
-    **dict.fromkeys(("failed", "fails", "failing", "failure", "failures"), "fail"),
-    **dict.fromkeys(("manual", "manually"), "manually"),
-    **dict.fromkeys(("automatic", "automatically", "auto"), "automatically"),
-    **dict.fromkeys(("colour", "colours", "color", "colors"), "color"),
-    **dict.fromkeys(("min", "minimum", "minimal"), "min"),
-    **dict.fromkeys(("max", "maximum", "maximal"), "max"),
-    **dict.fromkeys(("mail", "mails", "email", "emails", "e-mail", "e-mails"), "mail"),
-    **dict.fromkeys(("grey", "gray"), "gray"),
-    **dict.fromkeys(("artefact", "artefacts", "artifact", "artifacts"), "artifact"),
-    **dict.fromkeys(("metre", "metres", "meter", "meters"), "meter"),
-    **dict.fromkeys(("large", "larger", "big", "bigger"), "big"),
-    **dict.fromkeys(("tiny", "small", "smaller"), "small"),
-    **dict.fromkeys(("brief", "briefly", "short", "concise", "terse"), "short"),
-}
+SAME = _groups(
+    """
+    database db dbs databases; documentation docs doc; config configs configuration configurations; folder dir dirs
+    directory directories folders; environment env envs environments; production prod; dependency dep deps dependencies;
+    pr prs pullrequest mr mrs; repo repos repository repositories; typescript ts; javascript js; postgres postgresql;
+    kubernetes k8s; argument args arg arguments; parameter param params parameters; message msg msgs messages; app apps
+    application applications; run execute executes executed executing exec invoke ran running runs; delete remove
+    removes removed removing erase deletes deleted deleting; write written wrote writing writes; build built building
+    builds; send sent sending sends; choose chose chosen choosing pick picked; make made making makes; break broke
+    broken breaks breaking; read reads reading; put puts putting; fail failed fails failing failure failures; manually
+    manual; automatically automatic auto; color colour colours colors; min minimum minimal; max maximum maximal; mail
+    mails email emails e-mail e-mails; gray grey; artifact artefact artefacts artifacts; meter metre metres meters; big
+    large larger bigger; small tiny smaller; short brief briefly concise terse
+    """
+)
 #: Different words, mostly one meaning: whether here, too, is for somebody to say who knows what texts mean.
-NEARLY = {
-    word: group.split()[0]
-    for group in (
-        "start starts started starting begin begins began begun beginning commence",
-        "finish finishes finished finishing complete completes completed completing",
-        "fast faster quick quickly quicker rapid rapidly",
-        "show shows shown showing showed display displays displayed displaying",
-        "check checks checked checking verify verifies verified verifying",
-        "choose select selects selected selecting",
-        "answer answers answered answering reply replies replied replying respond responds responded responding",
-        "fix fixes fixed fixing repair repairs repaired repairing mend mends mended",
-        "bug bugs defect defects",
-        "image images picture pictures",
-        "holiday holidays vacation vacations",
-        "explain explains explained explaining describe describes described describing",
-        "help helps helped helping assist assists assisted assisting",
-        "buy buys bought buying purchase purchases purchased purchasing",
-    )
-    for word in group.split()
-}
+NEARLY = _groups(
+    """
+    start starts started starting begin begins began begun beginning commence; finish finishes finished finishing
+    complete completes completed completing; fast faster quick quickly quicker rapid rapidly; show shows shown showing
+    showed display displays displayed displaying; check checks checked checking verify verifies verified verifying;
+    choose select selects selected selecting; answer answers answered answering reply replies replied replying respond
+    responds responded responding; fix fixes fixed fixing repair repairs repaired repairing mend mends mended; bug bugs
+    defect defects; image images picture pictures; holiday holidays vacation vacations; explain explains explained
+    explaining describe describes described describing; help helps helped helping assist assists assisted assisting; buy
+    buys bought buying purchase purchases purchased purchasing
+    """
+)
 _COUNTED = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NUMBERS = {
     **{word: str(n) for n, word in enumerate(_COUNTED) if n != 1},
     "once": "1x",
     "twice": "2x",
 }
-UNITS = {
-    **dict.fromkeys(("ms", "millisecond", "milliseconds", "msec"), "ms"),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "mins", "minute", "minutes"), "minute"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "hour"),
-    **dict.fromkeys(("d", "day", "days"), "day"),
-    **dict.fromkeys(("week", "weeks"), "week"),
-    **dict.fromkeys(("b", "byte", "bytes"), "byte"),
-    **dict.fromkeys(("kb", "kib"), "kb"),
-    **dict.fromkeys(("mb", "mib"), "mb"),
-    **dict.fromkeys(("gb", "gib"), "gb"),
-    **dict.fromkeys(("hz",), "hz"),
-    **dict.fromkeys(("khz",), "khz"),
-    **dict.fromkeys(("mhz",), "mhz"),
-    **dict.fromkeys(("%", "percent"), "%"),
-    **dict.fromkeys(("px", "pixel", "pixels"), "px"),
-    **dict.fromkeys(("line", "lines"), "line"),
-    **dict.fromkeys(("char", "chars", "character", "characters", "column", "columns"), "char"),
-    **dict.fromkeys(("space", "spaces"), "space"),
-    **dict.fromkeys(("time", "times", "x"), "times"),
-    **dict.fromkeys(("v", "volt", "volts"), "volt"),
-    **dict.fromkeys(("dbm",), "dbm"),
-    **dict.fromkeys(("k",), "k"),
-    **dict.fromkeys(("token", "tokens"), "token"),
-    **dict.fromkeys(("row", "rows"), "row"),
-    **dict.fromkeys(("retry", "retries"), "retry"),
-    **dict.fromkeys(("worker", "workers"), "worker"),
-    **dict.fromkeys(("thread", "threads"), "thread"),
-    **dict.fromkeys(("reviewer", "reviewers"), "reviewer"),
-}
+UNITS = _groups(
+    """
+    ms millisecond milliseconds msec; s sec secs second seconds; minute min mins minutes; hour h hr hrs hours; day d
+    days; week weeks; byte b bytes; kb kib; mb mib; gb gib; hz; khz; mhz; % percent; px pixel pixels; line lines; char
+    chars character characters column columns; space spaces; times time x; volt v volts; dbm; k; token tokens; row rows;
+    retry retries; worker workers; thread threads; reviewer reviewers
+    """
+)
 #: Come up in statements about anything: to share one of these is not to be about the same.
 GENERIC = _set(
     """

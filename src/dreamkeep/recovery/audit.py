@@ -143,8 +143,8 @@ def known_to_index_alone(host: Host, root: str) -> list[Fault]:
 
 
 def _misset(path: str, reason: str) -> Fault:
-    unsafe = "Correct it, or take it away: until then other commands refuse to work."
-    return fault("state_unreadable", path, f"the settings can't be used: {reason}", unsafe=unsafe, path=path, why=reason)
+    unsafe = "Correct it or remove it; until then other commands refuse to run."
+    return fault("state_unreadable", path, f"the settings are invalid: {reason}", unsafe=unsafe, path=path, why=reason)
 
 
 def _as_it_looks(host: Host, one: Fault) -> Fault:
@@ -265,6 +265,6 @@ def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list
         unsafe = "Make it readable."
         reason = why(problem)
         found.append(
-            fault(cls, where, f"it can't be looked at: {reason}", key=name, unsafe=unsafe, path=where, why=reason, journal="")
+            fault(cls, where, f"it can't be checked: {reason}", key=name, unsafe=unsafe, path=where, why=reason, journal="")
         )
     return found

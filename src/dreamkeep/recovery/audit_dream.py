@@ -60,10 +60,10 @@ class Dreams:
         if at is None:
             # What a file elsewhere was, is its user's business; and one that shows nothing need not be there.
             if page.in_keep(self._root, path) and last.get("notes") and last.get("region"):
-                yield self._unwritten(last, path, "it was published, and is not there")
+                yield self._unwritten(last, path, "it was published, but is missing now")
             return
         if not at.is_file:
-            yield _fence(path, "it is no file")
+            yield _fence(path, "it is not a file")
             return
         read = page.parse(read_file(self._host, path).decode("utf-8", "surrogateescape"))
         if read.problem:
@@ -76,11 +76,11 @@ class Dreams:
             return  # another keep writes into it, too, of which dreams tell; no hand of a user of this one did that
         plain = region.replace("\r\n", "\n")
         if not last.get("written") and plain == last.get("before") != last.get("region"):
-            yield self._unwritten(last, path, "what was published last was not written any more: it is as it was before")
+            yield self._unwritten(last, path, "the last published version was not written; the page still has the one before")
             return
         edits = list(page.meant(page.hand_edits(last, region), self._memory.notes))
         if edits:
-            what = f"{len(edits)} {'line was' if len(edits) == 1 else 'lines were'} changed by hand since it was published"
+            what = f"{len(edits)} {'line was' if len(edits) == 1 else 'lines were'} edited by hand since it was published"
             self.notices.append(notice("page_edited", path, what))
 
     def _unwritten(self, last: Mapping[str, Any], path: str, what: str) -> Fault:
@@ -101,9 +101,9 @@ class Dreams:
     def _unfinished(self, run: Run) -> Fault:
         open_ = [one.session for one in self._memory.dreamed.values() if one.run == run.id and one.status == RUNNING]
         those = (
-            f"; {len(open_)} {'session is' if len(open_) == 1 else 'sessions are'} still marked as being read" if open_ else ""
+            f"; {len(open_)} {'session is' if len(open_) == 1 else 'sessions are'} still marked as in progress" if open_ else ""
         )
-        what = f"the dream that began {run.started_at or 'some time ago'} did not end, and nobody dreams{those}"
+        what = f"the dream that started {run.started_at or 'some time ago'} never finished, and no dream is running{those}"
         return fault("dream_unfinished", f"{self._root}/{KEEP}", what, key=run.id, run=run.id)
 
 
@@ -119,7 +119,7 @@ def _problem(host: Host, path: str) -> str:
         at = host.stat(path)
         if at is None:
             return ""
-        return page.parse(read_file(host, path).decode("utf-8", "surrogateescape")).problem if at.is_file else "it is no file"
+        return page.parse(read_file(host, path).decode("utf-8", "surrogateescape")).problem if at.is_file else "it is not a file"
     except OSError as problem:
         return f"it can't be read: {problem}"
 

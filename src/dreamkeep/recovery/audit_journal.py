@@ -53,7 +53,7 @@ OWNER_READS = 0o400
 #: Files are summed so many at a time, in groups of so many.
 AT_A_TIME = 3
 AT_ONCE = 32
-_NO_LINK = "Put the file itself there, or take the link away."
+_NO_LINK = "Put the file itself there, or remove the link."
 _TEMP = re.compile(r".+\.[0-9a-f]{16}\.tmp")
 
 
@@ -171,7 +171,7 @@ class Journals:
         place = self._place(name)
         known = place is not None and place.position.seq > 0  # of what was made just then nothing was read yet
         if place and known and place.session not in self.dead and not self._is_no_loss(name, place.session, place.position[2:]):
-            what = f"the whole journal is gone; the index remembers {place.position.seq} frames of it"
+            what = f"the whole journal is missing; the index knows {place.position.seq} frames of it"
             yield self._lost_end(name, place, 1, what, 0)
         yield from self._still_missed(name, frozenset(), ())
 
@@ -188,8 +188,8 @@ class Journals:
             if told or one.session in self.dead or self._is_no_loss(name, one.session, one.frame):
                 continue
             after = one.after if one.after >= 0 else end
-            ended = f"the journal ended at {after} when that was seen" if name in self._names or name == KEEP else "it is gone"
-            what = f"the index once knew frames up to {one.seq}, and {ended}: cut off, an older copy, or a power cut"
+            ended = f"the journal later ended at {after}" if name in self._names or name == KEEP else "the journal is missing now"
+            what = f"the index knew frames up to {one.seq}, but {ended}: truncated, an older copy, or a power cut"
             indexed = {"state": one.state, "others": one.others} if one.session else None
             known = Position(one.part, 0, one.seq, one.crc)
             # Where hooks or a tap spoke, nobody knows whose words these were; of lines capture may, and they can be taken again.
@@ -252,7 +252,7 @@ class Journals:
         place = self._place(name)
         after = self._carried[name][1] if name in self._carried else place.position.seq if place else 0
         files = ", ".join(f"{word.offset} bytes of `{path}`" for path, word in sorted(lost.items()))
-        told = "the journal carries less than capture remembers" if here else "the whole journal is gone; capture remembers"
+        told = "the journal holds less than was captured" if here else "the whole journal is missing; what was captured"
         what = f"{told}: {files}"
         key = " ".join(f"{path} {word.generation} {word.offset} {word.crc}" for path, word in sorted(lost.items()))
         yield captured_lost(self._root, name, session, what, after=after if here else 0, key=key)
@@ -293,7 +293,7 @@ class Journals:
             self.buried.append((place.session, name))
         elif link := self._link_in(name, place):
             self.unread.add(name)
-            what = "it is a link: what that leads to is not the keep's"
+            what = "it is a link, and its target is not part of the keep"
             yield made("journal_unreadable", link, what, name, place.session if place else "", why=what, step=_NO_LINK)
         elif place and not self._deep and self._is_as_indexed(name, place):
             if name == KEEP:
@@ -355,7 +355,7 @@ class Journals:
         still so while nobody writes; else the next audit tells what is there by then."""
         found = self._alone(name, lambda: (self._session_of(name), looks.mark_of(self._host, f"{self._root}/{name}", None)))
         if found == (None, mark):
-            yield self._unreadable(name, "no frame says which session it holds, or it belongs to another folder")
+            yield self._unreadable(name, "no frame names its session, or it belongs in another folder")
 
     def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
         """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
@@ -365,11 +365,11 @@ class Journals:
         at = self._host.stat(f"{self._root}/{name}")
         if at is None:
             if name == KEEP and self._host.stat(f"{self._root}/{SESSIONS}") is not None:
-                yield self._unreadable(name, "it is not there: who was deleted, and what was accepted, nobody knows")
+                yield self._unreadable(name, "it is missing, so deletions and accepted problems are unknown")
             return
         others = self._host.names(f"{self._root}/{name}") if at.is_folder else [""]
         if any(other != parts.LOCK and not is_temp(other) for other in others):
-            yield self._unreadable(name, "this is no journal")
+            yield self._unreadable(name, "this is not a journal")
 
     def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
         if name == KEEP:
@@ -445,14 +445,14 @@ class Journals:
         if self._is_no_loss(name, place.session, last.frame):
             return
         if known.part > read.last_part:
-            what = f"the last parts are gone: the index remembers frames up to {known.seq}, the journal ends at {here.seq}"
+            what = f"the last parts are missing: the index knows frames up to {known.seq}, the journal ends at {here.seq}"
             yield self._lost_end(name, place, read.last_part + 1, what, here.seq)
         elif _end_is_gone(known, read):
-            ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "others stand in their place"
-            what = f"the index knows frames up to {known.seq}, {ends}: cut off, an older copy, or a power cut"
+            ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "the journal has other frames there"
+            what = f"the index knows frames up to {known.seq}, but {ends}: truncated, an older copy, or a power cut"
             yield self._lost_end(name, place, known.part, what, here.seq)
         elif not read.faults and not read.tail and place.sums and place.mark.part:
-            yield self._drift(name, place, "the journal's bytes are sound, and others than those that were indexed")
+            yield self._drift(name, place, "the journal is intact, but differs from what was indexed")
 
     def _drift(self, name: str, place: Place, what: str) -> Fault:
         return made("index_drift", f"{self._root}/{name}", what, name, place.session, path=f"{self._root}/index.sqlite")
@@ -660,9 +660,9 @@ class Journals:
 
         same = self._alone(name, compared)
         if same:
-            yield made("journal_twice", f"{plain}.zst", "the part lies there plain and compressed", name, session, part=part)
+            yield made("journal_twice", f"{plain}.zst", "the part exists both plain and compressed", name, session, part=part)
         elif same is False:
-            what = "the compressed form holds other bytes than the plain one, which is the one that is read"
+            what = "the compressed form differs from the plain one; the plain one is read"
             yield made("journal_differs", f"{plain}.zst", what, name, session, part=part)
 
 

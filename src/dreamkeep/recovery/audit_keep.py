@@ -48,11 +48,13 @@ from dreamkeep.session.turns import Turn
 #: What is younger may be at work.
 _OLD_NS = 3600 * 10**9
 _FENCE = re.compile(rb"^<!-- dreamkeep:(begin|end)\b[^\n]*-->[ \t\r]*$", re.MULTILINE)
-_NOT_OURS = "The file lies outside the keep, so no repair removes it. Once you have read it: `dreamkeep repair --accept {id}`."
+_NOT_OURS = "The file is outside the keep, so no repair removes it. Once you have read it, run `dreamkeep repair --accept {id}`."
 _PUT_BACK = (
-    "`dreamkeep delete SESSION` removes it again, `dreamkeep undelete SESSION` lets it count again; a repair does neither."
+    "Remove it again with `dreamkeep delete SESSION`, or keep it with `dreamkeep undelete SESSION`; a repair does neither."
 )
-_LEDGER = "The bytes that it kept lie beside it: move the folder out of the keep, or accept it: `dreamkeep repair --accept {id}`."
+_LEDGER = (
+    "The bytes that it kept are beside it. Move the folder out of the keep, or accept it with `dreamkeep repair --accept {id}`."
+)
 _PAGE = "MEMORY.md"
 _MOMENT_S = 0.02
 #: SQLite's check takes some 20 ms for each MB, a hundred times of what reading it does. A larger index is checked by `doctor`.
@@ -79,7 +81,7 @@ class Keeping:
             return
         self.checked["index"] = 1
         if is_link(self._host, self._index):
-            raise Unusable("it is a link: what that leads to is not the keep's", where=self._index)
+            raise Unusable("it is a link, and its target is not part of the keep", where=self._index)
         at = self._host.stat(self._index)
         if sound and at and at.size <= _CHECKED_BYTES and (damage := store.check()):
             raise Unusable(damage, where=self._index)  # then nothing that it says is believed
@@ -109,7 +111,7 @@ class Keeping:
         yield from journals.open
 
     def _confusing(self, one: Open, why: str) -> Fault:
-        what = f"what goes on in it can't be told: {why}"
+        what = f"its current state is unknown: {why}"
         return fault("index_drift", f"{self._root}/{one.name}", what, session=one.session, path=self._index, journal=one.name)
 
     def _session(self, one: Open) -> Iterator[Fault]:
@@ -122,7 +124,7 @@ class Keeping:
         for turn in one.turns:
             self.checked["turns"] += 1
             if not self._alive(turn.owner):
-                what = f"the turn {_short(turn.prompt)!r} was not settled, and its owner is gone"
+                what = f"the turn {_short(turn.prompt)!r} was never settled, and its owner has ended"
                 about = {"turn": turn.id, "owner": turn.owner, "journal": one.name}
                 yield fault("turn_interrupted", f"{self._root}/{one.name}", what, session=one.session, key=turn.id, **about)
 
@@ -138,7 +140,7 @@ class Keeping:
             yield fault(
                 "compaction_open",
                 f"{self._root}/{one.name}",
-                f"the compaction that began {now.opened_at or 'some time ago'} was never ended ({now.closing})",
+                f"the compaction that started {now.opened_at or 'some time ago'} never finished ({now.closing})",
                 session=one.session,
                 key=now.id,
                 compaction=now.id,
@@ -165,7 +167,7 @@ class Keeping:
         old = [one for one in calls if self._now - int(one.name[:20]) > _OLD_NS]
         left = spool.left_over(names, self._now)
         if (batches or old or left) and not is_held(self._host, f"{self._root}/{drain.LOCK}"):
-            what = f"{len(calls) + len(left)} hook calls and {len(batches)} batches of them wait, and nobody drains"
+            what = f"{len(calls) + len(left)} hook calls and {len(batches)} batches are waiting, and nothing is draining them"
             first = min([*batches, *left, *(one.name for one in calls)])  # accepted, it holds for those that wait now
             about: dict[str, Any] = {"path": folder, "calls": len(calls) + len(left), "batches": len(batches)}
             yield fault("spool_waiting", folder, what, key=first, **about)
@@ -174,11 +176,11 @@ class Keeping:
         path = f"{self._root}/{spool.SPOOL}/{name}"
         ours = spool.is_batch(name) or spool.entry(name) or name == spool.PROBLEMS or spool.finished_name(name) != name
         if not ours:
-            yield self._no_call(path, "no hook wrote this")
+            yield self._no_call(path, "no hook wrote this file")
         elif spool.is_batch(name):
             for call in self._host.names(path):
                 if not spool.entry(call):
-                    yield self._no_call(f"{path}/{call}", "no hook wrote this")
+                    yield self._no_call(f"{path}/{call}", "no hook wrote this file")
         elif is_link(self._host, path):
             yield self._no_call(path, "it is a link")
         elif spool.entry(name):
@@ -188,11 +190,11 @@ class Keeping:
                 return  # it was drained meanwhile
             at = self._host.stat(path)
             if at and not at.is_file:
-                yield self._no_call(path, "it is a folder" if at.is_folder else "it is no file")
+                yield self._no_call(path, "it is a folder" if at.is_folder else "it is not a file")
 
     def _no_call(self, path: str, why: str) -> Fault:
         unsafe = why_not(self._host, path)
-        return fault("spool_unreadable", path, f"it is no hook call that can be read: {why}", unsafe=unsafe, path=path)
+        return fault("spool_unreadable", path, f"it is not a readable hook call: {why}", unsafe=unsafe, path=path)
 
     def hooks(self) -> Iterator[Fault]:
         for path, lines in spool.problems(self._host, self._root, self._environment).items():
@@ -229,13 +231,13 @@ class Keeping:
 
     def _unfinished(self, session: str, path: str) -> Fault:
         name = folder_of(session)
-        what = f"the deletion of {session} was not finished" if path else f"{session} was deleted, and its journal is here"
+        what = f"the deletion of {session} never finished" if path else f"{session} was deleted, but its journal is back"
         step = "" if path else _PUT_BACK
         where = path or f"{self._root}/{name}"
         return fault("tombstone_unfinished", where, what, session=session, step=step, path=path, journal=name)
 
     def _not_begun(self, path: str) -> Fault:
-        what = "a deletion was about to begin, and of no session that was deleted"
+        what = "a deletion was prepared for a session that was not deleted"
         return fault("leftover", path, what, unsafe=why_not(self._host, path), path=path)
 
     # -- leases, leftovers, modes, caches, pages
@@ -250,7 +252,7 @@ class Keeping:
             at = self._host.stat(path) if not is_held(self._host, path) else None
             if at is not None:
                 unsafe = why_not(self._host, path, folder=False)
-                what = "the process that held it is gone" if at.is_file else "it is no lock file: no process made it"
+                what = "the process that held it has ended" if at.is_file else "it is not a lock file: no process made it"
                 yield fault("lease_stale", path, what, unsafe=unsafe, path=path)
 
     def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
@@ -279,19 +281,19 @@ class Keeping:
 
     def _no_ledger(self, name: str, why: str) -> Fault:
         path = f"{self._root}/aside/{name}/undo.json"
-        what = f"the notes of a repair can't be read, so it can't be taken back: {why}"
+        what = f"the records of a repair can't be read, so it can't be undone: {why}"
         return fault("state_unreadable", path, what, unsafe=_LEDGER, path=path, why=why)
 
     def _leftover(self, path: str) -> Iterator[Fault]:
         at = self._host.stat(path)
         if at and self._now - at.mtime_ns > _OLD_NS:
             unsafe = why_not(self._host, path)
-            yield fault("leftover", path, f"{at.size} bytes of a write that did not finish", unsafe=unsafe, path=path)
+            yield fault("leftover", path, f"{at.size} bytes left by an unfinished write", unsafe=unsafe, path=path)
 
     def _no_folder(self, name: str, why: str) -> Fault:
         place = f"{self._root}/{name}"
-        what = f"it is no folder that can be looked through: {why}"
-        return fault("state_unreadable", place, what, unsafe="Make it one, or take it away by hand.", path=place, why=why)
+        what = f"it is not a readable folder: {why}"
+        return fault("state_unreadable", place, what, unsafe="Make it one, or remove it by hand.", path=place, why=why)
 
     def modes(self) -> Iterator[Fault]:
         """Who may not enter the keep's folder reads nothing in it; below one that is open everything that is open is told."""
@@ -304,7 +306,7 @@ class Keeping:
             return
         wanted = 0o700 if at.is_folder else 0o600
         about: dict[str, Any] = {"path": path, "mode": at.mode, "wanted": wanted}
-        yield fault("open_to_others", path, f"others may use it (mode {at.mode:o})", key=f"{at.mode:o}", **about)
+        yield fault("open_to_others", path, f"other users can access it (mode {at.mode:o})", key=f"{at.mode:o}", **about)
         if at.is_folder:
             for entry in self._host.entries(path):
                 inside = f"{path}/{entry.name}"
@@ -324,7 +326,7 @@ class Keeping:
         except FileNotFoundError:
             return
         if not isinstance(read, dict):
-            yield self._no_state(path, "it holds no object")
+            yield self._no_state(path, "it doesn't hold a JSON object")
 
     def _no_state(self, path: str, why: str) -> Fault:
         unsafe = why_not(self._host, path)
@@ -341,7 +343,7 @@ class Keeping:
         fence = list(_FENCE.findall(read_file(self._host, path)))
         if fence != [b"begin", b"end"]:
             what = " then ".join(kind.decode() for kind in fence) or "no fence line"
-            yield fault("page_fence", path, f"a page has one begin and one end; here: {what}", path=path)
+            yield fault("page_fence", path, f"a page needs one begin and one end; this one has: {what}", path=path)
 
     def _names(self, folder: str) -> list[str]:
         try:
@@ -353,7 +355,7 @@ class Keeping:
 def hook_lost(root: str, path: str, lines: Sequence[str]) -> Fault:
     """Hooks of all keeps share a file outside of them. There the newest line of this keep tells one fault from the next: once
     accepted it is not told again, whatever other keeps add to the file."""
-    what = f"{counted(len(lines), 'hook call was', 'hook calls were')} not kept, the last: {lines[-1]}"
+    what = f"{counted(len(lines), 'hook call was', 'hook calls were')} not recorded, the last: {lines[-1]}"
     if spool.is_in(root, path):
         return fault("hook_lost", path, what, path=path, lines=len(lines))
     return fault("hook_lost", path, what, key=lines[-1], unsafe=_NOT_OURS, path=path, lines=len(lines))

@@ -28,15 +28,16 @@ from dreamkeep.recovery.stores import restores_rows
 
 #: Of rows that are held at a time, to be compared in one read transaction: short, because some agents wait for readers.
 _GROUP_BYTES = 4 << 20
-_ACCEPT = "or accept it: `dreamkeep repair --accept {id}`."
+_ACCEPT = "or accept it with `dreamkeep repair --accept {id}`."
 _ADDED = (
-    f"`dreamkeep restore SESSION --to AGENT` adds what was captured (if it went on since, after `dreamkeep ingest`), {_ACCEPT}"
+    "Add what was captured with `dreamkeep restore SESSION --to AGENT` (if the session has continued since, run"
+    f" `dreamkeep ingest` first), {_ACCEPT}"
 )
 _ELSEWHERE = (
-    "Nothing is written over rows that are there: `dreamkeep restore SESSION --to AGENT --home DIR` gives back what was captured"
-    f" elsewhere, {_ACCEPT}"
+    "Existing rows are never overwritten. Write the captured version to another folder with"
+    f" `dreamkeep restore SESSION --to AGENT --home DIR`, {_ACCEPT}"
 )
-_CONVERTED = f"`dreamkeep restore SESSION --to claude` converts what was captured for another agent, {_ACCEPT}"
+_CONVERTED = f"Convert what was captured for another agent with `dreamkeep restore SESSION --to claude`, {_ACCEPT}"
 
 
 def to_look_at(
@@ -110,13 +111,13 @@ def _told(agent: str, path: str, native: str, found: Loss) -> Iterator[Fault]:
     if missed:
         kinds = [(found.gone, "gone"), (found.blanked, "empty")]
         how = " and ".join(f"{len(keys)} {said}" for keys, said in kinds if keys)
-        what = f"of {counted(found.spoken, 'captured row', 'captured rows')} {how}"
+        what = f"of {counted(found.spoken, 'captured row', 'captured rows')}, {how}"
         step = _step(agent, bool(found.blanked or found.changed))
         yield fault(
             "source_shrank", where, what, session=session, key=_key(missed), step=step, path=path, name="", gone=len(missed)
         )
     if found.changed:
-        what = counted(len(found.changed), "captured row says", "captured rows say") + " something else now"
+        what = counted(len(found.changed), "captured row has", "captured rows have") + " changed since"
         step, gone = _step(agent, True), len(found.changed)
         yield fault(
             "source_changed", where, what, session=session, key=_key(found.changed), step=step, path=path, name="", gone=gone

@@ -21,11 +21,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from dreamkeep.agents import registry
-from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, Source
+from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, TEXT, Source
 from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import find, rejoin, rows
 from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
+from dreamkeep.event import readable_size
 from dreamkeep.host import Host, Stat
 from dreamkeep.index import looks
 from dreamkeep.journal import parts
@@ -44,14 +45,16 @@ _MAIN = frozenset(("main", "subagent"))
 #: How long a line that is not ended may still be being written.
 _WRITING_NS = 60_000_000_000
 _HEAD = 1 << 16
-_NOT_FILLED = "More than blanking happened to it, the journal lost lines of it, too, or secrets were masked when it was captured."
+_NOT_FILLED = (
+    "The file was changed beyond the blanked bytes, the journal lost lines of it, or secrets in it were masked at capture."
+)
 _NOT_OVER_IT = (
-    "In what was captured secrets are masked, so it is not put over this file: `dreamkeep restore SESSION --to AGENT --home DIR`"
-    " gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
+    "Secrets are masked in the captured version, so it won't replace this file. Write it to another folder with"
+    " `dreamkeep restore SESSION --to AGENT --home DIR`, or accept it with `dreamkeep repair --accept {id}`."
 )
 ELSEWHERE = (
-    "What is there is no beginning of what was captured, so that is not put over it: `dreamkeep restore SESSION --to AGENT"
-    " --home DIR` gives it back elsewhere, or accept it: `dreamkeep repair --accept {id}`."
+    "The file is not the beginning of the captured version, so it won't be replaced. Write that version to another folder with"
+    " `dreamkeep restore SESSION --to AGENT --home DIR`, or accept it with `dreamkeep repair --accept {id}`."
 )
 _LEFT_OUT = frozenset(("deleted", "excluded", "empty", "waiting"))
 
@@ -190,7 +193,7 @@ class _Audit:
                     yield from self._document(opened, about)
                 return
             looks_closer = self._deep or seen.rewritten is not False or not same
-            lost = list(self._lost(opened, content, word, about)) if looks_closer else []
+            lost = list(self._lost(opened, content, word, about, text=form == TEXT)) if looks_closer else []
             yield from lost
             if not lost and form == LINES and (seen.role in _MAIN or seen.role == "turns"):
                 known = same and seen.odd == 0 and not self._deep
@@ -204,18 +207,18 @@ class _Audit:
         opened.callback(content.close)
         return content
 
-    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any]) -> Iterator[Fault]:
+    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any], *, text: bool) -> Iterator[Fault]:
         path, session = about["path"], about["session"]
         if word.offset > captured.LARGEST:
             if content.size < word.offset or not untouched(content, word):
                 cls = "source_shrank" if content.size < word.offset else "source_changed"
-                what = f"{word.offset} bytes were captured, and they are not there as they were"
+                what = f"{word.offset} captured bytes have changed or are gone"
                 yield fault(cls, path, what, key=f"{word.crc:08x}", gone=-1, **about)
             return
         folder = f"{self._root}/{folder_of(session)}"
         held = captured.held(self._host, folder, about["name"])
         content = self._opened_now(opened, path)
-        found = captured.compare(held, content)
+        found = captured.compare(held, content, text=text)
         if not found.gone:
             return
         many = f"{len(found.gone)} of {found.lines} captured lines"
@@ -226,14 +229,14 @@ class _Audit:
             begins = captured.is_beginning(self._host, folder, about["name"], now)
             step = step or (CLASSES["source_shrank"].next if begins else ELSEWHERE)
             unsafe = "" if fits else _NOT_FILLED
-            yield fault("source_blanked", path, f"{many} are NULs now", key=found.key, unsafe=unsafe, step=step, **about)
+            yield fault("source_blanked", path, f"{many} are now NUL bytes", key=found.key, unsafe=unsafe, step=step, **about)
         elif content.size < found.captured:
-            what = f"{many} are gone; it had {found.captured} bytes, and has {content.size}"
+            what = f"{many} are gone; it had {found.captured} bytes and now has {content.size}"
             begins = captured.is_beginning(self._host, folder, about["name"], b"".join(iter_blocks(content)))
             step = step or ("" if begins else ELSEWHERE)
             yield fault("source_shrank", path, what, key=found.key, step=step, gone=len(found.gone), **about)
         else:
-            what = f"{many} are not there any more, and others are"
+            what = f"{many} were replaced by others"
             number = captured.before_it_changed(self._host, folder, about["name"], found.gone)
             if number is not None and about["name"].startswith("main-"):
                 step = step or CLASSES["source_changed"].next.replace("--home DIR", f"--home DIR --generation {number}")
@@ -242,7 +245,7 @@ class _Audit:
     def _malformed(self, content: Content, start: int, settled: bool, about: Mapping[str, Any]) -> Iterator[Fault]:
         count, key = captured.malformed(content, start, settled=settled)
         if count:
-            what = f"{counted(count, 'line is no record', 'lines are no records')} (torn, or NULs)"
+            what = f"{counted(count, 'line is not a record', 'lines are not records')} (torn, or NULs)"
             yield fault("source_malformed", about["path"], what, key=key, **about)
 
     def _document(self, opened: ExitStack, about: Mapping[str, Any]) -> Iterator[Fault]:
@@ -252,14 +255,12 @@ class _Audit:
             return  # it never was an object with messages: a list, settings
         now = captured.messages_in(b"".join(iter_blocks(self._opened_now(opened, about["path"]))))
         if now is None:
-            what = "it is no JSON object with messages any more; what was captured of it is safe"
+            what = "it is no longer a JSON object with messages; what was captured is safe"
             yield fault("source_unreadable", about["path"], what, **about)
             return
         lost = captured.lost_messages(now, before)
         if lost and not any("<state_snapshot>" in str(one.get("content")) for one in now):
-            what = counted(
-                len(lost), "message that was captured is gone or empty", "messages that were captured are gone or empty"
-            )
+            what = counted(len(lost), "captured message is gone or empty", "captured messages are gone or empty")
             yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), step=ELSEWHERE, gone=len(lost), **about)
 
     def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
@@ -267,8 +268,9 @@ class _Audit:
         if word is None or not word.offset or seen.role not in _MAIN or self._has_moved(path, seen, word):
             return
         key = f"{word.generation} {word.offset} {word.crc}"
-        gone, step = self._gone(path, "it is gone")
-        what = f"{gone}; {word.offset} bytes of it are kept here"
+        gone, step = self._gone(path, "the file was deleted")
+        whole = "full copy" if seen.look and word.offset >= seen.look.size else "copy"
+        what = f"{gone}; dreamkeep has a {whole} ({readable_size(word.offset)})"
         yield fault("source_vanished", path, what, session=session, key=key, step=step, path=path, name=name)
 
     def _gone(self, path: str, plainly: str, then: str = CLASSES["source_vanished"].next) -> tuple[str, str]:
@@ -277,7 +279,7 @@ class _Audit:
         if not link:
             return plainly, then
         what = "it" if link == path else f"`{link}`, where it was,"
-        return f"{what} is a link that leads nowhere", f"Bring back what the link leads to, or take the link away: then {then}"
+        return f"{what} is a link to nothing", f"Bring back the link's target, or remove the link. Then: {then}"
 
     def _has_moved(self, path: str, seen: Seen, word: Word) -> bool:
         """Archived, compressed: the next ingest will see that it is the same."""
@@ -320,9 +322,9 @@ class _Audit:
         if at is None:
             kept = list(self._captured_from(path, seen, set()))
             if kept:
-                back = f"`dreamkeep sessions --agent {seen.agent}` lists them; {_given_back(seen.agent)}"
-                gone, step = self._gone(path, "the database is gone", back)
-                what = f"{gone}; {counted(len(kept), 'session of it is', 'sessions of it are')} kept here"
+                back = f"List them with `dreamkeep sessions --agent {seen.agent}`. {_given_back(seen.agent)}"
+                gone, step = self._gone(path, "the database was deleted", back)
+                what = f"{gone}; dreamkeep has a copy of {counted(len(kept), 'session', 'sessions')}"
                 yield fault("source_vanished", path, what, key=" ".join(kept), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")
@@ -338,7 +340,7 @@ class _Audit:
         for session in missed:
             if session.partition(":")[2] in unknown:
                 continue
-            what = "its rows are gone from the database; what was captured is kept here"
+            what = "its rows were deleted from the database; dreamkeep has a copy"
             where, step = f"{path}#{session.partition(':')[2]}", _given_back(seen.agent)
             yield fault("source_vanished", where, what, session=session, step=step, path=path, name="")
         names = rejoin.names_of(self._host, seen.role, path)
@@ -437,10 +439,10 @@ def _stem(path: str) -> str:
 
 def _given_back(agent: str) -> str:
     """Rows can be put back into the database of some agents; of others we only know how to read them."""
-    accept = "or accept it: `dreamkeep repair --accept {id}`."
+    accept = "or accept it with `dreamkeep repair --accept {id}`."
     if restores_rows(agent):
-        return f"`dreamkeep restore SESSION --to {agent}` gives back what was captured, {accept}"
-    return f"`dreamkeep restore SESSION --to claude` converts what was captured for another agent, {accept}"
+        return f"Restore what was captured with `dreamkeep restore SESSION --to {agent}`, {accept}"
+    return f"Convert what was captured for another agent with `dreamkeep restore SESSION --to claude`, {accept}"
 
 
 def _journals(seen: Seen) -> list[str]:

@@ -53,7 +53,7 @@ _CLASS = {
     "strange": "journal_strange",
 }
 _RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part", "journal_chunks"))
-_NOWHERE_ELSE = "Nothing else holds what was lost here."
+_NOWHERE_ELSE = "There is no other copy of what was lost here."
 
 
 def told(
@@ -89,7 +89,7 @@ def _about(seen: Seen) -> dict[str, Any]:
 
 
 def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
-    what = "the last frame lacks its line feed" if tail.whole else f"{tail.size} bytes of an append that did not finish"
+    what = "the last frame has no line feed" if tail.whole else f"{tail.size} bytes of an unfinished append"
     where = f"{root}/{name}/{parts.name(tail.part)}:{tail.offset}"
     about: dict[str, Any] = {"part": tail.part, "at": tail.offset, "size": tail.size, "whole": tail.whole}
     return made("journal_tail", where, what, name, session, **about)
@@ -140,15 +140,15 @@ def _said(seen: Seen) -> str:
     frames = counted(seen.times, "frame", "frames")
     said = {
         "damage": f"{seen.size} bytes fail their checksum",
-        "cold": f"the compressed part can't be read{f' from byte {seen.offset} of its content on' if seen.offset else ''}",
+        "cold": f"the compressed part can't be read{f' from byte {seen.offset} of its content' if seen.offset else ''}",
         "gap": "frames are missing",
-        "suspect": "frames went with a sync that failed (nobody was told that they are safe)",
-        "missing_part": "the part is not there",
-        "duplicate": f"{frames} a second time",
-        "disorder": counted(seen.times, "frame lies where another should", "frames lie where others should"),
-        "link": "the frame does not name the one before it",
-        "reused": f"{frames} with a seq that another one has",
+        "suspect": "frames were lost with a failed sync (they were never acknowledged)",
+        "missing_part": "the part is missing",
+        "duplicate": f"{frames} stored twice",
+        "disorder": f"{frames} out of order",
+        "link": "the frame doesn't name the one before it",
+        "reused": f"{frames} with a seq that is already taken",
         "chunks": "the pieces of this event don't add up",
-        "strange": "the body of this frame is not what its kind promises",
+        "strange": "the body of this frame doesn't match its kind",
     }[seen.kind]
     return f"{said}: seq {lost}" if lost and seen.part else said

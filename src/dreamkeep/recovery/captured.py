@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from dreamkeep.capture import rejoin
@@ -19,9 +19,6 @@ from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
 from dreamkeep.session.records import is_record, loads
-
-if TYPE_CHECKING:
-    from dreamkeep.memory.hidden import Hidden
 
 #: Above this the lines of a source are not compared one by one: it would need too much memory.
 LARGEST = 256 << 20
@@ -111,13 +108,13 @@ class Unended(bytes):
 
 class Held(NamedTuple):
     """What the journal has of a source: digests of its lines; `loose`: the newest generation ends so, in the middle of a line;
-    `longest`: bytes of the longest generation; `masked`: lines in which secrets may be masked; `nuls`: of generations with NULs
+    `longest`: bytes of the longest generation; `masked`: secrets were masked in some; `nuls`: of generations with NULs
     in lines, digests of those lines and of all others."""
 
     lines: frozenset[bytes]
     loose: bytes
     longest: int
-    masked: list[bytes]
+    masked: bool
     nuls: list[tuple[frozenset[bytes], frozenset[bytes]]]
 
 
@@ -126,7 +123,7 @@ def held(host: Host, folder: str, name: str) -> Held:
     wanted: set[bytes] = set()
     longest = 0
     last: list[bytes] = []
-    masked: list[bytes] = []
+    masked = False
     nuls = []
     words = rejoin.words(host, folder, (name,))[name]
     for number, lines in rejoin.generations(host, folder, name):
@@ -135,27 +132,27 @@ def held(host: Host, folder: str, name: str) -> Held:
         wanted |= own
         if blanked := frozenset(_digest(line.removesuffix(b"\n")) for line in lines if b"\0" in line):
             nuls.append((blanked, own))
-        masked += [line.removesuffix(b"\n") for line in lines] if _is_masked(words.get(number)) else ()
+        masked = masked or (number in words and words[number].masked_crc is not None)
         last = lines
     loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
     return Held(frozenset(wanted), loose, longest, masked, nuls)
 
 
-def compare(before: Held, content: Content) -> Compared:
+def compare(before: Held, content: Content, *, text: bool) -> Compared:
+    """`text`: its lines are no records, and are masked together."""
     wanted = set(before.lines)
     # The newest generation may end in the middle of a line: that line is there if one begins so.
     loose = before.loose
     count = len(wanted) + bool(loose)
     nuls: dict[bytes, int] = {}
-    hidden = _hidden(before.masked)
     for line in lines_of(content):
         if many := line.count(b"\0"):
             nuls[_digest(line)] = many
         wanted.discard(_digest(line))
-        if hidden and (kept := hidden.find(line)) is not None:
-            wanted.discard(_digest(kept))
         if loose and line.startswith(loose):
             loose = b""
+    if before.masked and wanted:
+        wanted.difference_update(map(_digest, _masked(content, text=text)))
     gone = frozenset(wanted) | ({_digest(loose)} if loose else set())
     # NULs that stood beside what is gone when that was captured are not what became of it.
     older = {line for blanked, own in before.nuls if not own.isdisjoint(gone) for line in blanked}
@@ -163,16 +160,11 @@ def compare(before: Held, content: Content) -> Compared:
     return Compared(frozenset(gone), count, before.longest, fresh)
 
 
-def _is_masked(word: Word | None) -> bool:
-    return word is not None and word.masked_crc is not None
+def _masked(content: Content, *, text: bool) -> Iterable[bytes]:
+    """Its lines as they would be captured now."""
+    from dreamkeep.memory.masking import mask_line, mask_text
 
-
-def _hidden(masked: list[bytes]) -> Hidden | None:
-    if not masked:
-        return None
-    from dreamkeep.memory.hidden import Hidden
-
-    return Hidden(masked)
+    return mask_text(b"\n".join(lines_of(content))).split(b"\n") if text else map(mask_line, lines_of(content))
 
 
 def _counts(line: bytes) -> bool:
@@ -293,17 +285,27 @@ def lost_messages(now: list[Mapping[str, Any]], before: list[Mapping[str, Any]])
     lost = {key: one for key, one in ((_key(one), one) for one in before) if _said(one) and not _said(there.get(key, {}))}
     if not any(_MARK in str(one) for one in lost.values()):
         return list(lost)
-    from dreamkeep.recovery.unmasked import gone
-
     # Without an id it is known by what it says, and that was masked.
-    return [_key(one) for one in gone(list(lost.values()), [one for one in now if _said(one)])]
+    masked = masked_messages(now)
+    return [key for key, one in lost.items() if canonical(one) not in masked]
+
+
+def masked_messages(now: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Messages as they would be captured now: what one of them betrays is masked in all."""
+    from dreamkeep.memory.masking import mask_data
+
+    return frozenset(map(canonical, mask_data(list(now))))
+
+
+def canonical(message: Mapping[str, Any]) -> str:
+    return json.dumps(message, sort_keys=True)
 
 
 def _key(message: Mapping[str, Any]) -> str:
     native = message.get("id")
     if isinstance(native, str) and native:
         return native
-    return blake2b(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return blake2b(canonical(message).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def _said(message: Mapping[str, Any]) -> bool:

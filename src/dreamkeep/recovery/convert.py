@@ -44,18 +44,18 @@ _SPOKEN = {f.USER: USER, f.ASSISTANT: ASSISTANT, f.REASONING: REASONING, f.SUMMA
 _DEEPEST = 100
 
 #: What did not go in, in words for people; the keys of a Losses.
-REWOUND = "messages that were taken back"
-CLIENT = "what the client itself said: environment, reminders, hooks, notices"
-EMPTY = "messages without words"
-ROLES = "messages of a role that no agent has"
-UNANSWERED = "calls without a result: a note stands in its place"
-UNCALLED = "results whose call is not known: a call was made up for each"
-FILES = "whole outputs of tools in files of their own, whose call is elsewhere or was answered"
-IDS = "ids of tool calls that had to be changed"
-NAMES = "names of tools that had to be changed"
-INPUTS = "inputs of tools that are no plain objects, wrapped or shortened"
-SURROGATES = "messages with broken characters (lone surrogates), shown as U+FFFD"
-TIMES = "times that were not known or not in order, moved"
+REWOUND = "messages that were undone"
+CLIENT = "messages from the client itself: environment, reminders, hooks, notices"
+EMPTY = "messages without text"
+ROLES = "messages with an unknown role"
+UNANSWERED = "tool calls without a result: replaced by a note"
+UNCALLED = "tool results without a known call: each got a made-up call"
+FILES = "full tool outputs in separate files, whose call is elsewhere or already answered"
+IDS = "tool call ids that had to be changed"
+NAMES = "tool names that had to be changed"
+INPUTS = "tool inputs that are not plain objects: wrapped or shortened"
+SURROGATES = "messages with invalid characters (lone surrogates), shown as U+FFFD"
+TIMES = "unknown or out-of-order times: adjusted"
 
 
 def talk_of(summary: Summary, messages: Iterable[Message], about: Mapping[str, Any], cwd: str = "") -> tuple[Talk, Losses]:

@@ -19,13 +19,13 @@ from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, Stat, alone, make_folders, read_file, remove_tree, replace_file
 from dreamkeep.journal import parts
-from dreamkeep.journal.places import EXCHANGE, folder_of
+from dreamkeep.journal.places import DELETIONS, EXCHANGE, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery import staging
 from dreamkeep.recovery.plain import is_link
 
-INTENTS = "state/deleting"
+INTENTS = DELETIONS
 LOCK = "state/delete.lock"
 _WAIT_S = 60.0
 ASIDE = "aside"

@@ -49,19 +49,19 @@ def examine(
     """One entry a check: `{check, ok, what, next}`. `strays`: what the last look at the journals could not index."""
     found = host.stat(root)
     if found is None or host.stat(f"{root}/journal") is None:
-        return [_entry("keep", True, f"no keep at {root} yet: the first session that is recorded makes it")]
+        return [_entry("keep", True, f"no keep at {root} yet; it is created when the first session is recorded")]
     checks = (_folder, _file_system, _switch, _index, _journals, _garbled, _unfinished, _aside, _pages, *more)
     found_by = [entry for check in checks for entry in guarded(check.__name__.strip("_"), partial(check, host, root, ask))]
-    way_out = "Nothing of it is shown. See whether it can be read; a folder that somebody put there can be taken away."
+    way_out = "Its contents are not shown. Check that it is readable; if it doesn't belong there, remove it."
     return [*found_by, *(_entry("stray", False, stray, way_out) for stray in strays())]
 
 
 def around(*, off: bool, meaning: bool) -> list[dict[str, Any]]:
     """What the environment says: `off`, that nothing is captured; `meaning`, whether a model for search is installed."""
-    found = [_entry("switch", False, "capture is switched off by DREAMKEEP_OFF", "unset DREAMKEEP_OFF")] if off else []
+    found = [_entry("switch", False, "capture is off: DREAMKEEP_OFF is set", "unset DREAMKEEP_OFF")] if off else []
     if not meaning:
-        what = "`search` goes by words alone: no model for meanings is installed"
-        found.append(_entry("search", True, what, "pip install 'dreamkeep[embed]', if you want that; nothing is sent anywhere"))
+        what = "`search` matches words only: no embedding model is installed"
+        found.append(_entry("search", True, what, "to search by meaning, pip install 'dreamkeep[embed]'; it runs offline"))
     return found
 
 
@@ -85,8 +85,8 @@ def disk(room: Callable[[], dict[str, Any]]) -> Check:
         if not left["short"]:
             yield _entry("space", True, what)
             return
-        what += f", less than the {left['reserve'] >> 20} MiB that are to stay free: transcripts are not read until there is more"
-        yield _entry("space", False, f"{what}; hooks, tap and Python sessions still try", RESERVE_NEXT)
+        what += f", less than the {left['reserve'] >> 20} MiB reserve: no transcripts are imported until there is more"
+        yield _entry("space", False, f"{what}; hooks, the tap and Python sessions keep recording while they can", RESERVE_NEXT)
 
     return space
 
@@ -97,7 +97,7 @@ def sources(paused: Callable[[], list[dict[str, str]]]) -> Check:
     def source(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         for one in paused():
             yield _entry(
-                "source", False, f"{one['source']}: {one['problem']}", "`dreamkeep ingest` reads it on as soon as it may."
+                "source", False, f"{one['source']}: {one['problem']}", "`dreamkeep ingest` continues as soon as the limit allows."
             )
 
     return source
@@ -110,36 +110,36 @@ def agents(problems: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
 
 
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
-    what = f"the keep takes {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
+    what = f"the keep uses {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
     if used <= limit:
         return [_entry("quota", True, what)]
-    what += ": transcripts are not read until that is mended, hooks and tap go on"
+    what += ": no transcripts are imported until it is below the quota; hooks and the tap keep recording"
     return [_entry("quota", False, what, NEXT)]
 
 
 def _cost(line: str) -> str:
     """What a problem of a hook cost, by its line (capture/hook.py)."""
-    return "an agent got no pack" if " (no pack) " in line else "a hook call was not kept"
+    return "an agent got no pack" if " (no pack) " in line else "a hook call was not recorded"
 
 
 def hooks(host: Host, root: str, lost: Sequence[tuple[str, str]], waiting: int, stuck: int) -> list[dict[str, Any]]:
     """What hooks could not keep, and what they kept that nobody has journaled."""
     found = [
-        _entry("hook", False, f"{_cost(line)}: {line}", f"Fix the cause; then `dreamkeep audit` says how to end this: {path}")
+        _entry("hook", False, f"{_cost(line)}: {line}", f"Fix the cause; then `dreamkeep audit` says how to clear this: {path}")
         for path, line in lost
     ]
     log = host.stat(f"{root}/state/drain.log")
     if log and log.size:
-        found.append(_entry("drain", False, "the last drainer had something to say", f"Read {root}/state/drain.log"))
+        found.append(_entry("drain", False, "the last drain reported a problem", f"Read {root}/state/drain.log"))
     log = host.stat(f"{root}/state/dream.log")
     if log and log.size:
-        what = "the last dream that started by itself had something to say"
-        found.append(_entry("dream", False, what, f"Read {root}/state/dream.log; `dreamkeep dream status` tells of each session"))
+        what = "the last automatic dream reported a problem"
+        found.append(_entry("dream", False, what, f"Read {root}/state/dream.log; `dreamkeep dream status` shows each session"))
     if stuck:
-        what = f"{stuck} batches of hook calls could not be journaled yet"
-        found.append(_entry("spool", False, what, "dreamkeep drain says why; they are kept until it works."))
+        what = f"{stuck} batches of hook calls could not be moved into the journals yet"
+        found.append(_entry("spool", False, what, "`dreamkeep drain` says why; they are kept until it works."))
     elif waiting:
-        found.append(_entry("spool", True, f"{waiting} hook calls wait to be journaled", "dreamkeep drain"))
+        found.append(_entry("spool", True, f"{waiting} hook calls are waiting to be moved into the journals", "dreamkeep drain"))
     return found
 
 
@@ -150,7 +150,7 @@ def guarded(name: str, look: Callable[[], Iterable[dict[str, Any]]]) -> list[dic
     except DreamkeepError as problem:
         return [_entry(name, False, f"{problem.what} ({problem.where})", problem.next)]
     except TROUBLE as problem:
-        return [_entry(name, False, f"can't look: {why(problem)}", "Check that this user may read the keep.")]
+        return [_entry(name, False, f"can't check: {why(problem)}", "Check that this user can read the keep.")]
 
 
 def _entry(check: str, ok: bool, what: str, step: str = "") -> dict[str, Any]:
@@ -176,13 +176,13 @@ def _file_system(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         "file_system",
         not shared,
         f"the file system is {kind or 'unknown'}",
-        "Locks and syncs can't be relied on there: move the keep to a local disk." if shared else "",
+        "Locks and syncs are not reliable there: move the keep to a local disk." if shared else "",
     )
 
 
 def _switch(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     if host.stat(f"{root}/OFF") is not None:
-        yield _entry("switch", False, "capture is switched off by a file", f"rm {root}/OFF")
+        yield _entry("switch", False, "capture is off: there is a file named OFF", f"rm {root}/OFF")
 
 
 def _index(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
@@ -203,12 +203,12 @@ def _journals(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
             "journal",
             False,
             f"{session or 'the keep itself'}: {fault.kind} in {place}" + (f", seq {lost} missing" if lost else ""),
-            "What can be read around it is read; the bytes are kept where they are.",
+            "Everything readable around it is read; the damaged bytes stay where they are.",
         )
     if len(faults) > 20:
         yield _entry("journal", False, f"… and {len(faults) - 20} more", "`dreamkeep show SESSION` lists those of one session.")
     if not faults:
-        yield _entry("journal", True, "no damage seen")
+        yield _entry("journal", True, "no damage found")
 
 
 def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
@@ -218,8 +218,8 @@ def _garbled(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     if calls:
         last = calls[-1]
         by = f"{last.get('agent')} {last.get('event')} at {last.get('at')}"
-        what = f"hook calls that said what is no JSON object: {len(calls)}, the last by {by}"
-        yield _entry("hook", True, what, "They are kept raw in the keep's own journal. See what calls `dreamkeep hook`.")
+        what = f"hook calls that were not a JSON object: {len(calls)}, the last from {by}"
+        yield _entry("hook", True, what, "They are kept raw in the keep's own journal. Check what calls `dreamkeep hook`.")
 
 
 def _unread(event: Event) -> Iterator[dict[str, Any]]:
@@ -242,9 +242,9 @@ def _unfinished(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
 
 def _pages(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
     known = ask(lambda store: [body for _, body in store.memory_table(PAGES)])
-    way_out = "Leave one pair of dreamkeep's fences in it, or none; the next dream writes it."
+    way_out = "Leave exactly one pair of dreamkeep's fences in it, or none; the next dream writes it."
     for path, reason in left_alone(host, root, known):
-        yield _entry("page", False, f"{path} is left alone by dreams: {reason}", way_out)
+        yield _entry("page", False, f"dreams don't write {path}: {reason}", way_out)
 
 
 def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
@@ -256,6 +256,4 @@ def _aside(host: Host, root: str, ask: Ask) -> Iterator[dict[str, Any]]:
         what = f"what {repairs} repairs replaced is kept in {folder}"
         yield _entry("aside", True, what, "`dreamkeep repair --undo ID` brings it back.")
     if count:
-        yield _entry(
-            "aside", True, f"{count} unfinished appends were set aside in {folder}: never acknowledged, kept all the same"
-        )
+        yield _entry("aside", True, f"{count} unfinished appends were set aside in {folder}; they were never acknowledged")

@@ -24,7 +24,7 @@ from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import HOLES, Mended, Reading, mended_by, with_mended
-from dreamkeep.memory.hidden import Hidden
+from dreamkeep.memory.masking import is_masked, mask_line
 from dreamkeep.recovery.captured import richness
 from dreamkeep.recovery.put import Pieces
 from dreamkeep.recovery.where import Home, place
@@ -114,7 +114,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
             databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
-                notes.append(f"{about['path']}: none of {summary.agent}'s places, so it goes to {path}")
+                notes.append(f"{about['path']} is not one of {summary.agent}'s folders, so it goes to {path}")
             if file.path in files:
                 file, note = _richer(files[file.path], file)
                 notes += note
@@ -132,8 +132,8 @@ def _richer(one: File, other: File) -> tuple[File, list[str]]:
     small, large = sorted((one, other), key=lambda file: file.size)
     if _begins_with(large.pieces, small.pieces):
         return large, []
-    told = f"it was captured from two places, and they differ: the larger one, {large.size} bytes, is restored"
-    return large, [f"{large.path}: {told}, not the other, {small.size} bytes."]
+    told = f"two different copies were captured; the larger one ({large.size} bytes) is restored"
+    return large, [f"{large.path}: {told}, not the other ({small.size} bytes)."]
 
 
 def _begins_with(long: Pieces, short: Pieces) -> bool:
@@ -211,7 +211,7 @@ class _Versions:
             return None  # nothing was ever read of it
         if role == "main" and self._wanted is not None and self._wanted not in words:
             there = ", ".join(map(str, sorted(words)))
-            raise NotFound(f"there is no generation {self._wanted} of it", where=self._session, next=f"There are: {there}.")
+            raise NotFound(f"it has no generation {self._wanted}", where=self._session, next=f"It has: {there}.")
         newest = max(words)
         form = str(self._known[name].get("form") or "")
         path = path.removesuffix(_ZST) if form == LINES_ZST else path  # the client reads both; its own packing is not captured
@@ -244,9 +244,9 @@ def _check(pieces: Pieces, word: Word, path: str) -> None:
         crc = crc32(piece, crc)
     if (size, crc) != (word.offset, word.kept_crc):
         raise Failed(
-            f"the journal does not hold all of it any more ({size} of {word.offset} bytes)",
+            f"the journal no longer holds all of it ({size} of {word.offset} bytes)",
             where=path,
-            next="`dreamkeep audit` tells what is damaged; --convert restores the messages that can be read.",
+            next="`dreamkeep audit` shows the damage; --convert restores the readable messages.",
         )
 
 
@@ -271,7 +271,7 @@ def _database(host: Host, folder: str, agent: str, name: str, path: str) -> Data
     best = max(range(len(versions)), key=lambda n: (many[n], n))
     note = ""
     if best + 1 < len(versions):
-        note = f"{path}: its rows as they were before it was written anew ({many[best]}); the newest version has {many[-1]}."
+        note = f"{path}: its rows as they were before it was rewritten ({many[best]}); the newest version has {many[-1]}."
     return Database(path, {table: tuple(rows.values()) for table, rows in versions[best].items()}, masked, note)
 
 
@@ -317,9 +317,8 @@ def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:
     """A file of many sessions' lines with ours in it; None when they are. (`form` is then SHARED.)"""
     own = [line.rstrip(b"\n") for line in ours]
     known = set(there.split(b"\n"))
-    hidden = Hidden(own)
-    # One of which only the secrets are masked here is there.
-    known.update(kept for line in list(known) if (kept := hidden.find(line)) is not None)
+    if any(map(is_masked, own)):
+        known.update([mask_line(line) for line in known])  # one of which only the secrets are masked here is there
     new = [line for line in own if line not in known]
     if not new:
         return None

@@ -21,93 +21,93 @@ class Class(NamedTuple):
 
 
 _PLACE = re.compile(r"\{id\}|SESSION|AGENT")
-_ACCEPT = "or accept it: `dreamkeep repair --accept {id}`"
-_RESTORE = "`dreamkeep restore SESSION --to AGENT` gives back what was captured"
-_ELSEWHERE = "`dreamkeep restore SESSION --to AGENT --home DIR` writes what was captured into another place"
-_GONE = f"Bring the missing events back with `dreamkeep snapshot import FILE`, {_ACCEPT}."
+_ACCEPT = "or accept it with `dreamkeep repair --accept {id}`"
+_RESTORE = "Restore what was captured with `dreamkeep restore SESSION --to AGENT`"
+_ELSEWHERE = "Write the captured version to another folder with `dreamkeep restore SESSION --to AGENT --home DIR`"
+_GONE = f"Import the missing events with `dreamkeep snapshot import FILE`, {_ACCEPT}."
 
 CLASSES: Mapping[str, Class] = MappingProxyType(
     {
         # the journals
-        "journal_tail": Class("an append that did not finish, at the end of a journal", "settle", ""),
+        "journal_tail": Class("an unfinished append at the end of a journal", "settle", ""),
         "journal_damage": Class(
-            "bytes that fail their checksum, with good frames after them, or a compressed part that can't be read",
+            "bytes that fail their checksum, followed by good frames, or a compressed part that can't be read",
             "recapture",
             _GONE,
         ),
-        "journal_gap": Class("seqs are missing between two good frames", "recapture", _GONE),
+        "journal_gap": Class("frames are missing between two good ones", "recapture", _GONE),
         "journal_missing_part": Class("a whole part, or the end of the last one, is missing", "recapture", _GONE),
-        "journal_duplicate": Class("the same frame twice: read once", "note", ""),
-        "journal_disorder": Class("frames in another order than they were written: all are read", "note", ""),
-        "journal_link": Class("a frame does not name the one before it, and none is missing", "note", ""),
-        "journal_reused": Class("one seq for two different frames: the second is not read", "readd", ""),
+        "journal_duplicate": Class("the same frame twice; it is read once", "note", ""),
+        "journal_disorder": Class("frames out of order; all of them are read", "note", ""),
+        "journal_link": Class("a frame doesn't name the one before it, but none is missing", "note", ""),
+        "journal_reused": Class("two different frames with the same seq; the second is not read", "readd", ""),
         "journal_chunks": Class("the pieces of a long event don't add up", "recapture", _GONE),
-        "journal_strange": Class("a frame whose body is not what its kind promises", "", f"It stays as it is; {_ACCEPT}."),
+        "journal_strange": Class("a frame whose body doesn't match its kind", "", f"Leave it, {_ACCEPT}."),
         "journal_unreadable": Class(
-            "a journal that can't be read at all, or a folder that is none", "", "Make it readable, or move it out of the keep."
+            "a journal that can't be read at all, or a folder that is not a journal",
+            "",
+            "Make it readable, or move it out of the keep.",
         ),
-        "journal_twice": Class("a part lies there plain and compressed, as a crash leaves it", "finish_compress", ""),
+        "journal_twice": Class("a part exists both plain and compressed, as after a crash", "finish_compress", ""),
         "journal_differs": Class(
-            "a part's plain and compressed form differ", "", "Compare the two; move the wrong one out of the keep."
+            "a part's plain and compressed forms differ", "", "Compare the two; move the wrong one out of the keep."
         ),
         # views and book-keeping of the keep
-        "index_unusable": Class("the index file is damaged, or not one of this version", "rebuild", ""),
-        "index_drift": Class("the index says other than the journal", "rebuild", ""),
+        "index_unusable": Class("the index file is damaged or from another version", "rebuild", ""),
+        "index_drift": Class("the index disagrees with the journal", "rebuild", ""),
         "page_fence": Class(
-            "the fence of a page is broken", "", "Mend the fence lines by hand; nothing is written to that page before."
+            "the fence of a page is broken", "", "Fix the fence lines by hand; until then nothing is written to that page."
         ),
-        "page_unwritten": Class("a page that was published and is not there, or was not written any more", "write_page", ""),
-        "dream_unfinished": Class("a dream began, did not end, and nobody dreams", "end_dream", ""),
-        "spool_waiting": Class("hook calls that no drainer has journaled", "drain", ""),
-        "spool_unreadable": Class("something in the spool that is no hook call", "set_aside", ""),
-        "hook_lost": Class("a hook call could not be kept", "set_aside", ""),
+        "page_unwritten": Class("a published page is missing or was never written", "write_page", ""),
+        "dream_unfinished": Class("a dream started and never finished, and no dream is running", "end_dream", ""),
+        "spool_waiting": Class("hook calls that are not yet in a journal", "drain", ""),
+        "spool_unreadable": Class("something in the spool that is not a hook call", "set_aside", ""),
+        "hook_lost": Class("a hook call could not be recorded", "set_aside", ""),
         "tombstone_unfinished": Class(
-            "a deletion was interrupted", "", "`dreamkeep delete SESSION` finishes it: a repair deletes nothing."
+            "a deletion was interrupted", "", "Finish it with `dreamkeep delete SESSION`; a repair deletes nothing."
         ),
-        "lease_stale": Class("the lock file of a process that is gone", "sweep", ""),
-        "turn_interrupted": Class("a turn was not settled and its owner is gone", "settle_turn", ""),
-        "compaction_open": Class("a compaction began, and nothing will end it", "close_compaction", ""),
-        "leftover": Class("a temporary file of a write that did not finish", "set_aside", ""),
-        "open_to_others": Class("a file or folder of the keep that others may read", "close_mode", ""),
-        "state_unreadable": Class("a cache in `state/`, the settings, or a repair's notes that can't be read", "set_aside", ""),
+        "lease_stale": Class("a lock file whose process has ended", "sweep", ""),
+        "turn_interrupted": Class("a turn was never settled, and its owner has ended", "settle_turn", ""),
+        "compaction_open": Class("a compaction started and will never finish", "close_compaction", ""),
+        "leftover": Class("a temporary file left by an unfinished write", "set_aside", ""),
+        "open_to_others": Class("a file or folder of the keep that other users can read", "close_mode", ""),
+        "state_unreadable": Class("a cache in `state/`, the settings, or a repair's records can't be read", "set_aside", ""),
         # the agents' own stores
         "source_shrank": Class(
-            "a transcript, or a session in a database, has less than was captured", "", f"{_RESTORE}, {_ACCEPT}."
+            "a transcript, or a session in a database, holds less than was captured", "", f"{_RESTORE}, {_ACCEPT}."
         ),
-        "source_blanked": Class("a transcript's bytes became NULs (a power cut)", "restore", ""),
+        "source_blanked": Class("bytes of a transcript are now NULs, as after a power cut", "restore", ""),
         "source_changed": Class(
-            "a transcript has other bytes where captured ones were, or a row other words",
+            "a transcript or a database row was changed after it was captured",
             "",
-            f"Both are kept; {_ELSEWHERE}, {_ACCEPT}.",
+            f"Nothing is overwritten. {_ELSEWHERE}, {_ACCEPT}.",
         ),
-        "source_vanished": Class("a captured transcript is gone", "", f"{_RESTORE}, {_ACCEPT}."),
-        "source_unreadable": Class("a transcript can't be read", "", "Make it readable; what was captured is safe."),
-        "source_malformed": Class(
-            "lines in a transcript that are no records (torn, NULs)", "", f"They are kept as they are; {_ACCEPT}."
-        ),
+        "source_vanished": Class("a captured transcript was deleted", "", f"{_RESTORE}, {_ACCEPT}."),
+        "source_unreadable": Class("a transcript can't be read", "", "Make it readable. What was captured is safe."),
+        "source_malformed": Class("lines in a transcript that are not records (torn, or NULs)", "", f"Leave them, {_ACCEPT}."),
         "store_unreadable": Class(
-            "an agent's database or session file can't be read", "", "Look at it with the agent's own tools; nothing was changed."
+            "an agent's database or session file can't be read", "", "Check it with the agent's own tools. Nothing was changed."
         ),
-        "webui_corrupt": Class("a session file that can't be read, of which a good copy is at hand", "rebuild_sidecar", ""),
-        "webui_orphan_backup": Class("a `.bak` whose session file is gone", "restore_backup", ""),
+        "webui_corrupt": Class("a session file can't be read, but there is a good copy", "rebuild_sidecar", ""),
+        "webui_orphan_backup": Class("a `.bak` whose session file is missing", "restore_backup", ""),
         "webui_richer_backup": Class(
-            "a `.bak` that holds more than the session file, and nobody meant that", "restore_backup", ""
+            "a `.bak` holds more than its session file, with no sign that this was intended", "restore_backup", ""
         ),
         "webui_richer_rows": Class(
-            "rows of state.db hold more than the session file, and nothing says that this was meant",
+            "rows in state.db hold more than the session file, with no sign that this was intended",
             "",
-            f"`dreamkeep restore` puts what the rows have beside it, as a session of its own, {_ACCEPT}.",
+            f"Restore the rows as a separate session with `dreamkeep restore`, {_ACCEPT}.",
         ),
-        "webui_index_missing": Class("`_index.json` lacks a session file that is there", "rebuild_webui_index", ""),
-        "webui_index_dangling": Class("`_index.json` names a session file that is not there", "rebuild_webui_index", ""),
-        "webui_no_sidecar": Class("a row of state.db has no session file", "rebuild_sidecar", ""),
+        "webui_index_missing": Class("`_index.json` doesn't list an existing session file", "rebuild_webui_index", ""),
+        "webui_index_dangling": Class("`_index.json` lists a session file that doesn't exist", "rebuild_webui_index", ""),
+        "webui_no_sidecar": Class("a row in state.db has no session file", "rebuild_sidecar", ""),
         "webui_no_row": Class(
-            "a session file has no row in state.db", "", "The file is whole; the WebUI makes the row when the session is used."
+            "a session file has no row in state.db", "", "The file is intact; the WebUI adds the row when the session is used."
         ),
         "webui_empty_row": Class(
-            "a row of state.db with no messages and no worktree", "", "Nothing is lost by it; the agent may remove it."
+            "a row in state.db has no messages and no worktree", "", "Nothing is lost; the agent may remove the row."
         ),
-        "webui_turn_pending": Class("a prompt in the turn journal that never reached its session file", "recover_turn", ""),
+        "webui_turn_pending": Class("a prompt in the turn journal never reached its session file", "recover_turn", ""),
     }
 )
 
@@ -116,12 +116,12 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
 NOTICES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "page_edited": (
-            "lines of a page were changed by hand, and nobody has taken that in yet",
-            "The next dream takes it in as your word; `dreamkeep dream` does so now.",
+            "a page was edited by hand, and the edits are not applied yet",
+            "The next dream applies them as your word. To do it now, run `dreamkeep dream`.",
         ),
         "no_keep": (
-            "there is no keep in this folder, so only what agents have themselves was looked at",
-            "The first session that is recorded makes one; if it is elsewhere, name it with --keep.",
+            "there is no keep in this folder, so only the agents' own stores were checked",
+            "It is created when the first session is recorded. If yours is elsewhere, name it with --keep.",
         ),
     }
 )
@@ -191,7 +191,7 @@ def fault(
     name = f"{cls}-{_digest(where, key)}"
     repairable = bool(known.repair) and not unsafe
     way = (
-        f"Run `dreamkeep repair --apply`: {known.repair.replace('_', ' ')}."
+        f"Fix it with `dreamkeep repair --apply` ({known.repair.replace('_', ' ')})."
         if repairable
         else f"{unsafe} {step or known.next}".strip()
     )

@@ -43,7 +43,7 @@ _BLOCK = 1 << 20
 _WAIT_S = 60.0
 _TRIES = 3
 _MARK = 15  # hexadecimal digits of chance in an id
-_CHANGED = "it changed while it was looked at: run the repair again"
+_CHANGED = "it changed during the repair; run the repair again"
 
 Note = dict[str, Any]
 #: What of a note names a file or a folder.
@@ -106,7 +106,7 @@ class Ledger:
             self._host.link(temp, path)
         except FileExistsError:
             self.void(n)
-            return left("something appeared there meanwhile")
+            return left("something else has appeared there")
         finally:
             self._host.remove(temp)
             self._host.sync_folder(os.path.dirname(path))
@@ -210,7 +210,7 @@ class Ledger:
     def set_mode(self, path: str, mode: int) -> Done:
         found = self._host.stat(path)
         if found is None:
-            return left("it is not there any more")
+            return left("it no longer exists")
         if found.mode != mode:
             self.note({"mode": path, "before": found.mode, "after": mode})
             self._host.set_mode(path, mode)
@@ -282,7 +282,7 @@ class Ledger:
             self._host.sync(self._handle)
             self._end += len(line)
         except OSError as problem:
-            raise from_os(problem, "noting what a repair will change", self.folder) from problem
+            raise from_os(problem, "recording what a repair will change", self.folder) from problem
         return self._count
 
     def void(self, n: int) -> None:
@@ -409,7 +409,7 @@ def notes(host: Host, root: str, undo_id: str) -> list[Note]:
     for line in read_file(host, path).split(b"\n")[:-1]:
         note = json.loads(line)
         if not isinstance(note, dict) or not isinstance(note.get("n"), int):
-            raise ValueError("a line that no repair writes")
+            raise ValueError("a line that no repair wrote")
         found.append({**note, **{key: _located(host, root, note[key]) for key in _PATHS if isinstance(note.get(key), str)}})
     return found
 

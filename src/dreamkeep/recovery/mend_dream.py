@@ -1,4 +1,9 @@
-"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`."""
+"""The repairs of what dreams left: a page that was not written any more, a run that nobody ended. The rules: `mending.py`.
+
+A page gets the region that was published last; everything outside of the region stays as it is. A run is ended with what it had
+done. The session that it had in hand counts as tried once more, so that one at which every dream dies is not tried for ever.
+The next dream does the same first, also when it finds nothing to read: nobody has to repair it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ def write_page(mending: Mending, fault: Fault) -> Done:
     with _alone(mending, PAGE_LOCK):
         last = fold(_said(mending.host, mending.root)).pages.get(f"{project}\0{name}")
         if last is None or "erased" in last or not last.get("region"):
-            return left("what was published there, nobody knows any more: `dreamkeep dream` makes the page anew")
+            return left("what was published there is unknown; `dreamkeep dream` writes the page again")
         done = _put(mending, str(fault.about["path"]), last)
         if done.mended and not last.get("written"):
             mending.journals.say("", Kind.PAGE_WRITTEN, {"project": project, "path": name})
@@ -65,7 +70,7 @@ def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> Done:
     found = page.parse(text)
     now = (found.region or "").replace("\r\n", "\n")
     if found.problem or found.region is None or now not in (region, last.get("before")):
-        return left("it was changed meanwhile")
+        return left("it has changed since")
     return MENDED if now == region else mending.ledger.replace(path, _bytes(page.put(text, region)), seen=seen)
 
 

@@ -34,7 +34,7 @@ _INDEX_WAIT_S = 10.0
 _CAPTURED = frozenset((Kind.SOURCE_READ, Kind.SOURCE_ROWS))
 #: How far capture was: said again later, they would say it of what came since.
 _ABOUT_SOURCES = _CAPTURED | {Kind.SOURCE_OPENED, Kind.SOURCE_CHANGED}
-_NAMELESS = "which session this journal holds can't be told"
+_NAMELESS = "it is unknown which session this journal holds"
 
 # -- journals
 
@@ -82,9 +82,9 @@ def readd(mending: Mending, fault: Fault) -> Done:
     frames = list(_frames_at(mending.host, folder, fault))
     hidden = [event for _, event in events(frames, broken)]
     if broken:
-        return left("it is one piece of several, and the others are not there")
+        return left("it is one piece of several, and the others are missing")
     if not all(_is_here(mending.host, folder, frame) for frame in frames if frame["kind"] in _CAPTURED):
-        return left("lines of a transcript that stand elsewhere: `dreamkeep ingest --again` reads it again")
+        return left("these lines come from a transcript elsewhere; `dreamkeep ingest --again` reads it again")
     known = {frame["id"] for frame in Reading(mending.host, folder)}
     carried = mending.journals.writer(session).all_carried()
     lost = [event for event in hidden if event.id not in known and event.kind not in _ABOUT_SOURCES]
@@ -137,7 +137,7 @@ def finish_compress(mending: Mending, fault: Fault) -> Done:
         parts.compress(mending.host, folder, part, last=last)
     if mending.host.stat(path) is None:
         return MENDED
-    return left("its two forms could not be shown to be equal, or somebody writes to it now")
+    return left("its two forms are not proven equal, or something is writing to it")
 
 
 # -- views and caches
@@ -210,7 +210,7 @@ def drain_spool(mending: Mending, fault: Fault) -> Done:
     """As a drainer does it, and the transcripts that hooks named are read, too."""
     host, root = mending.host, mending.root
     if mending.off:
-        return left("capture is switched off; the calls are kept until it is on again")
+        return left("capture is off; the calls are kept until it is on again")
     calls = _spooled(host, root)
     for path, session in calls:
         mending.ledger.keep_copy(path, session=session)
@@ -227,7 +227,7 @@ def drain_spool(mending: Mending, fault: Fault) -> Done:
     left_over = {os.path.basename(path) for path, _ in _spooled(host, root)}
     mending.ledger.gone([path for path, _ in calls if os.path.basename(path) not in left_over])
     if drained.busy:
-        return left("somebody is draining the spool just now")
+        return left("another process is draining the spool")
     return left("; ".join(drained.problems)) if left_over else MENDED
 
 
@@ -271,7 +271,7 @@ def sweep(mending: Mending, fault: Fault) -> Done:
     """A lock file that nobody holds."""
     path = str(fault.about["path"])
     if is_held(mending.host, path):
-        return left("somebody holds it now")
+        return left("another process holds it")
     return mending.ledger.remove(path)
 
 
@@ -286,9 +286,9 @@ def settle_turn(mending: Mending, fault: Fault) -> Done:
     """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
     session, turn = str(fault.about["session"]), str(fault.about["turn"])
     if mending.alive(str(fault.about["owner"])):
-        return left("its owner lives")
+        return left("its owner is running")
     if not _is_settled(mending.host, f"{mending.root}/{folder_of(session)}", turn):
-        body = {"turn": turn, "state": INTERRUPTED, "reason": "its owner is gone", "recovered": True}
+        body = {"turn": turn, "state": INTERRUPTED, "reason": "its owner has ended", "recovered": True}
         mending.journals.say(session, Kind.TURN_SETTLED, body)
     return MENDED
 

@@ -15,16 +15,16 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 
 _OTHER = (
-    "more than blanking happened to it, the agent has written it again, the journal lost lines of it, or secrets were masked"
-    " when it was captured:"
-    " `dreamkeep restore` gives back what was"
+    "it was changed beyond the blanked bytes, the agent rewrote it, the journal lost lines of it, or secrets in it were masked"
+    " at capture;"
+    " `dreamkeep restore` restores what was captured"
 )
 
 
 def restore(mending: Mending, fault: Fault) -> Done:
     seen = mending.host.stat(fault.about["path"])
     if seen is None:
-        return left("it is gone")
+        return left("it no longer exists")
     now = _bytes(mending, fault)
     if b"\0" not in now:
         return MENDED  # by somebody else, or by us before a crash

@@ -10,8 +10,8 @@ import os
 
 from dreamkeep.host import Host
 
-_LINK = "It is a link, and what it leads to is not ours: take it away by hand."
-_NO_FILE = "It is no plain file: look what it is, and take it away by hand."
+_LINK = "It is a link to something outside the keep. Remove it by hand."
+_NO_FILE = "It is not a regular file. Check what it is, and remove it by hand."
 
 
 def is_link(host: Host, path: str) -> bool:
@@ -31,13 +31,13 @@ def dangling(host: Host, path: str) -> str:
 def in_the_way(host: Host, path: str) -> str:
     """Why no file can be made where there is none; "" when one can."""
     if link := dangling(host, path):
-        return f"`{link}` is a link that leads nowhere: bring back what it leads to, or take it away by hand."
+        return f"`{link}` is a link to nothing. Bring back its target, or remove it by hand."
     at = host.stat(path)
     while at is None and path != os.path.dirname(path):
         path = os.path.dirname(path)
         at = host.stat(path)
         if at is not None and not at.is_folder:
-            return f"`{path}` is no folder: move it away by hand."
+            return f"`{path}` is not a folder. Move it away by hand."
     return ""
 
 
@@ -57,5 +57,5 @@ def why_not(host: Host, path: str, *, folder: bool = True) -> str:
     except FileNotFoundError:
         return ""
     except OSError as problem:
-        return f"It can't be read ({problem.strerror}): see to that, or take it away by hand."
+        return f"It can't be read ({problem.strerror}). Fix that, or remove it by hand."
     return ""

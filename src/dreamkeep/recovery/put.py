@@ -46,9 +46,9 @@ def resolved(host: Host, path: str) -> str:
     lie on a disk that is not mounted, or be anything."""
     if link := dangling(host, path):
         raise Failed(
-            "a link is there that leads nowhere; nothing was written through it",
+            "there is a link to nothing; nothing was written through it",
             where=f"{link} -> {host.real_path(link)}",
-            next="Bring back what it leads to, or take the link away; or restore into another place with --home DIR.",
+            next="Bring back its target or remove the link, or restore into another folder with --home DIR.",
         )
     return host.real_path(path)
 
@@ -71,7 +71,7 @@ def _check_above(host: Host, path: str) -> None:
         above = os.path.dirname(above)
     if above and at and not at.is_folder:
         raise Failed(
-            "a file is where a folder has to be", where=above, next="Move it away, or restore into another place with --home DIR."
+            "a file is where a folder must be", where=above, next="Move it away, or restore into another folder with --home DIR."
         )
 
 
@@ -104,9 +104,9 @@ def _blocks(content: Content) -> Iterator[bytes]:
 
 def refusal(path: str) -> Failed:
     return Failed(
-        "something else is there, which may hold more than what would be restored; it was not touched",
+        "another file is there, and may hold more than what would be restored; it was not touched",
         where=path,
-        next="Look at it; then move it away, or restore into another place with --home DIR.",
+        next="Check it, then move it away, or restore into another folder with --home DIR.",
     )
 
 
@@ -116,7 +116,7 @@ def trouble(problem: OSError, path: str) -> NotDurable:
     found = from_os(problem, "restoring", path if named.startswith(path) else named)
     if isinstance(found, NoSpace):
         return found
-    return type(found)(found.what, where=found.where, next="See to that place, or restore into another one with --home DIR.")
+    return type(found)(found.what, where=found.where, next="Fix that folder, or restore into another one with --home DIR.")
 
 
 def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> Placed:
@@ -138,9 +138,9 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
         if not ours:
             raise refusal(path)  # it appeared meanwhile
         raise Failed(
-            "what was written does not read back as it should",
+            "what was written does not read back correctly",
             where=path,
-            next="Somebody writes there at the same time, or the disk is failing: run it again, and `dreamkeep doctor`.",
+            next="Another process is writing there, or the disk is failing. Run it again, and run `dreamkeep doctor`.",
         )
     return Placed(path, REPLACED if kept else CREATED if ours else UNCHANGED, size, kept)
 
@@ -166,9 +166,9 @@ def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, ov
             later = f"{aside}.late"
             set_aside(host, old, host.end(old), later)
             raise Failed(
-                "somebody wrote to the file while it was being restored: both are kept",
+                "another process wrote to the file while it was being restored; both versions are kept",
                 where=f"{path} and {later}",
-                next="End the agent that has it open, then look at what it wrote.",
+                next="Stop the agent that has it open, then check what it wrote.",
             )
     finally:
         host.close(old)
@@ -186,7 +186,7 @@ def set_aside(host: Host, handle: int, size: int, aside: str) -> None:
             at += len(block)
 
     if not publish_blocks(host, aside, blocks()):
-        raise FileExistsError(17, "its name is taken", aside)
+        raise FileExistsError(17, "its name is already taken", aside)
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:

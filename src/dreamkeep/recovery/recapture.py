@@ -47,7 +47,7 @@ _LIFE = frozenset((*STATE_AFTER, Kind.SESSION_PLACED, Kind.LINEAGE_FOUND))
 _TAP = frozenset((Kind.TAP_OPENED, Kind.TAP_FRAMES, Kind.TAP_CLOSED))
 #: What a head repeats of a session that comes from files alone. (A hook's call, a framework's item, a title leave a word, too.)
 _CARRIED = frozenset(("state", "opened", "cwd", "project", "lineage:subagent"))
-_BEGAN = "Part of what was lost is how the session began or ended, which no transcript holds."
+_BEGAN = "Part of the loss is how the session began or ended, which no transcript records."
 _FORMS = (LINES, LINES_ZST, TEXT, DOCUMENT)
 _KIND = re.compile(rb'\{"id":"[^"\\]{1,80}","kind":"([a-z.]{1,40})"')
 _WORD = re.compile(rb'"src:([a-z]+-[0-9a-f]{10})":"([0-9a-z -]+)"')
@@ -122,7 +122,7 @@ def _why_not(journal: Journal, fault: Fault) -> str:
     except Unsafe as reason:
         return str(reason)
     except (DreamkeepError, OSError, ValueError, KeyError, TypeError) as problem:
-        return f"What its files hold can't be told ({problem})."  # what lies there is damaged, after all
+        return f"Its files can't be checked ({problem})."  # what lies there is damaged, after all
     return ""
 
 
@@ -183,7 +183,7 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
     if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _is_open(fault):
         return []  # bytes that nobody can read, and no frame is missing
     if not journal.session:
-        raise Unsafe("What was lost is the keep's own, which no file of an agent holds.")
+        raise Unsafe("The loss is the keep's own data, which no agent's file holds.")
     heard = journal.heard
     bad = _damaged_bytes(journal.host, journal.folder, fault)
     kinds = _lost_kinds(fault, heard, bad)
@@ -203,9 +203,9 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
     if _is_open(fault):
         since = any(seq > after for told in heard.generations.values() for seq, _ in told)
         if not since and not any(one.further for one in found):
-            raise Unsafe("What was lost can't be told: of its transcripts no more was captured than the journal has.")
+            raise Unsafe("It is unknown what was lost: the journal has all that was captured from its transcripts.")
     elif kinds is None and not all(_is_in_lines(heard, Span(*span), found) for span in fault.about["missing"]):
-        raise Unsafe("What was lost is no line of a transcript: of those none is missing there.")
+        raise Unsafe("The loss is not a line of a transcript: none of those is missing.")
     return found
 
 
@@ -353,13 +353,13 @@ def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
     if kinds is not None:
         others = kinds - _SOURCE - _BOOK
         if others:
-            raise Unsafe(f"What was lost is no line of a transcript ({', '.join(sorted(others))}).")
+            raise Unsafe(f"The loss is not a line of a transcript ({', '.join(sorted(others))}).")
         if Kind.CHUNK in kinds and not heard.broken_kinds <= _SOURCE:
-            raise Unsafe(f"What was lost is no line of a transcript ({', '.join(sorted(heard.broken_kinds))}).")
+            raise Unsafe(f"The loss is not a line of a transcript ({', '.join(sorted(heard.broken_kinds))}).")
         return
     others = heard.kinds - _SOURCE - _BOOK - _LIFE
     if others:
-        raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({sorted(others)[0]}, …).")
+        raise Unsafe(f"It is unknown what was lost: this journal doesn't come from files alone ({sorted(others)[0]}, …).")
     if Kind.SESSION_OPENED not in heard.kinds:
         _check_beginning(journal)
     elif journal.carried.get("state", heard.state) != heard.state:
@@ -374,7 +374,7 @@ def _check_index(journal: Journal, fault: Fault) -> None:
     if known["state"] not in (ACTIVE, journal.heard.state):
         raise Unsafe(_BEGAN)
     if known["others"] and not any(one.get("role") == "turns" for one in journal.told.values()):
-        raise Unsafe("What was lost can't be told: the index knows of words that did not come from files alone.")
+        raise Unsafe("It is unknown what was lost: the index knows messages that didn't come from files alone.")
 
 
 def _check_beginning(journal: Journal) -> None:
@@ -382,16 +382,16 @@ def _check_beginning(journal: Journal) -> None:
     repeats. (A tap and one's own program leave no word there.)"""
     carried = journal.carried
     if "opened" not in carried:
-        raise Unsafe(f"{_BEGAN} What they do hold comes back with `dreamkeep ingest --again`.")
+        raise Unsafe(f"{_BEGAN} `dreamkeep ingest --again` brings back what they do record.")
     if carried.get("state") != (journal.heard.state or ACTIVE):
         raise Unsafe(_BEGAN)
     for key, value in carried.items():
         if key == "lineage:fork":
-            raise Unsafe("Part of what was lost is how far the session is a copy of another, which no transcript holds.")
+            raise Unsafe("Part of the loss is how much of the session is a copy of another, which no transcript records.")
         if key not in _CARRIED and not (key.startswith("src:") and (value == "moved" or Word.parse(value))):
-            raise Unsafe(f"What was lost can't be told: this journal does not come from files alone ({key}).")
+            raise Unsafe(f"It is unknown what was lost: this journal doesn't come from files alone ({key}).")
     if journal.may_be_tapped:
-        raise Unsafe("What was lost can't be told: a tap was used with this keep, and what it hears is in no file.")
+        raise Unsafe("It is unknown what was lost: a tap was used with this keep, and what it records is in no file.")
 
 
 def _last_lost(fault: Fault, heard: Heard) -> int:
@@ -427,7 +427,7 @@ class _Files:
 
     def _again(self, name: str, word: Word, after: int) -> Again | None:
         if word.offset > _LARGEST:
-            raise Unsafe("The transcript is too large to be compared.")
+            raise Unsafe("The transcript is too large to compare.")
         whole = self._journal.is_whole(name, word)
         if whole and (self._heard.mended_at > after or (self._lost and name not in self._lost)):
             return None  # taken again since; or the damaged bytes say whose they are, and they are not of this one
@@ -438,7 +438,7 @@ class _Files:
         except OSError as problem:
             raise Unsafe(f"The transcript can't be read ({problem.strerror or problem}).") from problem
         if not same and not (source.form == DOCUMENT and whole):
-            raise Unsafe("The transcript is not what was captured any more.")
+            raise Unsafe("The transcript has changed since it was captured.")
         told = name in self._told
         further = self._goes_further(name, source, word) if source.form != DOCUMENT else size != word.offset or not same
         if not whole:
@@ -459,9 +459,9 @@ class _Files:
         if known is None or known[:2] <= word[:2]:
             return False
         if known.generation != word.generation:
-            raise Unsafe("What was lost may be of a version of the file that is not there any more.")
+            raise Unsafe("The loss may be from a version of the file that no longer exists.")
         if not self._journal.begins(source, known)[1]:
-            raise Unsafe("The transcript does not hold any more what was captured of it last.")
+            raise Unsafe("The transcript no longer holds what was last captured from it.")
         return True
 
     def _captured(self, name: str, path: str) -> Word | None:
@@ -483,9 +483,9 @@ class _Files:
             source = next((one for path, role in same if (one := self._found(path, role))), Source(self._agent, ""))
         if not source.path or "\ufffd" in source.path:
             way = "" if any(self._remembered()) else " `dreamkeep ingest --again` finds it, if it is still there."
-            raise Unsafe(f"From which file it came was lost, too.{way}")
+            raise Unsafe(f"It is also lost which file it came from.{way}")
         if source.form not in _FORMS:
-            raise Unsafe("It came from a file of several sessions: `dreamkeep ingest --again` brings back what that still holds.")
+            raise Unsafe("It came from a file of several sessions. `dreamkeep ingest --again` brings back what is still there.")
         return source
 
     def _remembered(self) -> Iterator[tuple[str, str]]:
@@ -535,13 +535,13 @@ class _Files:
         told = self._heard.generations.get(name, [])
         if form == DOCUMENT:
             if not {generation for _, generation in told}.issuperset(range(1, word.generation)):
-                raise Unsafe("What was lost is an earlier version of the file, which is not there any more.")
+                raise Unsafe("The loss is an earlier version of the file, which no longer exists.")
             return
         spans = [span for *_, missing in self._heard.holes for span in missing] + [Span(s, s) for s in self._heard.broken]
         first = min((span.first for span in spans), default=0)
         before = max((generation for seq, generation in told if seq < first), default=1)
         if first and before < word.generation and self._heard.mended_at < first:
-            raise Unsafe("What was lost may be of a version of the file that is not there any more.")
+            raise Unsafe("The loss may be from a version of the file that no longer exists.")
 
     def _check_document(self, name: str, source: Source, word: Word) -> None:
         """One that is another than the journal's last: it must be what was captured, not what was written over it since."""
@@ -549,7 +549,7 @@ class _Files:
         if lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]:
             return  # the damaged bytes still say which checksum it had
         if not self._looks_same(source.path, self._cache.get(source.path)):
-            raise Unsafe("The transcript was changed since it was captured, so that what was lost can't be known to be in it.")
+            raise Unsafe("The transcript has changed since it was captured, so it may not hold what was lost.")
 
 
 def _crc(lines: list[bytes]) -> tuple[int, int]:
@@ -575,11 +575,11 @@ def recapture(mending: Mending, fault: Fault) -> Done:
         again = to_read(journal, fault)
         _read(mending, journal, again)
         if again and to_read(Journal(host, root, fault.session), fault):
-            return left("the file was changed while it was read: run the repair again")
+            return left("the file changed while it was read; run the repair again")
     except Unsafe as reason:
         return left(str(reason))
     except Overtaken:
-        return left("something is capturing the same file just now: run the repair again")
+        return left("another process is capturing the same file; run the repair again")
     if fault.about.get("mend"):
         mended(mending, fault, "recaptured" if _was_lost(fault) else "noted")
     elif fault.about["known_by"] == "index":

@@ -143,12 +143,12 @@ class Repair:
         if not fault.repairable or not action:
             return fault.next
         if self._misset and action in _CAPTURES:
-            return "Correct keep.toml first: until then nobody knows what it excludes from capture."
+            return "Correct keep.toml first: until then it is unknown what it excludes from capture."
         check = checks().get(action)
         try:
             reason = check(self._looking, fault) if check else ""
         except TROUBLE as problem:
-            reason = f"It can't be looked at: {why(problem)}."
+            reason = f"It can't be checked: {why(problem)}."
         return f"{reason} {CLASSES[fault.cls].next.replace('{id}', fault.id)}".strip() if reason else ""
 
     def apply(self, only: Sequence[str] = ()) -> Result:
@@ -230,7 +230,7 @@ class Repair:
         host, root = self._host, self._root
         at = host.stat(f"{root}/{ASIDE}")
         if at and not at.is_folder:
-            what = "nothing was repaired: what a repair replaces is kept in this folder, and it is none"
+            what = "nothing was repaired: repairs keep what they replace in this folder, but it is not a folder"
             raise Failed(what, where=f"{root}/{ASIDE}", next="Move it out of the keep, then repair again.")
         with self._alone():
             sweep_temps(host, root)
@@ -262,7 +262,7 @@ class Repair:
 def _would_forget(fault: Fault, faults: Sequence[Fault]) -> str:
     """Why an index that can be read is not made anew: it may be the last that knows what a journal lost."""
     knows = sorted({one.where for one in faults if one.about.get("index_knows")}) if fault.cls == "index_drift" else []
-    return f"The index is the last that knows what was lost at {knows[0]}: see to that first, or accept it." if knows else ""
+    return f"Only the index still knows what was lost at {knows[0]}: fix or accept that first." if knows else ""
 
 
 def _isolated(mending: Mending, step: Step) -> Done:
@@ -271,9 +271,7 @@ def _isolated(mending: Mending, step: Step) -> Done:
     try:
         return actions()[step.action](mending, step.fault)
     except TROUBLE as problem:
-        return left(
-            str(problem) if isinstance(problem, (DreamkeepError, OSError)) else f"it can't be understood ({why(problem)})"
-        )
+        return left(str(problem) if isinstance(problem, (DreamkeepError, OSError)) else f"it can't be parsed ({why(problem)})")
     finally:
         mending.ledger.fault = ""
 
@@ -282,7 +280,7 @@ def _known(faults: Sequence[Fault], ids: Sequence[str]) -> list[Fault]:
     found = [fault for fault in faults if fault.id in ids]
     missing = sorted(set(ids) - {fault.id for fault in found})
     if missing:
-        raise NotFound(f"no fault has the id {missing[0]!r}", where="repair", next="`dreamkeep audit` lists them.")
+        raise NotFound(f"no problem has the id {missing[0]!r}", where="repair", next="`dreamkeep audit` lists them.")
     return found
 
 
@@ -300,6 +298,6 @@ def _accept(mending: Mending, fault: Fault) -> None:
 def checked(*, apply: bool, undo: str | None, accept: Sequence[str], only: Sequence[str]) -> None:
     """Before anything happens."""
     if sum((apply, undo is not None, bool(accept))) > 1 or (only and (undo is not None or accept)):
-        raise BadUsage("that is two things at once", where="repair", next="Give one of apply (with only), undo and accept.")
+        raise BadUsage("these options exclude each other", where="repair", next="Give one of: apply (with only), undo, accept.")
     if isinstance(accept, str) or isinstance(only, str):
-        raise BadUsage("faults are given as a list of ids", where="repair", next="Pass [id].")
+        raise BadUsage("problems must be given as a list of ids", where="repair", next="Pass [id].")

@@ -36,7 +36,7 @@ from dreamkeep.session.summary import Summary
 
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _ZST = ".zst"
-_MASKED = "secrets were masked in it when it was captured (capture.redact_raw): it is as long as it was, but not the same."
+_MASKED = "secrets in it were masked at capture (capture.redact_raw): it has the same length, but not the same bytes."
 
 
 class Story(NamedTuple):
@@ -105,10 +105,10 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
     """What was done (or, with `dry_run`, what would be), as the contract's JSON."""
     if registry.find(wish.to) is None:
         known = ", ".join(registry.names())
-        raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known are: {known}.")
+        raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known agents: {known}.")
     plan = _plan(host, root, told, wish)
     if plan.cwd and not _is_here(host, plan.cwd):
-        plan.notes.append(f"{plan.cwd} is not on this machine; a converted session goes on in the folder that --cwd names.")
+        plan.notes.append(f"{plan.cwd} is not on this machine; name the folder to continue in with --cwd.")
     _check(host, plan)
     shown = [_put(host, root, file, wish.dry_run) for file in plan.files]
     for rows in plan.rows:
@@ -144,9 +144,9 @@ def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
     writer = registry.writer(wish.to)
     if writer is None:
         known = ", ".join(converted_for())
-        raise Unsupported(f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can for: {known}.")
+        raise Unsupported(f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can be for: {known}.")
     if wish.generation is not None:
-        raise BadUsage("a generation is one of a file of that agent", where="--generation", next="Leave it out.")
+        raise BadUsage("--generation applies only to the session's own agent", where="--generation", next="Leave it out.")
     holes = _holes(told.summary, exact.lost(host, folder))
     return _converted(host, told, wish, writer, notes, holes)
 
@@ -154,13 +154,13 @@ def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
 def _none_of(agent: str, lost: int) -> str:
     """Of a journal with holes nobody knows: lines of a file may be there, and not which file it was."""
     if lost:
-        return f"None of {agent}'s own files or rows of it can be made from what is left of its journal"
-    return f"None of {agent}'s own files or rows of it are in the journal, only what was said"
+        return f"What is left of its journal can't rebuild any of {agent}'s own files or rows"
+    return f"The journal has none of {agent}'s own files or rows, only what was said"
 
 
 def _holes(summary: Summary, lost: int) -> list[str]:
     events = counted(lost, "event", "events")
-    return [f"{summary.id}: {events} of its journal can't be read any more. `dreamkeep audit` tells more."] if lost else []
+    return [f"{summary.id}: {events} of its journal can no longer be read. `dreamkeep audit` says more."] if lost else []
 
 
 # -- byte for byte
@@ -187,9 +187,9 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
             _add_rows(rows, database, summary, found.lost)
             notes += [f"{database.path}: {_MASKED}"] if database.masked else []
     if wish.generation is not None and not any("generation" in file.about for file in files):
-        raise NotFound("its files were never rewritten: there is one generation", where="--generation", next="Leave it out.")
+        raise NotFound("its files were never rewritten: there is only one generation", where="--generation", next="Leave it out.")
     if wish.cwd:
-        notes.append("--cwd is for converted sessions; this one goes on in its own folder.")
+        notes.append("--cwd is for converted sessions; this one continues in its own folder.")
     last = [*(file.path for file in files), *rows][-1]
     plan = _Plan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
     plan = plan._replace(home=wish.home.path if wish.home.named else other_home(wish.to, last, wish.home))
@@ -228,8 +228,8 @@ def _told(file: exact.File) -> list[str]:
         return masked
     return [
         *masked,
-        f"{file.path}: version {file.generation} of {file.generations} ({file.size} bytes); the newest, {file.newest} bytes,"
-        " holds less. --generation chooses another.",
+        f"{file.path}: version {file.generation} of {file.generations} ({file.size} bytes); the newest ({file.newest} bytes)"
+        " holds less. Choose another with --generation.",
     ]
 
 
@@ -237,7 +237,9 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
     store = row_store(summary.agent)
     if store is None:
         raise Unsupported(
-            f"rows of {summary.agent}'s database can't be put back", where=database.path, next="Restore it --to another agent."
+            f"can't put rows back into {summary.agent}'s database",
+            where=database.path,
+            next="Restore it --to another agent.",
         )
     known = rows.get(database.path) or _Rows(database.path, {}, store, True)
     if database.masked:
@@ -253,7 +255,7 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
 def _converted(host: Host, told: Story, wish: Wish, writer: Writer, notes: list[str], holes: list[str]) -> _Plan:
     said, lost = convert.talk_of(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
     if not said.steps:
-        said_nothing = "nothing that could be restored was said in it"
+        said_nothing = "it holds nothing that could be restored"
         raise NotFound(said_nothing, where=told.summary.id, next=" ".join([*holes, "Choose another session."]))
     place = wish.home.places(wish.to)[0]
     if told.subagents:

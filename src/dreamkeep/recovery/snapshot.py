@@ -122,9 +122,9 @@ def _check_place(host: Host, root: str, path: str) -> None:
     if taken:
         raise _taken(path)
     if at is None or not at.is_folder:
-        raise BadUsage("there is no such folder", where=folder, next="Make it first, or choose another.")
+        raise BadUsage("no such folder", where=folder, next="Create it first, or choose another.")
     if f"{host.real_path(folder)}/".startswith(f"{host.real_path(root)}/"):
-        raise BadUsage("a snapshot can't lie inside the keep", where=path, next="Choose another folder.")
+        raise BadUsage("a snapshot can't be inside the keep", where=path, next="Choose another folder.")
 
 
 def _above(path: str) -> str:
@@ -132,12 +132,12 @@ def _above(path: str) -> str:
 
 
 def _taken(path: str) -> BadUsage:
-    return BadUsage("there is a file of that name", where=path, next="Choose another name, or take that one away.")
+    return BadUsage("a file of that name already exists", where=path, next="Choose another name, or remove that file.")
 
 
 def _no_place(problem: OSError, path: str) -> DreamkeepError:
     if problem.errno in _REFUSED:
-        return BadUsage(f"no file can be made there ({problem.strerror})", where=path, next="Choose another folder or name.")
+        return BadUsage(f"can't create a file there ({problem.strerror})", where=path, next="Choose another folder or name.")
     return from_os(problem, "making the snapshot", path)
 
 
@@ -264,10 +264,10 @@ class _Export:
             return
         if damaged:
             self.problems.append(
-                Bad(name, "the compressed part is damaged: what follows can't be read, and is not in the snapshot")
+                Bad(name, "the compressed part is damaged; the rest of it can't be read and is not in the snapshot")
             )
         if behind:
-            self.problems.append(Bad(name, f"{behind} bytes behind the end of the compressed part are not in the snapshot"))
+            self.problems.append(Bad(name, f"{behind} bytes after the end of the compressed part are not in the snapshot"))
         try:
             with parts.stream(self._host, folder, part) as source:
                 self._add(header, _blocks(source, header.size))
@@ -284,7 +284,7 @@ class _Export:
                 self._tell(path, problem)
                 continue
             if at and at.is_folder and is_link(self._host, f"{self._root}/{path}"):
-                self.problems.append(Bad(path, "it is a link to a folder, and what it leads to is not the keep's"))
+                self.problems.append(Bad(path, "it is a link to a folder that is not part of the keep"))
             elif at and at.is_folder:
                 self._add_files(path)
             elif at and not name.endswith(".tmp"):
@@ -423,16 +423,16 @@ class Opened:
                 self._read_manifest(_small(blocks))
                 continue
             elif header.name in self._names:
-                self._more.append(Bad(header.name, "it is there twice"))
+                self._more.append(Bad(header.name, "it occurs twice"))
                 continue
             else:
                 yield header, blocks
             self._names.add(header.name)
             self.seen.append(header)
         if first:
-            raise Failed("this is no snapshot", where=self._path, next="Name a file that `dreamkeep snapshot export` wrote.")
+            raise Failed("this is not a snapshot", where=self._path, next="Name a file that `dreamkeep snapshot export` wrote.")
         if self._manifest is None or not self._file.ended:
-            self._more.append(Bad(MANIFEST, "the end is missing: the file was cut or damaged"))
+            self._more.append(Bad(MANIFEST, "the end is missing: the file was truncated or damaged"))
         if self._manifest is not None:
             self._compare(self._manifest, set(self.seen))
 
@@ -445,7 +445,7 @@ class Opened:
             return
         if newer:
             raise Failed(
-                f"a newer dreamkeep made this snapshot (format {said['format']}, this program knows {FORMAT})",
+                f"a newer dreamkeep made this snapshot (format {said['format']}; this version reads {FORMAT})",
                 where=self._path,
                 next="Upgrade dreamkeep; nothing was changed.",
             )
@@ -463,9 +463,9 @@ class Opened:
 
     def _compare(self, listed: set[Header], found: set[Header]) -> None:
         self._more += [
-            Bad(str(one.name), "it is in the manifest, and not in the file") for one in sorted(listed - found, key=str)
+            Bad(str(one.name), "it is in the manifest, but not in the file") for one in sorted(listed - found, key=str)
         ]
-        self._more += [Bad(one.name, "it is in the file, and not in the manifest") for one in sorted(found - listed)]
+        self._more += [Bad(one.name, "it is in the file, but not in the manifest") for one in sorted(found - listed)]
 
 
 #: What JSON of somebody else does to code that believes in it.

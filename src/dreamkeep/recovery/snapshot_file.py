@@ -197,7 +197,7 @@ class Unpacker:
             held = self._fill(held, size)
             if len(held) < size:
                 if held:
-                    self.bad.append(Bad(f"byte {self._at}", "the file is cut"))
+                    self.bad.append(Bad(f"byte {self._at}", "the file is truncated"))
                 return
             if not held.startswith(_MAGIC):
                 held = self._search(held)
@@ -208,7 +208,7 @@ class Unpacker:
             data = _unpacked(packed) if len(packed) == length and _check(entry, piece, last, packed) == crc else None
             if data is None:
                 self.bad.append(
-                    Bad(f"byte {self._at}", "a block is damaged" if len(held) >= size + length else "the file is cut")
+                    Bad(f"byte {self._at}", "a block is damaged" if len(held) >= size + length else "the file is truncated")
                 )
                 held = self._search(held[1:], passed=1)
                 continue

@@ -165,7 +165,7 @@ class Importing:
             act()
         except Deleted as problem:
             self._refused[problem.where] = forget.connections(self._host, self._staging)
-            self._skipped.append((problem.where, "it was deleted here; `dreamkeep undelete` lifts that"))
+            self._skipped.append((problem.where, "it was deleted here; lift that with `dreamkeep undelete`"))
         except Busy as problem:
             self._skipped.append((journal, f"{problem.what}; import again"))
         except NotDurable:
@@ -173,7 +173,7 @@ class Importing:
         except DreamkeepError as problem:
             self._bad.append(Bad(journal, str(problem)))
         except STRANGE as problem:
-            self._bad.append(Bad(journal, f"a frame in it is none that dreamkeep writes ({type(problem).__name__}: {problem})"))
+            self._bad.append(Bad(journal, f"it holds a frame that dreamkeep didn't write ({type(problem).__name__}: {problem})"))
         finally:
             clear(self._host, staging)
 
@@ -202,12 +202,12 @@ class Importing:
     def _session(self, journal: str, staged: Sequence[tuple[int, str]]) -> None:
         session = self._named(journal)
         if not session:
-            self._bad.append(Bad(journal, "it does not say whose it is, or lies where another one belongs"))
+            self._bad.append(Bad(journal, "it doesn't name its session, or is in the wrong place"))
             return
 
         def may_begin() -> None:
             if self._tombs.has(session):
-                raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+                raise Deleted("this session was deleted", where=session, next="Lift that first with `dreamkeep undelete`.")
 
         may_begin()  # also before a folder is made for it
         self._journals()  # what stands above a journal must be there and durable
@@ -242,7 +242,7 @@ class Importing:
                     self._see_to_losses(session, self._staging)
                 self._same[session] = ours.same if ours.apart else None
                 return done
-        raise Busy("others keep writing to it", where=session, next="Import again.")
+        raise Busy("other processes keep writing to it", where=session, next="Import again.")
 
     def _see_to_losses(self, session: str, staging: str) -> None:
         """All that they have is here now: what was lost here, and is proven to be among that, is lost no more."""
@@ -326,7 +326,7 @@ class Importing:
     def _bury(self, sessions: Iterable[str]) -> None:
         for session in sorted(sessions):
             if self._host.stat(f"{self._root}/{folder_of(session)}") is not None:
-                self._skipped.append((session, "it was deleted there, and is kept here"))
+                self._skipped.append((session, "it was deleted there, but is kept here"))
             else:
                 self._journals().say("", Kind.SESSION_DELETED, {"session": session})
 
@@ -337,12 +337,12 @@ class Importing:
         if name.partition("/")[0] == VIEW:
             return
         if not _is_safe(name) or (name != TOML and name.partition("/")[0] not in FOLDERS):
-            self._bad.append(Bad(name[:200], "a name that has no place in a keep"))
+            self._bad.append(Bad(name[:200], "no keep has a file of this name"))
             return
         if self._is_of_dead(name):
             return  # told of with its journal, and it may be that there is none
         if name == TOML and not self._is_same and self._host.stat(f"{self._root}/{TOML}") is None:
-            self._skipped.append((name, "settings of another keep; here the defaults hold, until somebody writes others"))
+            self._skipped.append((name, "these are another keep's settings; this keep uses the defaults until you set others"))
             return
         staged = f"{self._staging}/file"
         try:
@@ -351,7 +351,7 @@ class Importing:
         except OSError as problem:
             if problem.errno not in _NO_NAME:
                 raise
-            self._bad.append(Bad(name[:200], f"no file can have that name here ({problem.strerror})"))
+            self._bad.append(Bad(name[:200], f"a file can't have that name here ({problem.strerror})"))
         finally:
             clear(self._host, self._staging)
 
@@ -363,14 +363,14 @@ class Importing:
         text = read_file(self._host, staged).decode("utf-8", "surrogateescape")
         found = page.parse(text)
         if found.problem:
-            self._skipped.append((name, f"a page that is not here any more: {found.problem}"))
+            self._skipped.append((name, f"this page no longer exists here: {found.problem}"))
             return False
         if found.region is None:
             return True
         self._has_pages = True  # its notes come back with the next publication
         region = found.region.replace("\r\n", "\n")
         if self._theirs.get(name, region) not in (region, ""):
-            self._skipped.append((name, "what a hand changed in its notes there, and no dream had taken in, does not come along"))
+            self._skipped.append((name, "hand edits that no dream had applied there are not imported"))
         self._host.remove(staged)
         ours = page.put(text, self._regions.get(name) or page.empty())
         write_new(self._host, staged, [ours.encode("utf-8", "surrogateescape")])
@@ -410,7 +410,7 @@ class Importing:
             return
         if self._host.stat(path) is None and _LEDGER.fullmatch(name):
             # A repair sweeps and restores the paths that stand in it: they are another machine's, or anybody's.
-            self._skipped.append((name, "a repair that was made elsewhere can't be undone here; the bytes it kept are here"))
+            self._skipped.append((name, "a repair made elsewhere can't be undone here; the bytes that it kept are here"))
             return
         make_folders(self._host, path.rpartition("/")[0])
         try:
@@ -420,7 +420,7 @@ class Importing:
             self._has_pages = self._has_pages or name.startswith(f"{PAGES}/")
         except FileExistsError:
             if not _equal(self._host, staged, path):
-                self._skipped.append((name, "another file of that name is here"))
+                self._skipped.append((name, "another file of that name exists here"))
 
 
 #: Frames of a keep's own journal that speak of that keep alone. Of its pages, too: ours would look as if a hand had changed them.

@@ -60,7 +60,7 @@ def which(host: Host, root: str, text: str) -> str:
     known = folders(host, root)
     matches = [one for one in known if one == text] or [one for one in known if text and one.startswith(text)]
     if len(matches) != 1:
-        what = f"there is no repair {text!r} to undo" if not matches else f"{text!r} is not one repair but {len(matches)}"
+        what = f"no repair {text!r} to undo" if not matches else f"{text!r} matches {len(matches)} repairs"
         some = ", ".join(known[-5:]) or "none was applied"
         raise NotFound(what, where=f"{root}/{ASIDE}", next=f"The last ones: {some}.")
     return matches[0]
@@ -97,8 +97,8 @@ def _notes(host: Host, root: str, undo_id: str) -> list[Note]:
         return notes(host, root, undo_id)
     except ValueError as problem:
         where = f"{root}/{ASIDE}/{PREFIX}{undo_id}/{NOTES}"
-        step = "It can't be taken back by itself; the bytes that it kept lie beside its notes."
-        raise Failed(f"the notes of this repair are damaged ({problem})", where=where, next=step) from problem
+        step = "It can't be undone automatically; the bytes that it kept are beside its records."
+        raise Failed(f"the records of this repair are damaged ({problem})", where=where, next=step) from problem
 
 
 def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
@@ -116,7 +116,7 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
     except (DreamkeepError, OSError) as problem:
         return str(problem)
     except (KeyError, TypeError) as problem:
-        return f"the note of it can't be understood ({problem})"
+        return f"its record can't be parsed ({problem})"
     return ""
 
 
@@ -148,8 +148,8 @@ class _Undo:
         known = [state for note in changes for state in (note["before"], note["after"])]
         drained = now is None and self._is_call(path) and not self._is_on_its_way(path)
         if not drained and not any(state != "later" and _same(now, state) for state in known):
-            unknown = "the repair did not finish, so what it left there is not known"
-            raise Refusal(unknown if "later" in known else "it was changed since the repair")
+            unknown = "the repair did not finish, so it is unknown what it left there"
+            raise Refusal(unknown if "later" in known else "it has changed since the repair")
         if before is None:
             host.remove(path)
         else:
@@ -170,7 +170,7 @@ class _Undo:
         try:
             host.link(temp, path)
         except FileExistsError:
-            raise Refusal("something appeared there meanwhile") from None
+            raise Refusal("something else has appeared there") from None
         finally:
             host.remove(temp)
 
@@ -180,7 +180,7 @@ class _Undo:
             return
         for journal in (folder_of(session), KEEP) if session else (KEEP,):
             if os.path.basename(path) in self._calls_in(journal):
-                raise Refusal(f"this call stands in {journal}")
+                raise Refusal(f"this call is in {journal}")
 
     def _is_call(self, path: str) -> bool:
         return path.startswith(f"{self._root}/{spool.SPOOL}/") and spool.entry(os.path.basename(path)) is not None
@@ -205,7 +205,7 @@ class _Undo:
         """The bytes that were kept, if they are still what they were."""
         path = f"{self._folder}/{before['kept']}"
         if not _same(file_digest(self._host, path), before):
-            raise Refusal("the bytes that were kept for this are gone (its session was deleted?) or damaged")
+            raise Refusal("the bytes that were kept for this are damaged or gone (was its session deleted?)")
         return read_file(self._host, path)
 
     def folder(self, note: Note) -> None:
@@ -213,7 +213,7 @@ class _Undo:
         host, path, before = self._host, note["folder"], note["before"]
         now = host.stat(path)
         if now is not None and not now.is_folder:
-            raise Refusal("something else is there since the repair")
+            raise Refusal("something else has appeared there since the repair")
         if before is None:
             if now is not None and not host.names(path):
                 host.remove_folder(path)
@@ -228,11 +228,11 @@ class _Undo:
     def mode(self, note: Note) -> None:
         now = self._host.stat(note["mode"])
         if now is None:
-            raise Refusal("it is not there any more")
+            raise Refusal("it no longer exists")
         if now.mode == note["before"]:
             return
         if now.mode != note["after"]:
-            raise Refusal("its mode was changed since the repair")
+            raise Refusal("its mode has changed since the repair")
         self._host.set_mode(note["mode"], note["before"])
 
     # -- journals
@@ -241,14 +241,14 @@ class _Undo:
         folder, before = f"{self._root}/{note['journal']}", note["before"]
         if self._host.stat(folder) is None:
             if before is not None:
-                raise Refusal("the journal is gone (its session was deleted?)")
+                raise Refusal("the journal no longer exists (was its session deleted?)")
             return
         with self._locked(folder) as handle:
             numbers = parts.numbers(self._host, folder)
             last = before["part"] if before else 0
             newer = [number for number in numbers if number > last]
             if before and last not in numbers:
-                raise Refusal("a part is missing that was there")
+                raise Refusal("a part that existed is missing")
             frames: list[tuple[int, str]] = []
             for number in newer:
                 self._only_ours(folder, number, 0, frames)
@@ -286,9 +286,9 @@ class _Undo:
         follows there is added."""
         path = f"{folder}/{parts.name(before['part'])}"
         if self._host.stat(path) is None:
-            raise Refusal("the part was compressed since the repair")
+            raise Refusal("the part has been compressed since the repair")
         if crc_of(self._host, path, before["size"]) != before["crc"]:
-            raise Refusal("what was there before the repair is not there any more")
+            raise Refusal("what was there before the repair no longer exists")
         tail = self._kept(before["tail"]) if "tail" in before else b""
         at = before["size"]
         there = self._after(path, at, len(tail) + 1)
@@ -316,7 +316,7 @@ class _Undo:
         """Everything from there on is frames of this repair, or a piece of an append that nobody was promised. `frames`: to these
         they are added."""
         if parts.is_cold(self._host, folder, number):
-            raise Refusal("the part was compressed since the repair")
+            raise Refusal("the part has been compressed since the repair")
         at = offset
         with parts.stream(self._host, folder, number, offset) as source:
             while line := source.readline(parts.LONGEST_LINE):
@@ -324,11 +324,11 @@ class _Undo:
                 if frame is None and line.strip():
                     rest = source.read(_BLOCK)
                     if rest or number != parts.numbers(self._host, folder)[-1]:
-                        raise Refusal("something lies there that the repair did not write")
+                        raise Refusal("it holds something that the repair did not write")
                     self._set_aside(folder, Tail(number, at, len(line), whole=False))
                     return
                 if frame and not self._is_ours(frame["id"].partition(".")[0]):
-                    raise Refusal("the journal was appended to since the repair")
+                    raise Refusal("the journal has grown since the repair")
                 if frame:
                     frames.append((frame["seq"], frame["crc"]))
                 at += len(line)

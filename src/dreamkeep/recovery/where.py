@@ -52,9 +52,9 @@ def place(path: str, role: str, summary: Summary, home: Home) -> str:
         found = _named(summary, home)
     if found is None or not is_own(summary.agent, found, home):
         raise Unsupported(
-            f"it lay in none of the places where {summary.agent} keeps sessions, and none can be told for it",
+            f"it was in none of the folders where {summary.agent} keeps sessions, so its place is unknown",
             where=path,
-            next="Restore it --to another agent; `dreamkeep show --raw` gives its bytes.",
+            next="Restore it for another agent with --to; `dreamkeep show --raw` prints its bytes.",
         )
     return found
 

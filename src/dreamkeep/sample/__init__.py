@@ -1,9 +1,10 @@
 """The bundled sample: a week of a small project, as Claude Code, Codex and Gemini CLI would have kept it. Nothing in it happened.
 
     claude/ codex/ gemini/   what goes into ~/.claude, ~/.codex, ~/.gemini, byte for byte but for the home folder's name
+    answers.json             what a model answered when it was asked about that week (recorded.py)
 
-Written in tests/planted/week/, made by `python -m tests.planted.sample`. The names of folders lack their dot here, so that an
-agent at work on this repository does not take them for its own.
+The week is written in tests/planted/week/, made by `python -m tests.planted.sample`. The names of folders lack their dot here,
+so that an agent at work on this repository does not take them for its own.
 """
 
 from __future__ import annotations

@@ -280,15 +280,19 @@ class Fold:
         self._begins(said.file, message[:2])
         if nth:
             changes.keys[nth] = (message.seq, message.n)
-        if said.role == f.ASSISTANT and bit == FILE:
-            self._state["answer"] = said.key
+        self._remember(said, message, bit)
+        return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
+
+    def _remember(self, said: f.Said, message: Message, bit: int) -> None:
+        """What later records refer to."""
         if bit == FILE:
+            if said.role == f.ASSISTANT:
+                self._state["answer"] = said.key
             self._state["told"] = list(message.place)
             if message.base is None and self._state["channels"] != FILE:
                 self._state["loose"] = [*self._state.get("loose", ()), said.key][-_LOOSE:]
-        if mark == f.PARTIAL:
+        if message.mark == f.PARTIAL:
             self._state["partial"] = said.key
-        return summary if mark == f.COPIED else summary._replace(messages=summary.messages + 1)
 
     def _part_of(self, record: str, place: tuple[int, int]) -> None:
         """A record that says several things begins with the first of them."""

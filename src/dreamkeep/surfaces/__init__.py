@@ -1,1 +1,1 @@
-"""Parse, call one verb of `app`, print."""
+"""Parse, call one verb of `Keep`, print."""

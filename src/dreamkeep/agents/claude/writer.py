@@ -25,7 +25,7 @@ _LONGEST_FOLDER = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 #: What this format can't hold.
-THOUGHTS = "thoughts are kept in the file, but not shown to the model: only the model that had them can sign them"
+THOUGHTS = "thoughts are kept in the file, but not shown to the model: only the model that wrote them can sign them"
 
 
 def write(talk: Talk) -> Written:

@@ -28,7 +28,7 @@ _HANDED_ON = (
 )
 
 #: What this format can't hold.
-THOUGHTS = "thoughts are shown to the user, but not to the model: only the model that had them can seal them"
+THOUGHTS = "thoughts are shown to the user, but not to the model: only the model that wrote them can sign them"
 
 
 def write(talk: Talk) -> Written:

@@ -29,7 +29,7 @@ _LONGEST = 200
 _ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 
 #: What this format can't hold.
-COMMANDS = "prompts that begin with / or ?: in the file, but Gemini does not send them to the model again"
+COMMANDS = "prompts that begin with / or ?: kept in the file, but Gemini doesn't resend them to the model"
 
 
 def write(talk: Talk, project: str) -> Written:

@@ -36,10 +36,10 @@ _LOGS = ("-wal", "-journal")
 ADDED = "added"
 
 #: What could not be as it was.
-NUMBERS = "rows that got new numbers: another session has theirs"
-COLUMNS = "values of columns that this database does not have"
-TITLES = "titles that another session there has already"
-OWN_ROW = "sessions whose own row was there and is different: left as it is"
+NUMBERS = "rows with new ids, because another session uses the old ones"
+COLUMNS = "values of columns that this database lacks"
+TITLES = "titles that another session already has"
+OWN_ROW = "sessions whose row already exists and differs: left unchanged"
 
 
 class _Plan(NamedTuple):
@@ -90,9 +90,9 @@ def _check_place(host: Host, path: str) -> None:
         left = host.stat(f"{path}{ending}")
         if left is not None and left.size:
             raise Failed(
-                "a log of a database that is gone is there: it may hold what was last said, and would ruin a new one",
+                "there is a log of a missing database; it may hold the last messages, and would corrupt a new database",
                 where=f"{path}{ending}",
-                next="Put its database back, or move the log away; or restore into another place with --home DIR.",
+                next="Put its database back or move the log away, or restore into another folder with --home DIR.",
             )
 
 
@@ -242,11 +242,11 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except (apsw.BusyError, apsw.LockedError) as problem:
-        raise Busy("its agent keeps the database locked", where=path, next="End that agent, then try again.") from problem
+        raise Busy("its agent keeps the database locked", where=path, next="Stop that agent, then try again.") from problem
     except apsw.FullError as problem:
         raise NoSpace("the disk is full; nothing was added", where=path, next="Free space, then try again.") from problem
     except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError) as problem:
-        raise ReadOnly(f"it can't be written ({problem})", where=path, next="Check its permissions, or use --home.") from problem
+        raise ReadOnly(f"can't write to it ({problem})", where=path, next="Check its permissions, or use --home.") from problem
     except apsw.IOError as problem:
         raise NotDurable(f"SQLite can't write it ({problem})", where=path, next="Check space and disk.") from problem
     except apsw.Error as problem:

@@ -20,8 +20,8 @@ _SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 
 #: What this format can't hold.
-JOINED = "thoughts that followed each other, joined into one"
-BEGUN = "summaries that got the words before them by which Hermes knows one"
+JOINED = "consecutive thoughts, joined into one"
+BEGUN = "summaries that got the prefix by which Hermes recognizes one"
 
 _COLUMNS = {
     "sessions": """

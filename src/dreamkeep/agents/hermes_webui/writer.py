@@ -73,9 +73,9 @@ def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list
         deleted = parsed(bytes_in(host, f"{folder}/{DELETED}"))
         if isinstance(deleted, dict) and native in (deleted.get("ids") or ()):
             raise Failed(
-                "Hermes WebUI was told to delete this session, and would do so again",
+                "Hermes WebUI was told to delete this session, and would delete it again",
                 where=f"{folder}/{DELETED}",
-                next="Take its id out of that file, or restore into --home DIR.",
+                next="Remove its id from that file, or restore into another folder with --home DIR.",
             )
         path = f"{folder}/{INDEX}"
         there = bytes_in(host, path)

@@ -26,7 +26,7 @@ USER, ASSISTANT, REASONING, CALL, RESULT, SUMMARY = "user", "assistant", "reason
 #: What stands in the place of a result that nobody has.
 NO_RESULT = "[no result was recorded]"
 #: What some formats can't hold; a key of a Losses.
-FAILED = "marks that a tool failed, where its words do not say so"
+FAILED = "failure marks of tools whose output doesn't mention a failure"
 _LONE = re.compile("[\ud800-\udfff]")
 
 

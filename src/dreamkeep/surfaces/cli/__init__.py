@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if "hook" in words[:3] and not {"-h", "--help"} & set(words) else _tell(problem, "--json" in words)
     if arguments.verb is None:
         if arguments.json:
-            return _tell(BadUsage("which verb?", where="dreamkeep", next="`dreamkeep --help` lists them."), True)
+            return _tell(BadUsage("no verb given", where="dreamkeep", next="`dreamkeep --help` lists them."), True)
         parser().print_help()
         return 2
     try:
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         # Writing says its own errors; what is left could not be looked at.
         return _tell(cannot_read(problem, f"`{arguments.verb}`"), arguments.json)
     except KeyboardInterrupt:
-        print("dreamkeep: interrupted; what was acknowledged is safe.", file=sys.stderr)
+        print("dreamkeep: interrupted; everything acknowledged so far is safe.", file=sys.stderr)
         return 3
 
 
@@ -53,8 +53,8 @@ def _tell(problem: DreamkeepError, as_json: bool) -> int:
 
     text.complain(str(problem))
     if as_json:
-        from dreamkeep.app import without_secrets
+        from dreamkeep.verbs.standalone import mask_secrets
 
         told = {"what": problem.what, "where": problem.where, "next": problem.next}
-        print(text.json_text({"error": {name: without_secrets(words) for name, words in told.items()}}))
+        print(text.json_text({"error": {name: mask_secrets(words) for name, words in told.items()}}))
     return problem.exit_code

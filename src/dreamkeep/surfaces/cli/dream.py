@@ -1,4 +1,4 @@
-"""`dream`, `hygiene`, `notes`, `note`, `page`, `tasks`, `task`: call one verb of app, print, give the exit code."""
+"""`dream`, `hygiene`, `notes`, `note`, `page`, `tasks`, `task`: call one verb of Keep, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
@@ -43,9 +43,9 @@ def _check_used(arguments: Namespace) -> None:
         if given and name not in uses:
             act = " ".join(filter(None, (arguments.verb, arguments.act)))
             raise BadUsage(
-                f"`{act}` has no use for {flag or repr(given)}",
+                f"`{act}` doesn't take {flag or repr(given)}",
                 where=act,
-                next="Leave it out. Nothing was done." if flag else "Leave it out, or put a text of several words in quotes.",
+                next="Leave it out. Nothing was done." if flag else "Leave it out, or quote a text of several words.",
             )
 
 
@@ -56,9 +56,9 @@ def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
     elif arguments.act == "history":
         show(arguments, {"runs": keep.dream_history()[: arguments.limit]}, history)
     elif arguments.act == "why":
-        show(arguments, keep.dream_why(_needed(arguments.what, "which note?")), why)
+        show(arguments, keep.dream_why(_needed(arguments.what, "no note given")), why)
     elif arguments.act == "undo":
-        show(arguments, keep.dream_undo(_needed(arguments.what, "which run?")), _undone)
+        show(arguments, keep.dream_undo(_needed(arguments.what, "no run given")), _undone)
     else:
         return _run(keep, arguments, show)
     return 0
@@ -66,8 +66,8 @@ def dream(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _undone(done: dict[str, Any]) -> str:
     if done.get("before"):
-        return f"Run {done['run']} was taken back before."
-    return f"Run {done['run']} is taken back.\nWhat it had read stays read; `dreamkeep dream --session ID` reads it again."
+        return f"Run {done['run']} was already undone."
+    return f"Undid run {done['run']}.\nThe sessions it read still count as read; `dreamkeep dream --session ID` reads one again."
 
 
 def _project(keep: Keep, arguments: Namespace) -> str | None:
@@ -111,7 +111,7 @@ def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
     chosen = arguments.imported and (arguments.session or arguments.limit or arguments.again or arguments.since)
     if arguments.if_due or arguments.backend or arguments.with_model or chosen:
         flag = "--export" if arguments.export else "--import"
-        raise BadUsage(f"{flag} asks nobody by itself", where=flag, next="Leave the other flags out. Nothing was done.")
+        raise BadUsage(f"{flag} asks no model itself", where=flag, next="Leave the other flags out. Nothing was done.")
     if arguments.export:
         chosen = {name: getattr(arguments, name) for name in ("limit", "again", "since")}
         show(arguments, keep.dream_export(arguments.export, sessions=arguments.session, **chosen), _exported)
@@ -123,22 +123,24 @@ def _exchange(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _exported(made: dict[str, Any]) -> str:
     if not made["requests"]:
-        return "Nothing waits to be read by a model. `--again` exports sessions that were read before, by rules say."
+        return "No sessions are waiting for a model. `--again` exports sessions that were already read, for example by rules."
     asked, sessions = text.counted(made["requests"], "request"), text.counted(len(made["sessions"]), "session")
     folder = text.line(made["folder"])
     return (
-        f"{asked} for {sessions}, about {made['tokens']:,} tokens, in {folder}\n"
-        "Answer each file in requests/ with one of the same name in answers/. Or send a file in batch/ to its vendor, and put\n"
-        f"the results into answers/. Then: dreamkeep dream --import {folder}"
+        f"Wrote {asked} for {sessions} (about {made['tokens']:,} tokens) to {folder}\n"
+        "Answer each file in requests/ with a file of the same name in answers/. Or send a file in batch/ to its vendor and put\n"
+        f"the results into answers/. Then run: dreamkeep dream --import {folder}"
     )
 
 
 def _imported(made: dict[str, Any]) -> str:
     if made["lock"] == "busy":
         return report(made)
-    lines = [report(made), *(f"Not read: {text.line(one)}" for one in made["problems"])]
+    # Those that wait are not named one by one: the requests say what they wait for.
+    told = {**made, "sessions": [one for one in made["sessions"] if one["status"] != "pending"]}
+    lines = [report(told), *(f"Not read: {text.line(one)}" for one in made["problems"])]
     if made["requests"]:
-        lines.append(f"{text.counted(made['requests'], 'request')} still to be answered in {text.line(made['folder'])}/requests")
+        lines.append(f"{text.counted(made['requests'], 'request')} still unanswered in {text.line(made['folder'])}/requests")
     return "\n".join(lines)
 
 
@@ -150,12 +152,12 @@ def report(made: dict[str, Any], named: bool = False) -> str:
 def _by_hand(made: dict[str, Any]) -> list[str]:
     pages = made.get("pages", ())
     edited = [one for one in pages if one["edits"]]
-    return [f"{text.counted(one['edits'], 'hand edit')} taken in: {text.line(one['path'])}{_no_room(one)}" for one in edited]
+    return [f"Applied {text.counted(one['edits'], 'hand edit')} from {text.line(one['path'])}{_no_room(one)}" for one in edited]
 
 
 def _no_room(one: dict[str, Any]) -> str:
     left = one.get("left_out", 0)
-    return f" ({text.counted(left, 'note')} left out for want of room; `dreamkeep note pin NOTE` keeps one there)" if left else ""
+    return f" (no room for {text.counted(left, 'note')}; `dreamkeep note pin NOTE` keeps one on the page)" if left else ""
 
 
 def _left_alone(made: dict[str, Any]) -> list[str]:
@@ -167,24 +169,26 @@ def _left_alone(made: dict[str, Any]) -> list[str]:
 
 def _read(made: dict[str, Any], named: bool) -> str:
     if made["lock"] == "busy":
-        return f"Another dream runs; {made['waiting']} sessions wait."
+        return f"Another dream is running. Sessions waiting: {made['waiting']}."
     if not made["considered"] and made["run"] and not made.get("preview"):
-        return f"No session was read; notes of earlier runs were compared.\n{_changes(made)}\n{_way_back(made)}"
+        return f"No sessions to read; compared the notes of earlier runs.\n{_changes(made)}\n{_way_back(made)}"
     if not made["considered"]:
-        ended = "Sessions are read once they have ended: `dreamkeep end ID`, or `dreamkeep hygiene` for quiet ones."
+        ended = "A dream reads ended sessions: end one with `dreamkeep end ID`, or all idle ones with `dreamkeep hygiene`."
         if named:
-            ended = "What is not_completed has not ended: `dreamkeep end ID`. What is already_consolidated was read to its end."
+            ended = "not_completed: it has not ended (`dreamkeep end ID`). already_consolidated: it was already read to the end."
         hint = _TRY_AGAIN if made.get("given_up") and not named else "" if made["waiting"] else ended
-        told = f"Nothing {'else ' if _by_hand(made) else ''}to dream of: {text.line(made.get('why') or 'nothing waits')}."
+        why = text.line(made.get("why") or "no sessions are waiting")
+        told = f"Nothing {'else ' if _by_hand(made) else ''}to dream about: {why}."
         pages = [row for one in made.get("diff", {}).get("pages", ()) for row in _page_diff(one)]
         return "\n".join([told, *([hint] if hint else []), *pages])
     if made.get("dry_run"):
         size = made["estimate"]
-        lines = [f"{size['sessions']} sessions would be read: {size['messages']} messages, about {size['tokens']} tokens."]
+        messages = text.counted(size["messages"], "message")
+        lines = [f"Would read {text.counted(size['sessions'], 'session')}: {messages}, about {size['tokens']} tokens."]
         return "\n".join([*lines, *(f"  {text.line(one['id'])}" for one in made["sessions"]), *_given_up(made)])
     notes = made["notes"]
-    read = f"{made['processed']} of {text.counted(made['considered'], 'session')} read"
-    lines = [f"{read}; {text.counted(made['insights_added'], 'insight')}; {_changes(made)}", *_inbox(notes)]
+    read = f"Read {made['processed']} of {text.counted(made['considered'], 'session')}"
+    lines = [f"{read}: {text.counted(made['insights_added'], 'insight')}. {_changes(made)}", *_inbox(notes)]
     lines += [
         f"  {one['status']}: {text.line(one['id'])}: {text.line(one['reason'])}" for one in made["sessions"] if one.get("reason")
     ]
@@ -196,17 +200,18 @@ def _read(made: dict[str, Any], named: bool) -> str:
     lines += _given_up(made)
     if made.get("preview"):
         return "\n".join([*lines, "Nothing was written."])
-    return "\n".join([*lines, _way_back(made)])
+    changed = made["processed"] or made["insights_added"] or any(notes.values())
+    return "\n".join([*lines, *([_way_back(made)] if changed else [])])
 
 
 def _changes(made: dict[str, Any]) -> str:
-    notes = made["notes"]
-    kept = f"{notes['added']} new, {notes['strengthened']} strengthened"
-    return f"notes: {kept}, {notes['superseded']} superseded, {notes['retracted']} gone"
+    told = (("added", "new"), ("strengthened", "strengthened"), ("superseded", "superseded"), ("retracted", "retracted"))
+    counts = [f"{made['notes'][key]} {word}" for key, word in told if made["notes"][key]]
+    return f"Notes: {', '.join(counts) or 'no changes'}."
 
 
 def _way_back(made: dict[str, Any]) -> str:
-    return f"Take it back with: dreamkeep dream undo {made['run']}"
+    return f"Undo with: dreamkeep dream undo {made['run']}"
 
 
 def _inbox(notes: dict[str, int]) -> list[str]:
@@ -223,14 +228,14 @@ def _shelved(made: dict[str, Any]) -> list[str]:
         return []
     count = text.counted(found["notes"], "note")
     if not found["run"]:
-        return [f"{count} of an earlier version would move to the inbox."]
+        return [f"{count} from an earlier version would move to the inbox."]
     return [
-        f"{count} of an earlier version moved to the inbox: nobody had confirmed them. Decide with: dreamkeep review",
+        f"Moved {count} from an earlier version to the inbox: nobody had confirmed them. Decide with: dreamkeep review",
         f"Undo with: dreamkeep dream undo {found['run']}",
     ]
 
 
-_TRY_AGAIN = "`dreamkeep dream --session ID` tries one again, another --backend all of them; `dreamkeep dream status` lists them."
+_TRY_AGAIN = "Retry one with `dreamkeep dream --session ID`, or all with another --backend. `dreamkeep dream status` lists them."
 
 
 def _given_up(made: dict[str, Any]) -> list[str]:
@@ -239,13 +244,13 @@ def _given_up(made: dict[str, Any]) -> list[str]:
         return []
     last = found[-1]
     count = text.counted(len(found), "session")
-    return [f"{count} given up after {last['attempts']} attempts: {text.line(last['reason'])}", _TRY_AGAIN]
+    return [f"Gave up on {count} after {text.counted(last['attempts'], 'attempt')}: {text.line(last['reason'])}", _TRY_AGAIN]
 
 
 def _page_diff(one: dict[str, Any]) -> list[str]:
     if one["problem"]:
-        return [f"{text.line(one['path'])} would be left alone: {text.line(one['problem'])}"]
-    first = f" ({text.counted(one['edits'], 'hand edit')} would be taken in first)" if one["edits"] else ""
+        return [f"{text.line(one['path'])} would not be written: {text.line(one['problem'])}"]
+    first = f" (after applying {text.counted(one['edits'], 'hand edit')})" if one["edits"] else ""
     # Without what names the two sides: there is but one file.
     return [f"{text.line(one['path'])}{first}:", *(f"  {text.line(row)}" for row in one["diff"].splitlines()[2:])]
 
@@ -253,14 +258,14 @@ def _page_diff(one: dict[str, Any]) -> list[str]:
 _SIGNS = {"active": "+", "suggested": "?", "superseded": "-", "retracted": "-", "expired": "-", "closed": "✓"}
 
 
-_POISONED = "What is poisoned failed too often: `dreamkeep dream --session ID` tries it again, another --backend all of them."
+_POISONED = "A poisoned session failed too often. Retry it with `dreamkeep dream --session ID`, or all with another --backend."
 
 
 def status(found: dict[str, Any]) -> str:
     trigger = found["trigger"]
     lines = [f"{'A dream is due' if trigger['due'] else 'No dream is due'}: {text.line(trigger['why'])}."]
     if found["running"]:
-        lines.append("A dream runs now.")
+        lines.append("A dream is running.")
     rows = [["SESSION", "ELIGIBILITY", "ATTEMPTS", "COMPLETED"]]
     rows += [
         [text.line(one["id"]), one["eligibility"], str(one["attempts"]), (one["completed_at"] or "")[:16]]
@@ -269,7 +274,7 @@ def status(found: dict[str, Any]) -> str:
     lines += (
         [text.table(rows)]
         if len(rows) > 1
-        else ["No session has ended yet: `dreamkeep end`, or `dreamkeep hygiene` for quiet ones."]
+        else ["No session has ended yet. End one with `dreamkeep end`, or all idle ones with `dreamkeep hygiene`."]
     )
     lines += [
         f"  {text.line(one['id'])}: {text.line(one['failure_reason'])}" for one in found["sessions"] if one["failure_reason"]
@@ -278,7 +283,7 @@ def status(found: dict[str, Any]) -> str:
         lines.append(_POISONED)
     last = found["last_report"] or {}
     if last.get("unanswered"):
-        lines.append(f"The last dream was not answered: {text.line(str(last['unanswered']))}")
+        lines.append(f"The last dream got no answer: {text.line(str(last['unanswered']))}")
     lines += _left_alone(found)
     return "\n".join(lines)
 
@@ -289,7 +294,7 @@ def history(found: dict[str, Any]) -> str:
     rows = [["RUN", "STARTED", "TRIGGER", "STATUS", "READ", "NOTES"]]
     for one in found["runs"]:
         made = one["report"]
-        state = "undone" if one["undone"] else made.get("status", "running" if one.get("running") else "died")
+        state = "undone" if one["undone"] else made.get("status", "running" if one.get("running") else "crashed")
         rows.append(
             [
                 one["id"],
@@ -325,12 +330,15 @@ def hygiene(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 
 def _cleaned(done: dict[str, Any]) -> str:
-    lines = [
-        f"{text.counted(len(done['closed']), 'session')} ended, {text.counted(done['reconverged'], 'record')} made up for,"
-        f" {text.counted(done['compressed'], 'part')} compressed"
-    ]
-    lines += [f"{text.counted(done['expired'], 'suggestion')} expired in the inbox"] if done["expired"] else []
-    return "\n".join([*lines, *(f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"])])
+    told = (
+        ("Closed", len(done["closed"]), "idle session"),
+        ("Added", done["reconverged"], "missing completion record"),
+        ("Compressed", done["compressed"], "journal part"),
+        ("Expired", done["expired"], "suggestion"),
+    )
+    lines = [f"{verb} {text.counted(count, what)}." for verb, count, what in told if count]
+    failed = [f"  failed: {text.line(one['session'])}: {text.line(one['reason'])}" for one in done["failed"]]
+    return "\n".join([*(lines or ["Nothing to do."] * (not failed)), *failed])
 
 
 def notes(keep: Keep, arguments: Namespace, show: Print) -> int:
@@ -353,10 +361,10 @@ def _no_notes(keep: Keep, arguments: Namespace, project: str | None) -> str:
     if others:
         counts = Counter(one["state"] for one in others)
         told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        return f"No such note; of other states: {told}. `--state all` shows them."
+        return f"No matching notes. In other states: {told}. `--state all` shows them."
     if keep.notes(state=None):
-        return "No such note; there are others: `dreamkeep notes --state all` lists them."
-    return "Nothing is remembered yet. `dreamkeep dream` reads finished sessions."
+        return "No matching notes. `dreamkeep notes --state all` lists all of them."
+    return "No notes yet. `dreamkeep dream` reads finished sessions and writes notes."
 
 
 def _unknown(keep: Keep, project: str | None) -> str:
@@ -366,7 +374,7 @@ def _unknown(keep: Keep, project: str | None) -> str:
     if keep.notes(state=None, project=project):
         return ""
     name = text.line(project)
-    return f"No project {name!r} is known. `dreamkeep projects` lists them; `--project .` is that of this folder."
+    return f"Unknown project {name!r}. `dreamkeep projects` lists them; `--project .` is the current folder's."
 
 
 def _note(one: dict[str, Any]) -> str:
@@ -382,7 +390,7 @@ def note(keep: Keep, arguments: Namespace, show: Print) -> int:
         show(arguments, keep.note_add(arguments.what, kind=kind, project=_project(keep, arguments) or ""), _note)
     elif arguments.act == "promote":
         if not arguments.to:
-            raise BadUsage("into which file?", where="note promote", next="Name it: --to CLAUDE.md")
+            raise BadUsage("no file given", where="note promote", next="Name it: --to CLAUDE.md")
         show(arguments, keep.note_promote(arguments.what, arguments.to), _promoted)
     else:
         show(arguments, keep.note_change(arguments.what, arguments.act, text=arguments.text, reason=arguments.reason), _note)
@@ -390,8 +398,8 @@ def note(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 
 def _promoted(one: dict[str, Any]) -> str:
-    said = "added to" if one["added"] else "stands already in"
-    return f"{one['id']} {said} {text.line(one['file'])}:{one['line']}. Pages leave it out from now on, unless it is pinned."
+    said = "was added to" if one["added"] else "is already in"
+    return f"{one['id']} {said} {text.line(one['file'])}:{one['line']}. Pages now leave it out, unless it is pinned."
 
 
 def page(keep: Keep, arguments: Namespace, show: Print) -> int:
@@ -403,16 +411,16 @@ def page(keep: Keep, arguments: Namespace, show: Print) -> int:
 def _page(done: dict[str, Any]) -> str:
     if not done.get("problem") and not done["notes"] and not done.get("changed"):
         if done.get("project") == "":
-            return "Nothing is remembered that holds everywhere. Name a project: --project . is that of this folder."
-        return "Nothing is remembered of that project, so there is nothing to write. `dreamkeep notes` lists what is."
+            return "No notes apply to every project. Name a project: --project . is the current folder's."
+        return "There are no notes for that project, so there is nothing to write. `dreamkeep notes` lists all notes."
     if "text" in done:
         return text.clean(done["text"])
     if done["problem"]:
         return f"{text.line(done['path'])}: {text.line(done['problem'])}. Nothing was written."
-    said = "written" if done["changed"] else "unchanged"
-    edits = text.counted(done["edits"], "hand edit")
-    counts = f"{text.counted(done['notes'], 'note')}, {edits} taken in, {done['left_out']} left out"
-    return f"{text.line(done['path'])}: {said}, {counts}"
+    edits = f", {text.counted(done['edits'], 'hand edit')} applied" if done["edits"] else ""
+    left = f", {done['left_out']} left out" if done["left_out"] else ""
+    said = "Wrote" if done["changed"] else "Unchanged:"
+    return f"{said} {text.line(done['path'])} ({text.counted(done['notes'], 'note')}{edits}{left})"
 
 
 def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:
@@ -423,7 +431,7 @@ def tasks(keep: Keep, arguments: Namespace, show: Print) -> int:
 
 def _tasks(found: dict[str, Any]) -> str:
     if not found["tasks"]:
-        return "No tasks yet: a dream opens one for each session it reads, `dreamkeep task open` by hand."
+        return "No tasks yet. A dream opens one for each session it reads; `dreamkeep task open` opens one by hand."
     rows = [["TASK", "STATE", "INSIGHTS", "TITLE"]]
     rows += [[one["id"], one["state"], str(one["insights"]), text.line(one["title"])] for one in found["tasks"]]
     return text.table(rows)

@@ -1,4 +1,4 @@
-"""`model`: which model dreams may ask. Call one verb of app, print."""
+"""`model`: which model dreams may ask. Call one verb of Keep, print."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
@@ -16,12 +16,12 @@ Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 def run(keep: Keep, arguments: Namespace, show: Print) -> int:
     if arguments.act == "use":
         if not arguments.what:
-            raise BadUsage("which one?", where="model use", next="`dreamkeep model` lists what is here.")
+            raise BadUsage("no model given", where="model use", next="`dreamkeep model` lists the choices.")
         if not arguments.json:
             text.out("\n".join(_cost(keep.model())))  # before anything changes
         show(arguments, keep.model_use(arguments.what), _used)
     elif arguments.what:
-        raise BadUsage(f"`model {arguments.act}` takes nothing more", where="model", next="Leave it out. Nothing was done.")
+        raise BadUsage(f"`model {arguments.act}` takes no argument", where="model", next="Leave it out. Nothing was done.")
     elif arguments.act == "off":
         show(arguments, keep.model_off(), _off)
     else:
@@ -37,11 +37,11 @@ def _shown(told: dict[str, Any]) -> str:
 
 
 def _used(told: dict[str, Any]) -> str:
-    lines = ["", _now(told), f"Limits: {_limits(told)}. Change them in keep.toml, in [dream]."]
+    lines = ["", _now(told), f"Limits: {_limits(told)}. Change them under [dream] in keep.toml."]
     again = told["estimate"]["again"]
     if again["sessions"]:
         lines += [
-            f"Rules alone have read {text.counted(again['sessions'], 'session')}. To let the model read them again"
+            f"Only rules have read {text.counted(again['sessions'], 'session')}. To have the model reread them"
             f" (about {_amount(again)}):",
             "  dreamkeep dream --again [--since 2026-05-31]",
         ]
@@ -53,24 +53,25 @@ def _limits(told: dict[str, Any]) -> str:
 
 
 def _off(told: dict[str, Any]) -> str:
-    return "Dreams ask no model. They use rules, offline."
+    return "Dreams use rules, offline, and ask no model."
 
 
 def _now(told: dict[str, Any]) -> str:
     if told["backend"] == "rules":
-        return "Dreams ask no model. They use rules, offline: few notes, and only certain ones."
+        return "Dreams use rules, offline, and ask no model: few notes, but certain ones."
     model = f" ({text.line(told['model'])})" if told["model"] else ""
-    return f"Dreams ask: {told['backend']}{model}"
+    return f"Dreams use: {told['backend']}{model}"
+
+
+_GOES = {"command": "wherever that program sends them"}
 
 
 def _found(found: list[dict[str, Any]]) -> list[str]:
     if not found:
-        return ["No model was found here: no agent's program on the PATH, no server on this machine, no API key."]
+        return ["No model found: no agent program on PATH, no local server, no API key."]
     rows = [["NAME", "WHAT", "WHERE YOUR SESSIONS GO"]]
     for one in found:
-        goes = (
-            "nowhere: it runs here" if one["stays"] else "where that program sends them" if one["kind"] == "command" else "there"
-        )
+        goes = "nowhere: it runs here" if one["stays"] else _GOES.get(one["kind"], "to that service")
         rows.append([one["name"], text.line(one["what"]), goes])
         rows += [[f"{one['name']}:{text.line(each)}", "", ""] for each in one["models"][:8]]
     return [text.table(rows)]
@@ -80,7 +81,7 @@ def _cost(told: dict[str, Any]) -> list[str]:
     size, spent = told["estimate"], told["caps"]["spent_today"]
     lines = [f"The last {size['days']} days: {text.counted(size['sessions'], 'finished session')}, about {_amount(size)}."]
     if size["usd"] is None:
-        lines.append("For a price set price_in and price_out (USD for a million tokens) in [dream.model] of keep.toml.")
+        lines.append("To see a price, set price_in and price_out (USD per million tokens) under [dream.model] in keep.toml.")
     if limits := _limits(told):
         lines.append(f"Limits: {limits}.")
     if spent["calls"]:

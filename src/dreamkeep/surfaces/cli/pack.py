@@ -1,4 +1,4 @@
-"""`pack`: call one verb of app, print, give the exit code."""
+"""`pack`: call one verb of Keep, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
@@ -23,7 +23,7 @@ def packed(made: dict[str, Any]) -> str:
         return str(made["text"])
     where = f" in {text.line(made['project'])}" if made["project"] else ""
     if made["left_out"]:
-        return f"Nothing{where} fits into {made['budget']} tokens: give more with --budget."
+        return f"Nothing{where} fits into {made['budget']} tokens. Allow more with --budget."
     return (
-        f"There is nothing to say{where} yet: `dreamkeep ingest` and `dreamkeep dream` bring something; `note add` does at once."
+        f"Nothing to say{where} yet. `dreamkeep ingest` and `dreamkeep dream` make notes from sessions; `note add` adds one now."
     )

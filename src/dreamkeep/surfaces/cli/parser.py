@@ -10,9 +10,9 @@ from typing import NamedTuple, NoReturn
 
 from dreamkeep import __version__
 
-_EPILOG = """exit codes: 0 done, found or clean; 1 the answer is no; 2 bad usage or config; 3 failed; 4 busy, try again
-The keep is --keep, else $DREAMKEEP_KEEP, else the user's data folder. A SESSION is an id such as python:chat-42,
-a bare native id, or the beginning of either if only one session has it."""
+_EPILOG = """exit codes: 0 success; 1 not found, or problems found; 2 bad usage or settings; 3 failed; 4 busy, try again
+The keep is the folder given by --keep or $DREAMKEEP_KEEP, or else your user data folder. A SESSION is a full id such as
+python:chat-42, the agent's own id, or any unique prefix of either."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -40,13 +40,13 @@ class _Parser(argparse.ArgumentParser):
         from dreamkeep.errors import BadUsage
 
         self.print_usage(sys.stderr)
-        raise BadUsage(message, where=self.prog, next=f"`{self.prog} --help` says what can be typed.")
+        raise BadUsage(message, where=self.prog, next=f"See `{self.prog} --help`.")
 
 
 def _common(parser: _Parser, keep: str | None, json: bool | str) -> _Parser:
     """These may stand before the verb or after it; the verb's own must not undo what stood before."""
-    parser.add_argument("--keep", metavar="PATH", default=keep, help="the folder that holds everything")
-    parser.add_argument("--json", action="store_true", default=json, help="one JSON document on stdout")
+    parser.add_argument("--keep", metavar="PATH", default=keep, help="the folder that dreamkeep stores everything in")
+    parser.add_argument("--json", action="store_true", default=json, help="print one JSON document on stdout")
     return parser
 
 
@@ -74,7 +74,7 @@ def parser(only: str = "") -> argparse.ArgumentParser:
     """`only`: the one verb whose words are needed; making all takes longer than most verbs. A name that is none: all are made."""
     top = _Parser(
         prog="dreamkeep",
-        description="Memory for AI agents: keeps their sessions crash-safe, and shows them again.",
+        description="Memory for AI agents: keeps their sessions crash-safe and brings them back.",
         epilog=_EPILOG,
         formatter_class=_Help,
     )
@@ -90,36 +90,36 @@ def parser(only: str = "") -> argparse.ArgumentParser:
 
 
 def _project(verb: argparse.ArgumentParser) -> None:
-    acts = "give it another name; make it one with another project; undo either; or say that it is not the same as another"
+    acts = "rename it, merge it into another project, undo either, or record that it differs from another project"
     verb.add_argument("act", choices=("rename", "merge", "undo", "apart"), help=acts)
-    verb.add_argument("project", metavar="PROJECT", help="as `projects` names it, or the path of a folder in it")
-    verb.add_argument("into", nargs="?", metavar="NAME|PROJECT", help="the new name, or the other project; not for `undo`")
+    verb.add_argument("project", metavar="PROJECT", help="its name in `projects`, or the path of a folder in it")
+    verb.add_argument("into", nargs="?", metavar="NAME|PROJECT", help="the new name or the other project; not used with `undo`")
 
 
 def _dream(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", nargs="?", choices=("status", "history", "why", "undo"), help="look at dreams, or take one back")
-    verb.add_argument("what", nargs="?", metavar="NOTE|RUN", help="for `why` a note, for `undo` a run")
-    verb.add_argument("--if-due", action="store_true", help="only if enough sessions or enough time has passed")
+    verb.add_argument("act", nargs="?", choices=("status", "history", "why", "undo"), help="inspect dreams, or undo one")
+    verb.add_argument("what", nargs="?", metavar="NOTE|RUN", help="a note for `why`, a run for `undo`")
+    verb.add_argument("--if-due", action="store_true", help="run only if enough sessions are waiting or enough time has passed")
     kind = verb.add_mutually_exclusive_group()
-    kind.add_argument("--dry-run", action="store_true", help="what would be read and how much: no backend, nothing written")
-    kind.add_argument("--preview", action="store_true", help="with the backend, and what would change: nothing written")
-    kind.add_argument("--export", metavar="DIR", help="write what a model is to be asked as files, for whoever answers them")
-    kind.add_argument("--import", dest="imported", metavar="DIR", help="take the answers in DIR, and write what is asked next")
-    verb.add_argument("--again", action="store_true", help="read sessions again that were read before, with a model")
-    verb.add_argument("--since", metavar="T", help="with --again: only sessions from this day or time on")
+    kind.add_argument("--dry-run", action="store_true", help="show what would be read; asks no backend and writes nothing")
+    kind.add_argument("--preview", action="store_true", help="ask the backend and show what would change; writes nothing")
+    kind.add_argument("--export", metavar="DIR", help="write the requests for a model as files, to be answered elsewhere")
+    kind.add_argument("--import", dest="imported", metavar="DIR", help="read the answers in DIR and write the next requests")
+    verb.add_argument("--again", action="store_true", help="use a model to reread sessions that were already read")
+    verb.add_argument("--since", metavar="T", help="with --again: only sessions since this date or time")
     whom = verb.add_mutually_exclusive_group()
-    whom.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command, instead of what the settings say")
-    whom.add_argument("--with-model", action="store_true", help="with the model that the settings name, instead of rules")
-    verb.add_argument("--session", action="append", default=[], metavar="S", help="only this one; may be given several times")
+    whom.add_argument("--backend", metavar="B", help="rules, openai, anthropic or command; overrides the settings")
+    whom.add_argument("--with-model", action="store_true", help="use the model from the settings instead of rules")
+    verb.add_argument("--session", action="append", default=[], metavar="S", help="only this session; repeatable")
     verb.add_argument(
-        "--limit", type=_count, metavar="N", help="at most so many sessions; the others wait. For `history`: so many runs"
+        "--limit", type=_count, metavar="N", help="read at most N sessions; the others wait. With `history`: show at most N runs"
     )
 
 
 def _model(verb: argparse.ArgumentParser) -> None:
-    acts = "show what is here (default), use one, or ask none any more"
+    acts = "show what is available (default), choose a model, or stop using one"
     verb.add_argument("act", nargs="?", default="show", choices=("show", "use", "off"), help=acts)
-    verb.add_argument("what", nargs="?", metavar="NAME[:MODEL]", help="for `use`: as `model` lists it")
+    verb.add_argument("what", nargs="?", metavar="NAME[:MODEL]", help="for `use`: a name from the list that `model` prints")
 
 
 def _notes(verb: argparse.ArgumentParser) -> None:
@@ -135,28 +135,28 @@ def _notes(verb: argparse.ArgumentParser) -> None:
 
 def _note(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("act", choices=("add", "edit", "pin", "unpin", "retract", "confirm", "reject", "promote"))
-    verb.add_argument("what", metavar="TEXT|NOTE", help="for `add` the text, else the note's id")
+    verb.add_argument("what", metavar="TEXT|NOTE", help="the text for `add`, otherwise the note's id")
     verb.add_argument("text", nargs="?", default="", help="for `edit`: the new text")
-    verb.add_argument("--kind", metavar="K", help="of a new note (preference)")
-    verb.add_argument("--project", default="", metavar="P", help="of a new note; none: all of them")
-    verb.add_argument("--reason", default="", help="kept in its history")
-    verb.add_argument("--to", metavar="FILE", help="for `promote`: CLAUDE.md, AGENTS.md …; the note is added at its end")
+    verb.add_argument("--kind", metavar="K", help="kind of the new note (default: preference)")
+    verb.add_argument("--project", default="", metavar="P", help="project of the new note (default: all projects)")
+    verb.add_argument("--reason", default="", help="stored in the note's history")
+    verb.add_argument("--to", metavar="FILE", help="for `promote`: CLAUDE.md, AGENTS.md …; the note is appended to it")
 
 
 def _review(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--project", metavar="P", help="only of this project: its name, or the path of a folder in it")
+    verb.add_argument("--project", metavar="P", help="only this project: its name, or the path of a folder in it")
     what = verb.add_mutually_exclusive_group()
     what.add_argument(
-        "--accept", metavar="ID", nargs="+", default=[], help="these hold: a note becomes active, projects are merged"
+        "--accept", metavar="ID", nargs="+", default=[], help="accept these: notes become active, projects are merged"
     )
-    what.add_argument("--reject", metavar="ID", nargs="+", default=[], help="these don't, and are not suggested again")
-    what.add_argument("--edit", metavar=("ID", "TEXT"), nargs=2, help="this note holds, in these words")
-    what.add_argument("--accept-all", metavar="KIND", help="all suggested notes of this kind hold: decision, preference, …")
+    what.add_argument("--reject", metavar="ID", nargs="+", default=[], help="reject these; they won't be suggested again")
+    what.add_argument("--edit", metavar=("ID", "TEXT"), nargs=2, help="accept this note with a new text")
+    what.add_argument("--accept-all", metavar="KIND", help="accept all suggested notes of this kind: decision, preference, …")
 
 
 def _page(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--project", default="", metavar="P", help="as `sessions` shows it; none: what holds everywhere")
-    verb.add_argument("--write", metavar="FILE", help="MEMORY.md, AGENTS.md, CLAUDE.md …: only its fenced region is touched")
+    verb.add_argument("--project", default="", metavar="P", help="the project's name (default: notes for all projects)")
+    verb.add_argument("--write", metavar="FILE", help="MEMORY.md, AGENTS.md, CLAUDE.md …: changes only its fenced region")
 
 
 def _tasks(verb: argparse.ArgumentParser) -> None:
@@ -165,98 +165,102 @@ def _tasks(verb: argparse.ArgumentParser) -> None:
 
 def _task(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("act", choices=("open", "close", "show", "rename"))
-    verb.add_argument("what", metavar="TITLE|TASK", help="for `open` the title, else the task's id")
+    verb.add_argument("what", metavar="TITLE|TASK", help="the title for `open`, otherwise the task's id")
     verb.add_argument("title", nargs="?", default="", help="for `rename`: the new title")
     verb.add_argument("--state", metavar="S", help="for `close`: done (default), abandoned or superseded")
     verb.add_argument("--project", default="", metavar="P", help="for `open`")
 
 
 def _tour(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--sample", action="store_true", help="the sample, also where sessions of agents are found")
-    verb.add_argument("--at", metavar="DIR", help="a new folder to do it in, instead of a temporary one")
+    verb.add_argument("--sample", action="store_true", help="use the bundled sample even if agents' sessions are found")
+    verb.add_argument("--at", metavar="DIR", help="use this new folder instead of a temporary one")
 
 
 def _pack(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--query", metavar="Q", help="what the session is about: what matches it comes along")
-    verb.add_argument("--project", metavar="P", help="as `sessions` shows it, or a folder in it; else the current folder's")
-    verb.add_argument("--task", metavar="T", help="a task's id (`tasks` lists them), or its words")
-    verb.add_argument("--budget", metavar="TOKENS", type=_count, help="instead of the setting recall.budget")
+    verb.add_argument("--query", metavar="Q", help="what the session is about; adds whatever matches")
+    verb.add_argument("--project", metavar="P", help="the project's name, or a folder in it (default: the current folder)")
+    verb.add_argument("--task", metavar="T", help="a task's id (see `tasks`), or words from its title")
+    verb.add_argument("--budget", metavar="TOKENS", type=_count, help="overrides the setting recall.budget")
 
 
 def _snapshot(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("act", choices=("export", "import", "verify"), help="write one, take one in, or check one")
-    verb.add_argument("file", metavar="FILE", help="a .tar.zst; export never writes over one")
-    verb.add_argument("--no-view", action="store_true", help="export: without a page for people of each session")
+    verb.add_argument("act", choices=("export", "import", "verify"), help="write a snapshot, import one, or check one")
+    verb.add_argument("file", metavar="FILE", help="a .tar.zst file; export never overwrites an existing file")
+    verb.add_argument("--no-view", action="store_true", help="export: leave out the readable page of each session")
 
 
 def _audit(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--deep", action="store_true", help="read every byte again, also of what looks as it did")
-    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores below this folder")
+    verb.add_argument("--deep", action="store_true", help="reread every byte, even of files that look unchanged")
+    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores under this folder")
 
 
 def _repair(verb: argparse.ArgumentParser) -> None:
     what = verb.add_mutually_exclusive_group()
-    what.add_argument("--apply", action="store_true", help="do what is safe, keep what was there, and audit again")
-    what.add_argument("--undo", metavar="ID", help="take a repair back, where nothing changed since")
-    what.add_argument("--accept", metavar="ID", action="append", default=[], help="this fault stays as it is, told no more")
-    verb.add_argument("--only", metavar="ID", action="append", default=[], help="of the plan only this fault")
-    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores below this folder")
+    what.add_argument("--apply", action="store_true", help="make the safe repairs, keep the replaced bytes, and audit again")
+    what.add_argument("--undo", metavar="ID", help="undo a repair, except where something has changed since")
+    what.add_argument(
+        "--accept", metavar="ID", action="append", default=[], help="acknowledge this problem: don't report it again"
+    )
+    verb.add_argument("--only", metavar="ID", action="append", default=[], help="repair only this problem; repeatable")
+    verb.add_argument("--home", metavar="DIR", help="look for the agents' stores under this folder")
 
 
 def _session(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("session", metavar="SESSION", help="an id, a bare native id, or a unique beginning of one")
+    verb.add_argument("session", metavar="SESSION", help="a full id, the agent's own id, or a unique prefix of either")
 
 
 def _sessions_named(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("session", metavar="SESSION", nargs="+", help="an id, a bare native id, or a unique beginning of one")
+    verb.add_argument("session", metavar="SESSION", nargs="+", help="a full id, the agent's own id, or a unique prefix of either")
 
 
 def _restore(verb: argparse.ArgumentParser) -> None:
     _session(verb)
-    verb.add_argument("--to", metavar="AGENT", required=True, help="for which agent: claude, codex, gemini, hermes, hermes-webui")
-    verb.add_argument("--home", metavar="DIR", help="below this home folder instead of where it was")
-    verb.add_argument("--cwd", metavar="DIR", help="converted: to go on in this folder instead of the session's own")
-    verb.add_argument("--generation", metavar="N", type=_count, help="this version of a file that was rewritten, not the richest")
-    verb.add_argument("--convert", action="store_true", help="from the messages, as a new session, though its bytes are here")
-    verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    verb.add_argument("--to", metavar="AGENT", required=True, help="the agent: claude, codex, gemini, hermes, hermes-webui")
+    verb.add_argument("--home", metavar="DIR", help="write under this home folder instead of the original place")
+    verb.add_argument("--cwd", metavar="DIR", help="for a converted session: continue in this folder instead of its own")
+    verb.add_argument("--generation", metavar="N", type=_count, help="this version of a rewritten file instead of the fullest")
+    verb.add_argument("--convert", action="store_true", help="convert to a new session even if the original bytes are available")
+    verb.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
 
 
 def _search(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("query", metavar="QUERY", nargs="+", help="words, names, error codes, times such as `last week`")
-    verb.add_argument("--kind", metavar="K", action="append", default=[], help="message, insight, note; several with commas")
-    verb.add_argument("--project", metavar="P", help="only of this project, as `sessions` shows it")
-    verb.add_argument("--agent", metavar="A", help="only of this agent")
-    verb.add_argument("--session", metavar="S", help="only of this session")
-    verb.add_argument("--since", metavar="T", help="only from this day or time on, for instance 2026-05-31")
-    verb.add_argument("--as-of", metavar="T", help="what was known then")
-    verb.add_argument("--limit", metavar="N", type=_count, default=10, help="at most so many (10)")
+    verb.add_argument("query", metavar="QUERY", nargs="+", help="words, names, error codes, or times such as `last week`")
+    verb.add_argument("--kind", metavar="K", action="append", default=[], help="message, insight or note, separated by commas")
+    verb.add_argument("--project", metavar="P", help="only this project; see `projects`")
+    verb.add_argument("--agent", metavar="A", help="only this agent")
+    verb.add_argument("--session", metavar="S", help="only this session")
+    verb.add_argument("--since", metavar="T", help="only since this date or time, such as 2026-05-31")
+    verb.add_argument("--as-of", metavar="T", help="what was known at this date or time")
+    verb.add_argument("--limit", metavar="N", type=_count, default=10, help="at most N results (default: 10)")
 
 
 def _show(verb: argparse.ArgumentParser) -> None:
     _session(verb)
-    verb.add_argument("--live", action="store_true", help="also what is going on now: turn, segment, compaction, owner")
-    verb.add_argument("--follow", action="store_true", help="go on showing what comes, until interrupted")
-    verb.add_argument("--markdown", action="store_true", help="as Markdown, to be kept or passed on")
-    verb.add_argument("--digest", action="store_true", help="the reading copy that a model is given: short, without secrets")
-    verb.add_argument("--segment", metavar="N", help="only one segment: its number, or `current`")
-    verb.add_argument("--lineage", action="store_true", help="also where it comes from and what came of it, all the way")
-    verb.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte, in the order of capture")
+    verb.add_argument("--live", action="store_true", help="also show what is going on now: turn, segment, compaction, owner")
+    verb.add_argument("--follow", action="store_true", help="keep showing new messages until interrupted")
+    verb.add_argument("--markdown", action="store_true", help="print as Markdown")
+    verb.add_argument("--digest", action="store_true", help="print the short copy that a model reads, without secrets")
+    verb.add_argument("--segment", metavar="N", help="show only one segment: its number, or `current`")
+    verb.add_argument(
+        "--lineage", action="store_true", help="also show the sessions it descends from and those that descend from it"
+    )
+    verb.add_argument("--raw", action="store_true", help="print what the agent wrote, byte for byte, in the order of capture")
 
 
 def _ingest(verb: argparse.ArgumentParser) -> None:
     _agents(verb)
-    verb.add_argument("--again", action="store_true", help="look into every file, also those that look unchanged")
-    verb.add_argument("paths", metavar="PATH", nargs="*", help="only these transcripts, databases or folders")
+    verb.add_argument("--again", action="store_true", help="read every file, even those that look unchanged")
+    verb.add_argument("paths", metavar="PATH", nargs="*", help="import only these transcripts, databases or folders")
 
 
 def _watch(verb: argparse.ArgumentParser) -> None:
     _agents(verb)
-    verb.add_argument("--poll", action="store_true", help="look again and again instead of being told by the file system")
+    verb.add_argument("--poll", action="store_true", help="poll instead of relying on file system notifications")
 
 
 def _tap(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--agent", metavar="NAME", help="whose sessions these are; else told by the agent or its command")
-    verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="the agent's command and its arguments, after --")
+    verb.add_argument("--agent", metavar="NAME", help="the agent's name (default: taken from the agent or its command)")
+    verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="the agent's command with its arguments, after --")
 
 
 def _hook(verb: argparse.ArgumentParser) -> None:
@@ -266,32 +270,32 @@ def _hook(verb: argparse.ArgumentParser) -> None:
 
 def _init(verb: argparse.ArgumentParser) -> None:
     _agents(verb)
-    verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    verb.add_argument("--uninstall", action="store_true", help="take back what was installed")
-    verb.add_argument("--no-mcp", action="store_true", help="hooks only")
+    verb.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    verb.add_argument("--uninstall", action="store_true", help="remove exactly what was installed")
+    verb.add_argument("--no-mcp", action="store_true", help="install hooks only")
 
 
 def _mcp(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--http", action="store_true", help="over streamable HTTP, until interrupted; the address is told on stderr"
+        "--http", action="store_true", help="serve over streamable HTTP until interrupted; the address is printed on stderr"
     )
-    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen; this machine only unless you say so")
-    verb.add_argument("--port", type=int, default=8377, metavar="N", help="8377, or 0 for any that is free")
+    verb.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: this machine only)")
+    verb.add_argument("--port", type=int, default=8377, metavar="N", help="port to listen on (default: 8377); 0 picks a free one")
 
 
 def _agents(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--agent", metavar="A", action="append", default=[], help="only this agent (may be given several times)")
-    verb.add_argument("--home", metavar="DIR", help="look there instead of in your home folder")
+    verb.add_argument("--agent", metavar="A", action="append", default=[], help="only this agent; repeatable")
+    verb.add_argument("--home", metavar="DIR", help="use this folder instead of your home folder")
 
 
 def _sessions(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--project", metavar="P", help="only of this project")
-    verb.add_argument("--agent", metavar="A", help="only of this agent")
-    verb.add_argument("--limit", metavar="N", type=_count, help="at most so many")
+    verb.add_argument("--project", metavar="P", help="only this project")
+    verb.add_argument("--agent", metavar="A", help="only this agent")
+    verb.add_argument("--limit", metavar="N", type=_count, help="at most N sessions")
 
 
 def _reindex(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--from-zero", action="store_true", help="throw the old one away first")
+    verb.add_argument("--from-zero", action="store_true", help="delete the old index first")
 
 
 def _completion(verb: argparse.ArgumentParser) -> None:
@@ -304,7 +308,7 @@ def _count(text: str) -> int:
     except ValueError:
         value = 0
     if not 1 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 on (and no more than a billion), not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer (at most a billion), not {text!r}")
     return value
 
 
@@ -312,131 +316,131 @@ def _count(text: str) -> int:
 _VERBS = (
     _Verb(
         "tour",
-        "a first look in half a minute: capture, audit, repair, dream, search and pack",
-        "In a keep of its own in a temporary\n"
-        "folder, with the newest sessions of your agents, which are only read, or with a bundled sample.",
+        "take a half-minute tour: capture, audit, repair, dream, search and pack",
+        "Runs in a separate keep in a temporary\n"
+        "folder, on your agents' newest sessions (it only reads them) or on a bundled sample.",
         _tour,
     ),
-    _Verb("status", "what is in the keep, and what is going on"),
-    _Verb("sessions", "list the sessions, newest first", words=_sessions),
-    _Verb("show", "show one session: its turns and messages", "Interrupted turns and damage are shown as such.", _show),
+    _Verb("status", "show what is in the keep, and what is running"),
+    _Verb("sessions", "list sessions, newest first", words=_sessions),
+    _Verb("show", "show one session: its turns and messages", "Marks interrupted turns and damage.", _show),
     _Verb(
         "pack",
-        "what a fresh session should read first, within a budget of tokens",
-        "Pinned notes, rules, open ends, where the last\nsession stood, what works here, and what matches the task."
+        "print what a new session should read first, within a token budget",
+        "Contains pinned notes, rules, open items, where the last\nsession left off, what works here, and what matches the task."
         " Exit code 1 when there is nothing to say.",
         _pack,
     ),
-    _Verb("search", "find what was said and learned", "Any text is legal. Exit code 1 when nothing is found.", _search),
+    _Verb("search", "search what was said and learned", "Any text is a valid query. Exit code 1 when nothing is found.", _search),
     _Verb(
         "ingest",
-        "find the sessions of all agents on this machine and import them",
-        "Run it as often as you like: only what is new is read.\nExit code 1 when a source had a problem; the rest was imported.",
+        "find the sessions of every agent on this machine and import them",
+        "Run it as often as you like: it reads only what is new.\nExit code 1 when a source had a problem; the rest is imported.",
         _ingest,
     ),
     _Verb(
         "watch",
         "follow the agents' sessions as they are written, until interrupted",
-        "Imports what is new as `ingest` does, and what hooks left. With --json one object a line.",
+        "Imports new data as `ingest` does, and waiting hook calls. --json prints one object per line.",
         _watch,
     ),
     _Verb(
         "tap",
-        "run an ACP agent and keep a copy of what it and its client say",
-        "Bytes pass unchanged: dreamkeep tap -- gemini --acp",
+        "run an ACP agent and record what it and its client say",
+        "Bytes pass through unchanged: dreamkeep tap -- gemini --acp",
         _tap,
     ),
     _Verb(
         "hook",
-        "one call of an agent's hook: JSON on stdin, always exit code 0",
-        "What `init` installs does the same, faster.",
+        "handle one hook call of an agent: JSON on stdin, exit code always 0",
+        "The hooks that `init` installs do the same, faster.",
         _hook,
     ),
     _Verb(
         "init",
         "install capture hooks and the MCP server for the agents found here",
-        "Existing settings are kept; what can't be read is left alone.\nA backup is made; --uninstall takes exactly that back.",
+        "Keeps your settings, and skips files that it can't read.\nMakes a backup; --uninstall removes exactly what it added.",
         _init,
     ),
     _Verb(
         "mcp",
-        "the MCP server, on stdin and stdout: agents start it; or over HTTP",
+        "run the MCP server on stdin and stdout (agents start it), or over HTTP",
         "Tools: search, pack, timeline,\nnote_add, note_pin, note_retract, why, insight_add, review, dream_status, dream_run,"
         " dream_next,\ndream_submit.",
         _mcp,
     ),
-    _Verb("drain", "journal what hooks have left in the spool", "Hooks, `watch` and every command start this by themselves."),
+    _Verb("drain", "move waiting hook calls into the journals", "Hooks, `watch` and every command do this on their own."),
     _Verb("reindex", "bring the index up to date", "The index is a view: deleting or rebuilding it loses nothing.", _reindex),
-    _Verb("doctor", "find what is wrong with the set-up and say the way out", "Exit code 1 when something is."),
+    _Verb("doctor", "check the setup and say how to fix it", "Exit code 1 when something is wrong."),
     _Verb(
         "audit",
-        "find what is wrong with the sessions kept here and with the agents' own stores",
-        "Changes nothing. What looks as it did\nis not opened again. Exit code 1 when there are faults.",
+        "check the sessions in the keep and the agents' own stores for damage and loss",
+        "Changes nothing. Skips files that\nhave not changed since the last audit. Exit code 1 when it finds problems.",
         _audit,
     ),
     _Verb(
         "repair",
-        "say what mends the faults that an audit finds; do it with --apply",
-        "Exit code 1 when faults\nremain. Every byte that it replaces is kept in the keep's folder aside/.",
+        "plan how to fix what an audit finds; --apply does it",
+        "Exit code 1 when problems\nremain. Every byte that it replaces is kept in the keep's aside/ folder.",
         _repair,
     ),
-    _Verb("end", "mark a session as finished", "Ending it twice is ending it once.", _session),
-    _Verb("suspend", "set a session aside; nothing closes it for being stale", words=_session),
-    _Verb("resume", "take an ended or suspended session up again", words=_session),
+    _Verb("end", "mark a session as ended", "Ending it twice has no further effect.", _session),
+    _Verb("suspend", "suspend a session, so that it isn't ended for being idle", words=_session),
+    _Verb("resume", "reopen an ended or suspended session", words=_session),
     _Verb(
         "delete",
         "delete sessions for good",
-        "A tombstone is written first, then every word of it is\nremoved from the keep. Nothing brings it back by itself.",
+        "Writes a tombstone first, then removes every word of\nthe session from the keep. Nothing brings it back on its own.",
         _sessions_named,
     ),
-    _Verb("undelete", "lift a deletion, so that the session may be captured again", words=_session),
+    _Verb("undelete", "lift a deletion, so that the session can be captured again", words=_session),
     _Verb(
         "dream",
-        "read finished sessions and remember what matters of them",
-        "Offline by default. Without a word after it: one run over all that waits.\n"
-        "Exit code 1 when a session failed, 4 when another dream runs.",
+        "read finished sessions and write notes about what matters",
+        "Offline by default. Without an action: one run over all waiting sessions.\n"
+        "Exit code 1 when a session failed, 4 when another dream is running.",
         _dream,
     ),
     _Verb(
         "model",
-        "which model dreams may ask, and what that would cost",
-        "Lists the agents' programs, the servers on this machine\nand the API keys found here."
+        "choose which model dreams may ask, and see what it would cost",
+        "Lists the agents' programs, the local servers\nand the API keys found on this machine."
         " Nothing is sent until you choose one.",
         _model,
     ),
-    _Verb("hygiene", "end sessions that have been quiet for long, record what ended, compress what is cold"),
-    _Verb("notes", "what is remembered, best first", words=_notes),
-    _Verb("note", "add a note, or say what shall become of one", words=_note),
+    _Verb("hygiene", "end idle sessions, add missing completion records, and compress old journals"),
+    _Verb("notes", "list what is remembered, best first", words=_notes),
+    _Verb("note", "add a note, or change one", words=_note),
     _Verb(
         "review",
-        "decide on what waits in the inbox: suggested notes, and projects that may be one",
-        "On a terminal it shows one item after the\n"
-        "other and takes a key: a accept, e edit, r reject, s skip, q quit. In a pipe it lists them.",
+        "decide on the items in the inbox: suggested notes, and projects that may be the same",
+        "On a terminal it shows one item at a\n"
+        "time and takes a key: a accept, e edit, r reject, s skip, q quit. In a pipe it lists them all.",
         _review,
     ),
-    _Verb("page", "a project's notes as a page, or into the fenced region of a file", words=_page),
-    _Verb("tasks", "pieces of work that insights belong to", words=_tasks),
+    _Verb("page", "show a project's notes as a page, or write them into the fenced region of a file", words=_page),
+    _Verb("tasks", "list tasks: the pieces of work that insights belong to", words=_tasks),
     _Verb("task", "open, close, show or rename a task", words=_task),
-    _Verb("projects", "list the projects, and which may be the same"),
+    _Verb("projects", "list projects, and which of them may be the same"),
     _Verb(
         "project",
         "rename a project, merge it into another, or undo that",
-        "For one that moved, or has two names. Its sessions, notes and tasks\n"
-        "go with it, and so does what is captured under the old name later.",
+        "For a project that moved or has two names. Its sessions, notes and tasks\n"
+        "go with it, and so does anything captured later under the old name.",
         _project,
     ),
     _Verb(
         "snapshot",
-        "the whole keep as one file: export, verify, import",
-        "The same keep gives the same bytes. Importing adds what is\n"
-        "lacking and replaces nothing. Exit code 1 when a file is not whole.",
+        "export, verify or import the whole keep as one file",
+        "The same keep always gives the same bytes. Importing adds what is\n"
+        "missing and replaces nothing. Exit code 1 when a file is damaged.",
         _snapshot,
     ),
     _Verb(
         "restore",
-        "write a session back for an agent, so that the agent resumes it",
-        "Byte for byte where it came from that agent, else\n"
-        "converted, saying what was lost. Never over a file that holds something else.",
+        "write a session back, so that an agent can resume it",
+        "Byte for byte for the agent it came from. For another agent it is\n"
+        "converted, and what was lost is listed. Never overwrites a file that holds something else.",
         _restore,
     ),
     _Verb(

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import DreamkeepError
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
 _KEYS = "a accept, e edit, r reject, s skip, q quit"
-_PROJECT_KEYS = "a the same, r two projects, s skip, q quit"
+_PROJECT_KEYS = "a same project, r different projects, s skip, q quit"
 
 
 def run(keep: Keep, arguments: Namespace, show: Print) -> int:
@@ -45,11 +45,11 @@ def _listed(made: dict[str, Any]) -> str:
 def _item(one: dict[str, Any]) -> str:
     if one["type"] == "project":
         seen = f"  {text.line(one['session'])} {one['seq']}" if one["session"] else ""
-        asked = f"The same project? {text.line(one['from'])} and {text.line(one['into'])}"
+        asked = f"Same project? {text.line(one['from'])} and {text.line(one['into'])}"
         return "\n".join([f"{one['id']}  {asked}", f"  why: {text.line(one['why'])}", *([seen] if seen else [])])
     project = text.line(one["project"]) or "all projects"
     lines = [f"{one['id']}  {one['kind']}, for {project}", f"  {text.line(one['text'])}"]
-    lines += [f"  why it waits: {text.line(one['why'])}"] if one["why"] else []
+    lines += [f"  why it needs a review: {text.line(one['why'])}"] if one["why"] else []
     return "\n".join([*lines, *(f"  {_quote(quote)}" for quote in one["evidence"])])
 
 

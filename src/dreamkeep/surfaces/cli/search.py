@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import look, text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
@@ -57,7 +57,7 @@ def _hit(hit: dict[str, Any], query: str, keep: Keep, bright: bool) -> str:
     if hit.get("superseded_by"):
         lines.append(f"  superseded by {text.line(hit['superseded_by'])}")
     if hit.get("mark") == "rewound":
-        lines.append("  taken back by the user")
+        lines.append("  rewound by the user")
     return "\n".join(lines)
 
 

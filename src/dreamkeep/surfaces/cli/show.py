@@ -8,8 +8,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from dreamkeep.app import Keep
 from dreamkeep.errors import BadUsage
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
 
 Print = Callable[[Namespace, Any, Callable[[Any], str]], None]
@@ -58,7 +58,7 @@ def one_segment(data: dict[str, Any], which: str) -> dict[str, Any]:
     found = data["segments"]
     number = len(found) if which == "current" else int(which) if which.isascii() and which.isdigit() else 0
     if not 1 <= number <= len(found):
-        raise BadUsage(f"there is no segment {which!r}", where="--segment", next=f"Say `current`, or 1 to {len(found)}.")
+        raise BadUsage(f"no segment {which!r}", where="--segment", next=f"Use `current`, or 1 to {len(found)}.")
     segment = found[number - 1]
     ends = _bookends(data["messages"], {segment["carried_turn"], segment["continued_turn"]})
     said = [m for m in data["messages"] if m["segment"] == segment["id"] or m["seq"] in ends]

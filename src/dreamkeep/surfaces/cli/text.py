@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sized
 from types import MappingProxyType
 from typing import Any
 
-from dreamkeep.event import printable
+from dreamkeep.event import printable, readable_size
 from dreamkeep.surfaces.cli import look
 from dreamkeep.surfaces.cli.look import paint
 
@@ -49,12 +49,13 @@ def out(said: str) -> None:
 
 def complain(said: str) -> None:
     """One line on stderr, with our name before it. It may quote what was typed or read: a secret in that is masked."""
-    from dreamkeep.app import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    print(f"dreamkeep: {line(without_secrets(said))}", file=sys.stderr, flush=True)
+    print(f"dreamkeep: {line(mask_secrets(said))}", file=sys.stderr, flush=True)
 
 
 clean = printable
+size = readable_size
 
 
 def line(text: str) -> str:
@@ -65,15 +66,6 @@ def line(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """ "1 session", "2 sessions"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
 
 
 def table(rows: list[list[str]], colours: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -95,14 +87,14 @@ def _clock(at: str | None) -> str:
     return (at or "")[:16].replace("T", " ")
 
 
-_BY_RULES = "rules, which keep few and certain notes; a model would make more of these sessions: `dreamkeep model`"
+_BY_RULES = "rules: few notes, but certain ones. A model would find more: `dreamkeep model`"
 
 
 def status(s: dict[str, Any]) -> str:
     if not s["exists"]:
-        return f"No keep at {s['keep']} yet. The first session that is recorded makes it."
+        return f"No keep at {s['keep']} yet. It is created when the first session is recorded."
     lines = [
-        f"keep      {s['keep']}" + ("  (capture is switched off)" if s["off"] else ""),
+        f"keep      {s['keep']}" + ("  (capture is off)" if s["off"] else ""),
         f"sessions  {s['sessions']}" + (f"  ({s['deleted']} deleted)" if s["deleted"] else ""),
         f"turns     {s['turns']}  ({s['turns_running']} running, {s['turns_interrupted']} interrupted)",
         f"messages  {s['messages']}",
@@ -110,15 +102,15 @@ def status(s: dict[str, Any]) -> str:
         f"notes     {s['notes']['active']}",
     ]
     if waiting := s["notes"]["suggested"]:
-        lines.append(f"inbox     {waiting}  (suggestions that wait for you: `dreamkeep review`)")
+        lines.append(f"inbox     {waiting}  (suggestions waiting for you: `dreamkeep review`)")
     if doubted := s["notes"]["doubted"]:
-        lines.append(f"doubted   {doubted}  (an agent says that they do not hold: `dreamkeep notes` marks them)")
+        lines.append(f"doubted   {doubted}  (an agent says they are wrong; `dreamkeep notes` marks them)")
     lines.append(f"dreams    by {_BY_RULES if s['backend'] == 'rules' else line(s['backend'])}")
     if use := s["quota"]:
         more = "  (see `dreamkeep doctor`)" if use["over"] else ""
         lines.append(f"quota     {size(use['used'])} of {size(use['limit'])}{more}")
     if disk := s["disk"]:
-        lines.append(f"disk      {size(disk['free'])} free: too little to read transcripts  (see `dreamkeep doctor`)")
+        lines.append(f"disk      {size(disk['free'])} free: too little to import transcripts  (see `dreamkeep doctor`)")
     lines += [f"paused    {line(one['source'])}  (see `dreamkeep doctor`)" for one in s["paused"]]
     for one in s["live"]:
         compacting = "  (compacting)" if one["compaction"]["active"] else ""
@@ -126,7 +118,7 @@ def status(s: dict[str, Any]) -> str:
     if s["strays"]:
         lines.append(f"strays    {s['strays']}  (see `dreamkeep doctor`)")
     if s["faults"]:
-        lines.append(f"faults    {s['faults']}  (see `dreamkeep doctor`)")
+        lines.append(f"problems  {s['faults']}  (see `dreamkeep doctor`)")
     return "\n".join(lines)
 
 
@@ -149,7 +141,7 @@ def session(data: dict[str, Any]) -> str:
     lines = [
         f"{line(s['id'])}  {paint(s['state'], _STATES.get(s['state'], ''))}  {paint(line(s['title']), 'bold')}",
         f"  project {line(s['project'])}   {s['turns']} turns, {s['messages']} messages, {size(s['bytes'])}",
-        f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC" if s["last_at"] else "  nothing that has a time yet",
+        f"  {_clock(s['started_at'])} – {_clock(s['last_at'])} UTC" if s["last_at"] else "  no timestamps yet",
     ]
     lines += [_fault(f) for f in data["faults"]]
     lines += _around(data)
@@ -193,15 +185,15 @@ def _around(data: dict[str, Any]) -> list[str]:
     for c in data["compactions"]:
         how = "active" if c["active"] else c["closing"] or c["state"]
         lines.append(
-            f"  compaction {c['state']} ({how}; told by {', '.join(c['sources'])})  {_clock(c['opened_at'] or c['closed_at'])}"
+            f"  compaction {c['state']} ({how}; seen by {', '.join(c['sources'])})  {_clock(c['opened_at'] or c['closed_at'])}"
         )
     if data.get("unknown"):
-        lines.append("  kept raw, kinds not known: " + ", ".join(f"{line(k)} ×{n}" for k, n in data["unknown"].items()))
+        lines.append("  unknown kinds of records, kept raw: " + ", ".join(f"{line(k)} ×{n}" for k, n in data["unknown"].items()))
     if data.get("odd"):
-        lines.append(f"  {counted(data['odd']['count'], 'odd record')}, kept raw (see --json)")
+        lines.append(f"  {counted(data['odd']['count'], 'unexpected record')}, kept raw (see --json)")
     if "live" in data:
         now = data["live"]
-        owner = "alive" if now["owner_alive"] else "not seen alive"
+        owner = "alive" if now["owner_alive"] else "not seen"
         active = ", compacting" if now["compaction"]["active"] else ""
         turn = line(now["active_turn"] or "none")
         lines.append(f"  now: owner {owner}, turn {turn}, segment {line(now['active_segment'])}{active}")
@@ -221,10 +213,10 @@ def ingested(data: dict[str, Any]) -> str:
     lines = [outcome(one) for one in data["sources"] if one["state"] not in ("unchanged", "empty", "waiting", "paused")]
     totals = data["totals"]
     if not totals["sources"]:
-        return "No sessions of any agent were found. Where else to look: --home DIR, or name files."
-    looked = "1 source" if totals["sources"] == 1 else f"{totals['sources']} sources"
-    bad = f"; {totals['failed']} with a problem" if totals["failed"] else ""
-    lines.append(f"{looked}, {totals['changed']} with something new: {size(totals['new_bytes'])}{bad}")
+        return "No agent sessions found. Look elsewhere with --home DIR, or name the files."
+    new = f"{totals['changed']} with new data ({size(totals['new_bytes'])})" if totals["changed"] else "nothing new"
+    bad = f", {totals['failed']} with a problem" if totals["failed"] else ""
+    lines.append(f"Checked {counted(totals['sources'], 'source')}: {new}{bad}.")
     if why := next((one["problem"] for one in data["sources"] if one["state"] == "paused"), ""):
         lines.append(f"✗ {totals['paused']} of them {line(why)}")  # the same for all: said once
     for one in data.get("projects", ()):
@@ -244,7 +236,7 @@ def outcome(one: dict[str, Any]) -> str:
 
 def changes(data: dict[str, Any]) -> str:
     if not data["changes"]:
-        return "No agent was found here. Name one with --agent, or another home with --home."
+        return "No agents found. Name one with --agent, or another home folder with --home."
     lines = []
     for change in data["changes"]:
         lines.append(f"{change['action']:10} {change['agent']:9} {line(change['file'])}")
@@ -256,19 +248,19 @@ def _models(told: dict[str, Any] | None) -> list[str]:
     """One line, where dreams ask no model yet."""
     if told is None or told["backend"] != "rules":
         return []
-    found = f"; found here: {', '.join(told['found'])}" if told["found"] else ""
-    return [f"A model would make more of your sessions{found}. See: dreamkeep model"]
+    found = f" (found here: {', '.join(told['found'])})" if told["found"] else ""
+    return [f"A model would get more out of your sessions{found}. See: dreamkeep model"]
 
 
 def drained(data: dict[str, Any]) -> str:
     calls = "1 hook call" if data["calls"] == 1 else f"{data['calls']} hook calls"
-    return f"{calls} journaled, of {data['sessions']} sessions."
+    return f"Moved {calls} from {counted(data['sessions'], 'session')} into the journals."
 
 
 def reindexed(data: dict[str, Any]) -> str:
-    extra = f", {data['removed']} removed" if data["removed"] else ""
+    extra = f"; removed {data['removed']}" if data["removed"] else ""
     strays = "".join(f"\nNot indexed: {line(stray)}" for stray in data["strays"])
-    return f"{data['journals']} journals read, {data['events']} events{extra}.{strays}"
+    return f"Indexed {counted(data['journals'], 'journal')}, {counted(data['events'], 'event')}{extra}.{strays}"
 
 
 def doctor(data: dict[str, Any]) -> str:
@@ -284,17 +276,28 @@ def doctor(data: dict[str, Any]) -> str:
 def audited(found: dict[str, Any]) -> str:
     lines = []
     for one in found["faults"]:
-        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+        lines += [f"{paint(one['class'], 'red')}  {line(one['where'])}", *_told(one)]
     for one in found.get("notices", ()):
-        lines += [f"no fault: {line(one['where'])}", f"    {line(one['what'])}", f"    → {line(one['next'])}"]
+        lines += [f"notice: {line(one['where'])}", *_told(one)]
     looked = found["checked"]
-    before = "".join(f", {counted(looked[how], 'fault')} {how} before" for how in ("mended", "accepted") if looked.get(how))
-    count = looked.get("sources", 0)
-    sources = f"; {count} {'file or database' if count == 1 else 'files and databases'} of agents" if count else ""
-    lines.append(
-        f"{counted(looked.get('journals', 0), 'journal')} looked at, {looked.get('read', 0)} of them read{sources}{before}."
-    )
-    return "\n".join([*lines, _how_many(found["faults"])])
+    sources = f" and {counted(looked['sources'], 'agent file')}" if looked.get("sources") else ""
+    what = f"Checked {counted(looked.get('journals', 0), 'journal')}{sources}"
+    return "\n".join([*lines, f"{what}: {_how_many(found['faults'])}{_before(looked)}."])
+
+
+def _told(one: dict[str, Any]) -> list[str]:
+    return [f"    {_sentence(line(one['what']))}", f"    → {line(one['next'])}"]
+
+
+def _sentence(words: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?", "…")) else ".")
+
+
+def _before(looked: dict[str, Any]) -> str:
+    """Problems that an earlier repair dealt with."""
+    told = (("mended", "repaired earlier"), ("accepted", "accepted"))
+    return "".join(f", {looked[how]} {words}" for how, words in told if looked.get(how))
 
 
 def repaired(done: dict[str, Any]) -> str:
@@ -304,22 +307,23 @@ def repaired(done: dict[str, Any]) -> str:
     lines = [f"{would}{step['action'].replace('_', ' ')}  {line(step['where'])}  ({step['fault']})" for step in steps]
     for one in done["skipped"]:
         where = f"  {line(faults[one['fault']]['where'])}" if one["fault"] in faults else ""
-        lines.append(f"left alone: {one['fault']}{where}\n    {line(one['reason'])}")
+        lines.append(f"skipped: {one['fault']}{where}\n    {_sentence(line(one['reason']))}")
     if done["undo_id"]:
-        lines.append(f"Take it back with: dreamkeep repair --undo {done['undo_id']}")
+        lines.append(f"Undo with: dreamkeep repair --undo {done['undo_id']}")
     elif done["plan"] and not done["applied"]:
-        lines.append("Nothing was changed. Do it with: dreamkeep repair --apply")
-    return "\n".join([*lines, _how_many(faults)])
+        lines.append("Nothing was changed. To apply this plan: dreamkeep repair --apply")
+    remain = " remain" if done["applied"] else ""
+    return "\n".join([*lines, f"{_how_many(faults).capitalize()}{remain}."])
 
 
 def _how_many(faults: Sized) -> str:
-    return f"{counted(len(faults), 'fault')}." if faults else "Nothing is wrong."
+    return counted(len(faults), "problem") if faults else "no problems"
 
 
 def undone(done: dict[str, Any]) -> str:
-    lines = [f"back: {line(step['where'])}" for step in done["applied"]]
-    lines += [f"left alone: {line(one['reason'])}" for one in done["skipped"]]
-    return "\n".join(lines or ["There was nothing to take back."])
+    lines = [f"restored: {line(step['where'])}" for step in done["applied"]]
+    lines += [f"skipped: {line(one['reason'])}" for one in done["skipped"]]
+    return "\n".join(lines or ["There was nothing to undo."])
 
 
 class Progress:
@@ -355,11 +359,12 @@ class Progress:
 
 
 def project(done: dict[str, Any]) -> str:
-    return f"{line(done['was'])} is {line(done['project'])} now: {done['sessions']} sessions, {done['notes']} notes."
+    what = f"{counted(done['sessions'], 'session')}, {counted(done['notes'], 'note')}"
+    return f"{line(done['was'])} is now {line(done['project'])}: {what}."
 
 
 def project_apart(done: dict[str, Any]) -> str:
-    return f"{line(done['project'])} and {line(done['apart'])} are two projects. Merging them won't be offered again."
+    return f"{line(done['project'])} and {line(done['apart'])} are different projects. Merging them won't be suggested again."
 
 
 def projects(data: dict[str, Any]) -> str:
@@ -370,7 +375,7 @@ def projects(data: dict[str, Any]) -> str:
     lines = [table([head, *rows], {})]
     for one in data["offers"]:
         both = f"{shlex.quote(line(one['from']))} {shlex.quote(line(one['into']))}"
-        lines += [f"\nThe same project? {line(one['from'])} and {line(one['into'])}: {line(one['why'])}."]
+        lines += [f"\nSame project? {line(one['from'])} and {line(one['into'])}: {line(one['why'])}."]
         lines += [f"  yes: dreamkeep project merge {both}", f"  no:  dreamkeep project apart {both}"]
     return "\n".join(lines)
 
@@ -379,20 +384,20 @@ def exported(done: dict[str, Any]) -> str:
     held = (("sessions", "session"), ("parts", "journal part"), ("files", "file"))
     what = ", ".join([*(counted(done[key], one) for key, one in held), size(done["bytes"])])
     lines = [f"{line(done['file'])}: {what}", f"digest {done['digest']}"]
-    return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["problems"])])
+    return "\n".join([*lines, *(f"  incomplete: {line(one['where'])}: {line(one['what'])}" for one in done["problems"])])
 
 
 def verified(found: dict[str, Any]) -> str:
     if found["ok"]:
-        return f"Whole. {exported(found)}"
-    lines = [f"Not whole: {line(found['file'])}", *(f"  {line(one['where'])}: {line(one['what'])}" for one in found["problems"])]
-    return "\n".join([*lines, "`dreamkeep snapshot import` takes in what is good and leaves the rest."])
+        return f"Intact. {exported(found)}"
+    lines = [f"Damaged: {line(found['file'])}", *(f"  {line(one['where'])}: {line(one['what'])}" for one in found["problems"])]
+    return "\n".join([*lines, "`dreamkeep snapshot import` imports the good parts and skips the rest."])
 
 
 def imported(done: dict[str, Any]) -> str:
     said = f"{done['added']} sessions added, {done['merged']} merged, {done['unchanged']} unchanged; {done['events']} events"
-    lines = [said, *(f"  left alone: {line(one['where'])}: {line(one['why'])}" for one in done["skipped"])]
-    return "\n".join([*lines, *(f"  not whole: {line(one['where'])}: {line(one['what'])}" for one in done["bad"])])
+    lines = [said, *(f"  skipped: {line(one['where'])}: {line(one['why'])}" for one in done["skipped"])]
+    return "\n".join([*lines, *(f"  damaged: {line(one['where'])}: {line(one['what'])}" for one in done["bad"])])
 
 
 def _how_exact(file: Mapping[str, Any]) -> str:
@@ -407,12 +412,12 @@ def restored(done: dict[str, Any]) -> str:
     lines = []
     for file in done["files"]:
         how = _how_exact(file)
-        how = "what is left in the journal" if file.get("damaged") else how
+        how = "what is left of it in the journal" if file.get("damaged") else how
         lines.append(f"{would}{file['action']}  {line(file['path'])}  ({size(file['bytes'])}, {how})")
         if file.get("aside"):
-            lines.append(f"  what was there is kept: {line(file['aside'])}")
+            lines.append(f"  the previous file is kept as {line(file['aside'])}")
     lines += [line(note) for note in done["notes"]]
     lines += [f"lost: {one['count']} × {one['what']}" for one in done["lost"]]
     if done["resume"]:
-        lines.append(f"Resume it with: {line(done['resume'])}")
+        lines.append(f"Resume with: {line(done['resume'])}")
     return "\n".join(lines)

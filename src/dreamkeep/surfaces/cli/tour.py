@@ -14,12 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO, cast
 
-from dreamkeep.app import without_secrets
-from dreamkeep.app_tour import GONE, GONE_FROM, Tour, begin, mishap, slug, take_in
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
+from dreamkeep.verbs.standalone import mask_secrets
+from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 
 _NAME = "TOUR"
+_CAPTURE = "1. Capture: copy what the agents have on disk into the keep, byte for byte."
+_PACK = "5. Pack: what a hook gives the next session to read first."
 #: Of a user's own sessions a dream reads no more than so many: each takes a moment.
 _DREAMED = "20"
 _TAKES_HOME = frozenset(("audit", "repair", "restore"))
@@ -27,9 +29,9 @@ _TAKES_HOME = frozenset(("audit", "repair", "restore"))
 
 def run(arguments: Namespace) -> int:
     if arguments.json:
-        raise BadUsage("a tour is for people", where="--json", next="Each verb that it runs has --json of its own.")
+        raise BadUsage("a tour has no JSON output", where="--json", next="Each verb that it runs has its own --json.")
     if arguments.keep is not None:
-        raise BadUsage("a tour has a keep of its own", where="--keep", next="Say with --at DIR in which new folder.")
+        raise BadUsage("a tour uses its own keep", where="--keep", next="Choose a new folder for it with --at DIR.")
     tour = begin(arguments.at, os.environ, sample=arguments.sample)
     with tour.keep:
         with _named(tour.folder):
@@ -57,7 +59,7 @@ class _Stream:
 
 @contextmanager
 def _named(folder: str) -> Iterator[None]:
-    print(f"Everything here happens in {folder}, called {_NAME} below. Nothing else is written.", flush=True)
+    print(f"Everything here happens in {folder}, shown as {_NAME} below. Nothing else is changed.", flush=True)
     with redirect_stdout(cast(TextIO, _Stream(sys.stdout, folder))):
         yield
 
@@ -74,7 +76,7 @@ def _do(tour: Tour, *words: str) -> int:
     from dreamkeep.surfaces.cli import verbs
     from dreamkeep.surfaces.cli.parser import parser
 
-    print(f"$ dreamkeep {without_secrets(shlex.join(words))}", flush=True)
+    print(f"$ dreamkeep {mask_secrets(shlex.join(words))}", flush=True)
     home = ("--home", tour.home) if tour.home is not None and words[0] in _TAKES_HOME else ()
     return verbs.act(tour.keep, parser().parse_args([*words, *home]))
 
@@ -84,34 +86,65 @@ def _do(tour: Tour, *words: str) -> int:
 
 def _sample(tour: Tour, *, asked_for: bool) -> None:
     if not asked_for:
-        print("No agent's sessions were found on this machine, so this is the sample that comes with dreamkeep:")
-    print("a week of a small project, in which neighbours lend each other tools, with three agents. On Wednesday night a battery")
-    print("dies in the middle of a turn, on Thursday that session is taken up again; two contexts are compacted; a rule changes.")
-    _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
+        print("No agent sessions were found on this machine, so this is the sample that comes with dreamkeep.")
+    print("A week of work with three agents, on a small project for neighbours who lend each other tools. On Wednesday night a")
+    print(
+        "battery dies in the middle of a turn; on Thursday that session is resumed. Two contexts are compacted. A rule changes."
+    )
+    _say(_CAPTURE)
     _take_in(tour)
     _do(tour, "sessions")
     _say(
-        "2. Recovery: the power fails. Half of Monday's transcript is NULs now; and Wednesday's was cleaned away by its agent.",
+        "2. Recovery: the power fails. Half of Monday's transcript is now NUL bytes, and its agent has deleted Wednesday's.",
     )
     mishap(tour)
     _do(tour, "audit")
     _do(tour, "restore", GONE, "--to", GONE_FROM)
     _do(tour, "repair", "--apply")
-    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _BY_RULES)
-    _do(tour, "hygiene")
-    _do(tour, "dream")
-    _do(tour, "page", "--project", _PROJECT)
-    _say("4. Search: across agents, also what a compaction has squeezed out, with the place where it was said.")
+    _dream_sample(tour)
+    _say("4. Search: across agents, including what a compaction dropped, with the place where it was said.")
     for words in _QUERIES:
         _do(tour, "search", *words)
-    for note in tour.keep.notes(kind="constraint")[:1]:
+    for note in tour.keep.notes(kind="decision", state="superseded")[:1]:
         _do(tour, "dream", "why", note["id"])
-    _say("5. Pack: what the next session is given to read first, by a hook.")
+    _say(_PACK)
     _do(tour, "pack", "--project", _PROJECT, "--query", "deploy to the Pi", "--budget", "300")
 
 
-#: Told with each dream of a tour: it is offline and free.
-_BY_RULES = "(By rules, without a model: only what is certain is kept. A model makes more of the same sessions: dreamkeep model)"
+def _dream_sample(tour: Tour) -> None:
+    """Twice: by rules alone, and then with answers that a model gave when the sample was made."""
+    _say("3. Dream: on Sunday all is quiet. What was learned becomes notes, each with its evidence, and a page.", _RULES_FIRST)
+    _do(tour, "hygiene")
+    _do(tour, "dream")
+    _do(tour, "page", "--project", _PROJECT)
+    by_rules = len(tour.keep.notes())
+    _say("The same week with a model, which understands what was said.", _RECORDED)
+    _do(tour, "dream", "--again", "--export", exchange_of(tour))
+    for kind, question in _ASKED.items():
+        count = text.counted(lay_answers(tour)[kind], "recorded answer")
+        print(f"(Put {count} into {exchange_of(tour)}/answers. The question was: {question})", flush=True)
+        _do(tour, "dream", "--import", exchange_of(tour))
+    _do(tour, "page", "--project", _PROJECT)
+    suggested = text.counted(len(tour.keep.notes(state="suggested")), "suggestion")
+    print(f"Rules alone: {text.counted(by_rules, 'note')}. With the model's answers: {len(tour.keep.notes())}, and {suggested}")
+    print(_ADDED)
+
+
+_RULES_FIRST = "First with rules alone, the default: no model is asked, and only certain notes are kept."
+_RECORDED = """Nothing is sent anywhere: a model's answers were recorded once and come with the sample. They pass the same
+checks as any model's: what does not quote the session word for word is dropped. To choose your own model: dreamkeep model"""
+_ADDED = """for you to decide on (dreamkeep review). One rule changed: Friday's "reminders at 18:00" supersedes Tuesday's
+"reminders at 8:00". Step 4 shows why."""
+#: By kind of request, in the order of the rounds: what is asked.
+_ASKED = {
+    "read": "what is worth keeping?",
+    "challenge": "is each of these notes true, lasting, and the user's own?",
+    "merge": "which of them say the same, and which replaces another?",
+}
+#: Told with the dream of a user's own sessions: it is offline and free.
+_BY_RULES = (
+    "(This uses rules, not a model: only certain notes are kept. A model gets more out of these sessions: dreamkeep model)"
+)
 _PROJECT = "example.org/you/toolshed"
 _QUERIES = (
     ("when do reminders go out?", "--limit", "3"),
@@ -125,27 +158,25 @@ _QUERIES = (
 
 def _own(tour: Tour) -> None:
     assert tour.found is not None
-    more = f" ({tour.found.left} older or larger ones are left out)" if tour.found.left else ""
+    more = f", skipping {tour.found.left} older or larger ones" if tour.found.left else ""
     count = len(tour.found.sources)
-    files = (
-        f"{count} newest files of your own agents' sessions are" if count != 1 else "newest file of your own agents' sessions is"
-    )
-    print(f"The {files} looked at{more}; nothing there is changed.")
-    _say("1. Capture: what the agents kept on disk goes into the keep, byte for byte.")
+    files = f"{count} newest session files of your own agents" if count != 1 else "newest session file of your own agents"
+    print(f"This reads the {files}{more}. It doesn't change them.")
+    _say(_CAPTURE)
     _take_in(tour)
     _do(tour, "sessions", "--limit", "10")
-    _say("2. Recovery: is anything lost or damaged? A plan only: nothing of yours is changed.")
+    _say("2. Recovery: is anything lost or damaged? This shows only a plan: your files are not changed.")
     _do(tour, "audit")
     _do(tour, "repair")
     _say(
         "3. Dream: what was learned becomes notes, each with its evidence, and a page.",
-        f"(Here every session that is quiet counts as ended; elsewhere after a day.)\n{_BY_RULES}",
+        f"(Here every idle session counts as ended; normally only after a day.)\n{_BY_RULES}",
     )
     _do(tour, "hygiene")
     _do(tour, "dream", "--limit", _DREAMED)
     notes, sessions = tour.keep.notes(), tour.keep.sessions(limit=10)
     if not sessions:
-        print("There is no session in these files. The sample shows more: dreamkeep tour --sample")
+        print("These files hold no session. The sample shows more: dreamkeep tour --sample")
         return
     if not notes:
         print("Nothing worth a note was found in these sessions. The sample shows more: dreamkeep tour --sample")
@@ -155,10 +186,10 @@ def _own(tour: Tour) -> None:
         _do(tour, "page", "--project", project)
     texts = [str(note["text"]) for note in notes if note["project"] == project] or [one.title for one in sessions]
     if queries := _asked(tour.keep.masked(texts)):
-        _say("4. Search: what was said and learned, with the place where it was.")
+        _say("4. Search: what was said and learned, and where.")
     for query in queries:
         _do(tour, "search", "--kind", "note,message", "--limit", "2", "--", query)
-    _say("5. Pack: what the next session is given to read first, by a hook.")
+    _say(_PACK)
     _do(tour, "pack", "--project", project)
 
 
@@ -181,11 +212,11 @@ def _take_in(tour: Tour) -> None:
 def _next(tour: Tour) -> None:
     program = _program()
     _say("Next")
-    print(f"  {program} init       hooks and memory for the agents on this machine; --uninstall takes exactly that back")
-    print(f"  {program} ingest     the sessions that they have already")
-    print("To look around in what you have just seen:")
+    print(f"  {program} init       adds hooks and memory to the agents here; --uninstall removes exactly what it added")
+    print(f"  {program} ingest     imports the sessions that they already have")
+    print("To explore what you have just seen:")
     print(f"  {program} --keep {shlex.quote(tour.folder)}/keep show {shlex.quote(_one_of(tour))}")
-    print(f"  rm -r {shlex.quote(tour.folder)}      when you have seen enough")
+    print(f"  rm -r {shlex.quote(tour.folder)}      when you are done")
 
 
 def _one_of(tour: Tour) -> str:

@@ -1,4 +1,4 @@
-"""One function a verb: call `app`, print, give the exit code."""
+"""One function a verb: call `Keep`, print, give the exit code."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dreamkeep.app import Keep, untapped
 from dreamkeep.errors import BadUsage, DreamkeepError
+from dreamkeep.keep import Keep
 from dreamkeep.surfaces.cli import text
+from dreamkeep.verbs.standalone import run_untapped
 
 #: These do it themselves, or must not be followed by anything: an audit writes nothing.
 _NO_DRAINER = frozenset(("drain", "watch", "tap", "hook", "init", "audit", "repair"))
@@ -27,7 +28,7 @@ def run(arguments: Namespace) -> int:
         return _tour(arguments)
     with _opened(arguments) as keep:
         if keep is None:
-            return untapped(_command(arguments))
+            return run_untapped(_command(arguments))
         keep.warn = text.complain
         keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
         code = act(keep, arguments)
@@ -135,14 +136,14 @@ def _opened(arguments: Namespace) -> AbstractContextManager[Keep | None]:
     except DreamkeepError as problem:
         if arguments.verb != "tap":
             raise
-        text.complain(f"nothing is kept of this: {problem}")
+        text.complain(f"this session is not recorded: {problem}")
         return nullcontext()
 
 
 def _command(arguments: Namespace) -> list[str]:
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise BadUsage("which agent? No command is given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
+        raise BadUsage("no agent command given", where="tap", next="Write it after --: dreamkeep tap -- gemini --acp")
     return command
 
 
@@ -152,9 +153,9 @@ def _tap(keep: Keep, arguments: Namespace) -> int:
 
 def _hook(arguments: Namespace) -> int:
     """For who calls it this way; `init` installs the file itself, which starts much faster."""
-    from dreamkeep.app import hook
+    from dreamkeep.verbs.standalone import run_hook
 
-    hook([arguments.agent, arguments.event], arguments.keep or "")
+    run_hook([arguments.agent, arguments.event], arguments.keep or "")
     return 0
 
 
@@ -231,7 +232,7 @@ def _delete(keep: Keep, arguments: Namespace) -> int:
 
 def _undelete(keep: Keep, arguments: Namespace) -> int:
     session = keep.undelete(arguments.session)
-    _print(arguments, {"id": session, "state": "undeleted"}, lambda s: f"{s['id']} may be captured again.")
+    _print(arguments, {"id": session, "state": "undeleted"}, lambda s: f"{s['id']} can be captured again.")
     return 0
 
 

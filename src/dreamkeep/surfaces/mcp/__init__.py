@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from dreamkeep.app import Keep
+    from dreamkeep.keep import Keep
 
 
 def run(arguments: Namespace) -> int:
     from dreamkeep.surfaces.mcp.calls import Tools
 
     def open_keep() -> Keep:
-        from dreamkeep.app import Keep
+        from dreamkeep.keep import Keep
 
         return Keep.open(arguments.keep)
 

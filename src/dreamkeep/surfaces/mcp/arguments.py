@@ -26,13 +26,13 @@ def checked(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     known = schema["properties"]
     said = {key: value for key, value in given.items() if value is not None}
     wrong = [f"`{key}` is missing" for key in schema.get("required", ()) if key not in said]
-    wrong += [f"there is no argument {_shown(key)}" for key in said if key not in known]
+    wrong += [f"unknown argument {_shown(key)}" for key in said if key not in known]
     for key, value in said.items():
         if key in known and (problem := _problem(known[key], value)):
             wrong.append(f"`{key}` must be {problem}, not {_shown(value)}")
     if wrong:
         names = ", ".join(f"{key}{' (required)' if key in schema.get('required', ()) else ''}" for key in known)
-        raise BadUsage("; ".join(wrong), where="arguments", next=f"Arguments are: {names}.")
+        raise BadUsage("; ".join(wrong), where="arguments", next=f"The arguments are: {names}.")
     defaults = {key: one["default"] for key, one in known.items() if "default" in one}
     return {**defaults, **said}
 
@@ -60,7 +60,7 @@ def _is(kind: str, value: Any) -> bool:
 
 def _of_length(schema: Mapping[str, Any], value: str) -> str:
     if schema.get("minLength") and not value.strip():
-        return "a text that says something"
+        return "a non-empty text"
     most = schema.get("maxLength")
     return f"a text of at most {most} characters" if most is not None and len(value) > most else ""
 
@@ -70,7 +70,7 @@ def _of_entries(schema: Mapping[str, Any], value: list[Any]) -> str:
         return f"a list of at most {schema['maxItems']}"
     for entry in value:
         if problem := _problem(schema["items"], entry):
-            return f"a list in which each is {problem}"
+            return f"a list in which each item is {problem}"
     return ""
 
 

@@ -20,7 +20,7 @@ from dreamkeep.surfaces.mcp.protocol import Call, Outcome, settled, written
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
 
 if TYPE_CHECKING:
-    from dreamkeep.app import Keep
+    from dreamkeep.keep import Keep
 
     Act = Callable[[Keep, dict[str, Any]], Outcome]
 
@@ -33,7 +33,9 @@ _PAGE = 100_000
 _MANY = 50
 _MANY_SESSIONS = 1_000
 _LONGEST_PACK = 400_000
-_DECIDE = "Only the user decides: `dreamkeep review`, or `dreamkeep review --accept ID` and `dreamkeep review --reject ID`."
+_DECIDE = (
+    "Only the user can decide, with `dreamkeep review`, or `dreamkeep review --accept ID` and `dreamkeep review --reject ID`."
+)
 #: A request is shown whole: who answers half of it answers something else.
 _LONGEST_REQUEST = 1_000_000
 
@@ -77,9 +79,9 @@ class Tools:
             keep = self._keep
         if (tool in _READING or tool.startswith("dream_")) and not keep.exists():
             raise NotFound(
-                "there is no keep yet: nothing was captured on this machine",
+                "there is no keep yet: nothing has been captured on this machine",
                 where=keep.root,
-                next="Tell the user to run `dreamkeep init` (captures from now on) or `dreamkeep ingest` (what is there).",
+                next="Tell the user to run `dreamkeep init` (captures new sessions) or `dreamkeep ingest` (imports old ones).",
             )
         if tool in _FRESH:
             keep.take_in()
@@ -88,25 +90,25 @@ class Tools:
 
 def _told(problem: DreamkeepError) -> str:
     """It may quote what was asked for."""
-    from dreamkeep.app import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    return without_secrets(str(problem))
+    return mask_secrets(str(problem))
 
 
 def _warn(line: str) -> None:
-    from dreamkeep.app import without_secrets
+    from dreamkeep.verbs.standalone import mask_secrets
 
-    print(f"dreamkeep: {without_secrets(line)}", file=sys.stderr, flush=True)
+    print(f"dreamkeep: {mask_secrets(line)}", file=sys.stderr, flush=True)
 
 
 def _fault(tool: str) -> str:
     import traceback
 
-    _warn(f"a fault of dreamkeep itself, in the tool {tool}:\n{traceback.format_exc()}")
+    _warn(f"internal error of dreamkeep in the tool {tool}:\n{traceback.format_exc()}")
     kind = type(sys.exception()).__name__
     return (
-        f"dreamkeep failed in the tool {tool} ({kind}). This is a fault of its own, not of your arguments: go on without it, and"
-        " tell the user; the server's stderr says more."
+        f"dreamkeep failed in the tool {tool} ({kind}). This is an internal error: your arguments are fine. Go on without it and"
+        " tell the user; the server's stderr has the details."
     )
 
 
@@ -138,7 +140,7 @@ def _known_project(keep: Keep, said: str, project: str) -> None:
         return
     alike = [one for one in known if said.casefold() in one.casefold()] or known
     raise NotFound(
-        f"there is no project {said[:100]!r}",
+        f"unknown project {said[:100]!r}",
         where="project",
         next=f"Leave it out, or give the path of its folder or its name: {', '.join(alike[:10])}.",
     )
@@ -158,7 +160,7 @@ def _pack(keep: Keep, given: dict[str, Any]) -> Outcome:
 
 def _timeline(keep: Keep, given: dict[str, Any]) -> Outcome:
     if "around" in given and given["offset"]:
-        raise BadUsage("either around or offset", where="arguments", next="Leave one of them out.")
+        raise BadUsage("around and offset exclude each other", where="arguments", next="Leave one of them out.")
     shown = keep.show(given["session"])
     said, limit = keep.digest(given["session"])["digest"] if given["digest"] else shown["messages"], given["limit"]
     first = _around(said, given["around"], limit) if "around" in given else given["offset"]
@@ -173,7 +175,7 @@ def _around(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
     for n, message in enumerate(said):
         if str(message["seq"]) == str(seq):
             return max(0, n - limit // 2)
-    raise NotFound(f"there is no message {str(seq)[:40]!r} in it", where="around", next="Give the seq of a hit, or no `around`.")
+    raise NotFound(f"it has no message {str(seq)[:40]!r}", where="around", next="Give the seq of a hit, or no `around`.")
 
 
 def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any]]:
@@ -183,7 +185,7 @@ def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any
     for message in messages:
         tool = message.get("tool")
         if tool and len(text := json.dumps(tool.get("input"), ensure_ascii=False)) > longest:
-            message = {**message, "tool": {**tool, "input": f"{text[:longest]}… [{len(text) - longest} characters more]"}}
+            message = {**message, "tool": {**tool, "input": f"{text[:longest]}… [{len(text) - longest} more characters]"}}
         room -= len(json.dumps(message, ensure_ascii=False))
         if room < 0 and found:
             break
@@ -196,7 +198,7 @@ def _why(keep: Keep, given: dict[str, Any]) -> Outcome:
     note = {**found["note"], "evidence": found["note"]["evidence"][:_MANY]}
     some = {"note": note, "insights": found["insights"][:_MANY], "history": found["history"][-_MANY:]}
     more = max(len(found["insights"]), len(found["history"]), len(found["note"]["evidence"])) > _MANY
-    return Outcome(keep.outward({**some, **({"cut": f"of each list at most {_MANY} are shown"} if more else {})}, longest=SHORT))
+    return Outcome(keep.outward({**some, **({"cut": f"each list shows at most {_MANY} items"} if more else {})}, longest=SHORT))
 
 
 def _review(keep: Keep, given: dict[str, Any]) -> Outcome:
@@ -205,7 +207,7 @@ def _review(keep: Keep, given: dict[str, Any]) -> Outcome:
     if not items and project:
         _known_project(keep, given["project"], project)
     some = [{**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: given["limit"]]]
-    told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing waits."}
+    told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing is waiting."}
     return Outcome(keep.outward(told, longest=SHORT))
 
 
@@ -241,7 +243,7 @@ def _note_retract(keep: Keep, given: dict[str, Any]) -> Outcome:
     note = keep.note_change(given["note"], "retract", reason=given.get("reason", ""), by="agent")
     if note["state"] != "active":
         return _noted(keep, note, retracted=True)
-    told = f"The note still holds. Only the user takes it back: `dreamkeep note retract {note['id']}`."
+    told = f"The note is still active. Only the user can retract it: `dreamkeep note retract {note['id']}`."
     return _noted(keep, note, retracted=False, next=told)
 
 
@@ -270,7 +272,9 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
     made = keep.dream(sessions=chosen, limit=given["limit"], dry_run=given["dry_run"])
     if made["lock"] == "busy":
         raise Busy(
-            f"another dream runs; {made['waiting']} sessions wait", where="dream_run", next="See `dream_status` in a while."
+            f"another dream is running; {made['waiting']} sessions are waiting",
+            where="dream_run",
+            next="Check `dream_status` later.",
         )
     return Outcome(keep.outward(_brief(made, _MANY), longest=SHORT))
 

@@ -90,11 +90,11 @@ def parsed(line: bytes) -> Any | Reply:
     try:
         return json.loads(line.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
-        return failed(None, NO_JSON, f"this is no JSON ({problem})"[:200])
+        return failed(None, NO_JSON, f"this is not JSON ({problem})"[:200])
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def batch(message: Any, talk: Talk) -> list[Any] | Reply | None:
@@ -104,24 +104,24 @@ def batch(message: Any, talk: Talk) -> list[Any] | Reply | None:
     if talk.version not in _BATCHES:
         return failed(None, NO_REQUEST, "no batches in this version of the protocol: send one message at a time")
     if not 1 <= len(message) <= LARGEST_BATCH:
-        return failed(None, NO_REQUEST, f"a batch is of 1 to {LARGEST_BATCH} messages")
+        return failed(None, NO_REQUEST, f"a batch must have 1 to {LARGEST_BATCH} messages")
     return message
 
 
 def take(message: Any, talk: Talk) -> Step:
     """One message. May change what `talk` has agreed on."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        return failed(_id_of(message), NO_REQUEST, 'this is no request: an object with "jsonrpc": "2.0" is')
+        return failed(_id_of(message), NO_REQUEST, 'this is not a request: a request is an object with "jsonrpc": "2.0"')
     if "method" not in message and ("result" in message or "error" in message):
         return None  # an answer, to nothing that we asked
     method, id = message.get("method"), _id_of(message)
     if not isinstance(method, str):
-        return failed(id, NO_REQUEST, "this is no request: it has no method")
+        return failed(id, NO_REQUEST, "this is not a request: it has no method")
     params = message.get("params")
     if "id" not in message:
         return _notice(method, params if isinstance(params, dict) else {})
     if id is None:
-        return failed(None, NO_REQUEST, "an id is a text or a whole number")
+        return failed(None, NO_REQUEST, "an id must be a string or an integer")
     try:
         if params is not None and not isinstance(params, dict):
             raise _Refuse(BAD_PARAMS, "params must be an object")
@@ -157,7 +157,7 @@ def _request(id: Id, method: str, params: Mapping[str, Any], talk: Talk) -> Repl
         return _call(id, params, named)
     if method == "tools/list":
         if params.get("cursor") is not None:
-            raise _Refuse(BAD_PARAMS, "there is no such page: all tools are on the first")
+            raise _Refuse(BAD_PARAMS, "no such page: all tools are on the first one")
         return _reply(id, {"tools": TOOLS}, named, remember=True)
     if method == "server/discover":
         found = {"supportedVersions": list(VERSIONS), "capabilities": _ABLE, "instructions": INSTRUCTIONS}
@@ -166,13 +166,13 @@ def _request(id: Id, method: str, params: Mapping[str, Any], talk: Talk) -> Repl
         return _reply(id, _greeting(params, talk), False)
     if method == "ping" and not named:
         return _reply(id, {}, False)
-    raise _Refuse(NO_METHOD, f"there is no method {method[:100]!r}")
+    raise _Refuse(NO_METHOD, f"unknown method {method[:100]!r}")
 
 
 def _greeting(params: Mapping[str, Any], talk: Talk) -> dict[str, Any]:
     wanted = params.get("protocolVersion")
     if not isinstance(wanted, str):
-        raise _Refuse(BAD_PARAMS, "protocolVersion must be a text", {"supported": list(GREETED)})
+        raise _Refuse(BAD_PARAMS, "protocolVersion must be a string", {"supported": list(GREETED)})
     talk.version = wanted if wanted in GREETED else GREETED[0]
     return {
         "protocolVersion": talk.version,
@@ -189,10 +189,10 @@ def _check_meta(meta: Any) -> None:
         raise _Refuse(BAD_PARAMS, f"params._meta lacks {' and '.join(missing)}")
     version = meta[VERSION_KEY]
     if not isinstance(version, str):
-        raise _Refuse(BAD_PARAMS, f"{VERSION_KEY} must be a text")
+        raise _Refuse(BAD_PARAMS, f"{VERSION_KEY} must be a string")
     if version not in NAMED:
         data = {"supported": list(VERSIONS), "requested": version[:100]}
-        raise _Refuse(NO_SUCH_VERSION, "this version of the protocol is not known", data)
+        raise _Refuse(NO_SUCH_VERSION, "unknown protocol version", data)
     if not isinstance(meta[CAPABILITIES_KEY], dict):
         raise _Refuse(BAD_PARAMS, f"{CAPABILITIES_KEY} must be an object")
 
@@ -202,9 +202,9 @@ def _call(id: Id, params: Mapping[str, Any], named: bool) -> Call:
     if not isinstance(tool, str):
         raise _Refuse(BAD_PARAMS, "name must be the name of a tool")
     if tool not in NAMES:
-        from dreamkeep.app import without_secrets
+        from dreamkeep.verbs.standalone import mask_secrets
 
-        raise _Refuse(BAD_PARAMS, f"there is no tool {without_secrets(tool)[:100]!r}; there are: {', '.join(NAMES)}")
+        raise _Refuse(BAD_PARAMS, f"unknown tool {mask_secrets(tool)[:100]!r}; the tools are: {', '.join(NAMES)}")
     if arguments is not None and not isinstance(arguments, dict):
         raise _Refuse(BAD_PARAMS, "arguments must be an object")
     return Call(id, tool, arguments or {}, named)

@@ -63,7 +63,7 @@ def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes
         if len(line) == LARGEST and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = readline(LARGEST)
-            out.say(protocol.failed(None, protocol.NO_REQUEST, f"a message is of at most {LARGEST >> 20} MiB"))
+            out.say(protocol.failed(None, protocol.NO_REQUEST, f"a message can be at most {LARGEST >> 20} MiB"))
         elif line.strip():
             _take(line, talk, lanes, out)
     return lanes.done(_LAST_WORDS_S, _QUICK_S)

@@ -55,9 +55,9 @@ _STATUS = {protocol.NO_METHOD: 404, **dict.fromkeys((-32700, -32600, -32602, -32
 
 def run(tools: Tools, arguments: Namespace) -> int:
     """Until SIGTERM or SIGINT; then what is under way is answered, for a while."""
-    from dreamkeep.app import http_token
+    from dreamkeep.verbs.standalone import find_http_token
 
-    token = http_token(arguments.keep)
+    token = find_http_token(arguments.keep)
     service = Service(tools, token.secret, arguments.host)
     server = _listening(service, arguments.host, arguments.port)
     over: list[int] = []
@@ -90,7 +90,7 @@ def _announce(server: ThreadingHTTPServer, arguments: Namespace, token_file: str
 
 def _listening(service: Service, host: str, port: int) -> _Server:
     if not 0 <= port <= 65_535:
-        raise BadUsage(f"there is no port {port}", where="--port", next="Give a number from 0 to 65535.")
+        raise BadUsage(f"invalid port {port}", where="--port", next="Give a number from 0 to 65535.")
     try:
         return _Server(service, host, port)
     except OSError as problem:
@@ -260,7 +260,7 @@ class Service:
         if len(hosts) != 1 or (self.local and not is_local(name_in(hosts[0].strip()))):
             raise _No(421, "the Host header must name this machine")
         if origin is not None and not self._is_own(origin.strip(), name_in(hosts[0].strip())):
-            raise _No(403, "web pages of other places may not ask here")
+            raise _No(403, "web pages from other origins are not allowed")
         if not self._shows_token(asked.headers.get_all("Authorization") or []):
             raise _NoToken
 
@@ -282,7 +282,7 @@ class Service:
         version = asked.headers.get("MCP-Protocol-Version")
         if version is not None and version not in VERSIONS:
             data = {"supported": list(VERSIONS), "requested": version[:100]}
-            raise _No(400, "this version of the protocol is not known", protocol.NO_SUCH_VERSION, data)
+            raise _No(400, "unknown protocol version", protocol.NO_SUCH_VERSION, data)
         method = message.get("method") if isinstance(message, dict) else None
         if protocol.names_version(message) or version in NAMED or method == "server/discover":
             return self._alone(asked, message)
@@ -322,10 +322,10 @@ class Service:
     def _session(self, asked: _Handler) -> tuple[str, Talk]:
         id = (asked.headers.get("Mcp-Session-Id") or "").strip()
         if not id:
-            raise _No(400, "which session? Greet us with `initialize`, then send Mcp-Session-Id")
+            raise _No(400, "no session: send `initialize` first, then Mcp-Session-Id")
         with self._changed:
             if id not in self._sessions:
-                raise _No(404, "there is no such session any more: greet us again with `initialize`")
+                raise _No(404, "this session no longer exists: send `initialize` again")
             self._sessions.move_to_end(id)
             return id, self._sessions[id]
 
@@ -408,7 +408,7 @@ def _differing(asked: _Handler, message: dict[str, Any]) -> str:
         if value is None and name == "MCP-Protocol-Version" and given:
             continue  # the body lacks it: that is told as what it is
         if len(given) != 1 or _decoded(given[0].strip()) != value:
-            return f"the header {name} must be there once and say what the body says"
+            return f"the header {name} must occur once and match the body"
     return ""
 
 
@@ -483,28 +483,28 @@ class _Handler(BaseHTTPRequestHandler):
         if kind != "application/json":
             raise _No(415, "the Content-Type must be application/json")
         if not _accepts_json(self.headers.get("Accept")):
-            raise _No(406, "the answer is application/json: accept that")
+            raise _No(406, "the response is application/json: the Accept header must allow it")
         body = self._body()
         self.server.expect(self.connection, None)
         return self.server.service.post(self, body)
 
     def _no_stream(self, asked: _Handler) -> Answer:
-        raise _No(405, "only POST and DELETE: there is no stream to listen to", Allow="POST, DELETE")
+        raise _No(405, "only POST and DELETE are supported: there is no stream to listen to", Allow="POST, DELETE")
 
     def _body(self) -> bytes:
         coded, lengths = self.headers.get_all("Transfer-Encoding") or [], self.headers.get_all("Content-Length") or []
         if len(coded) + len(lengths) > 1 or (coded and coded[0].strip().lower() != "chunked"):
-            raise _No(400, "where the message ends is told twice, or in a way we do not know")
+            raise _No(400, "the length of the message is given twice, or in an unknown way")
         if coded:
             return self._chunks()
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise _No(411, "how long is it? Content-Length is missing")
+            raise _No(411, "Content-Length is missing")
         if len(length) > 12 or int(length) > LARGEST:
-            raise _No(413, f"a message is of at most {LARGEST >> 20} MiB")
+            raise _No(413, f"a message can be at most {LARGEST >> 20} MiB")
         data = self.rfile.read(int(length))
         if len(data) < int(length):
-            raise _No(400, "the message ended before its end")
+            raise _No(400, "the message ended early")
         return data
 
     def _chunks(self) -> bytes:
@@ -514,9 +514,9 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 size = int(head, 16)
             except ValueError:
-                raise _No(400, "a chunk begins with its length") from None
+                raise _No(400, "a chunk must begin with its length") from None
             if size < 0 or len(found) + size > LARGEST:
-                raise _No(413, f"a message is of at most {LARGEST >> 20} MiB")
+                raise _No(413, f"a message can be at most {LARGEST >> 20} MiB")
             found += self.rfile.read(size)
             line = self.rfile.readline(1000)  # behind a chunk; behind the last one what is called trailers, which nobody needs
             while not size and line.strip():

@@ -41,9 +41,11 @@ from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
+from dreamkeep.event import readable_size
 from dreamkeep.host import Host
-from dreamkeep.recovery import unmasked
+from dreamkeep.memory.masking import is_masked
 from dreamkeep.recovery.audit_sources import ELSEWHERE
+from dreamkeep.recovery.captured import canonical, masked_messages
 from dreamkeep.recovery.faults import Fault, counted, fault
 
 #: So long a turn may be on its way without its session file knowing.
@@ -51,16 +53,16 @@ _YOUNG_S = 600.0
 #: A message takes more than that in a session file, whatever it says.
 _LEAST_BYTES = 64
 _BESIDE_IT = (
-    "`dreamkeep ingest`, then `dreamkeep restore {rows} --to {agent}` puts what `state.db` has beside it, as a session of its"
-    " own; if this was meant, accept it: `dreamkeep repair --accept {{id}}`."
+    "To add what `state.db` has as a separate session, run `dreamkeep ingest`, then `dreamkeep restore {rows} --to {agent}`. If"
+    " this was intended, accept it with `dreamkeep repair --accept {{id}}`."
 )
-_UNKNOWN_DELETED = f"`{DELETED}` can't be read, so it may have been deleted: mend that file first."
+_UNKNOWN_DELETED = f"`{DELETED}` can't be read, so it may have been deleted. Fix that file first."
 _NO_FOLDER = (
-    "`{place}` is no folder any more, and the list of deleted sessions went with it. If all that was in it is to come back, make"
-    " that folder again (move away what is in its place); then `dreamkeep repair --apply` does the rest."
+    "`{place}` is no longer a folder, and the list of deleted sessions is gone with it. To bring everything back, create that"
+    " folder again (move away what is in its place), then run `dreamkeep repair --apply`."
 )
-_GONE_FIRST = "Its session file is gone, and what is kept of it has to come back first: another fault tells how."
-_MAYBE_DELETED = "`state.db` has no row of it, so it may have been deleted: rename the `.bak` by hand if it was not."
+_GONE_FIRST = "Its session file is missing and has to be restored first; another problem says how."
+_MAYBE_DELETED = "`state.db` has no row for it, so it may have been deleted. If it was not, rename the `.bak` by hand."
 
 
 def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]) -> Iterator[Fault]:
@@ -139,7 +141,7 @@ class _Audit:
 
     def _folder(self, folder: Folder, rows: Mapping[str, Row], was: set[str]) -> Iterator[Fault]:
         if folder.deleted is None and folder.is_here:
-            what = "the list of deleted sessions can't be read: what is missing may be missing by intent"
+            what = "the list of deleted sessions can't be read, so what is missing may have been deleted on purpose"
             yield fault("store_unreadable", f"{folder.place}/{DELETED}", what)
         bad: set[str] = set()
         missed: set[str] = set()
@@ -201,34 +203,38 @@ class _Audit:
         where = folder.live(sid)
         if found:
             whence = ", ".join(dict.fromkeys(one.whence for one in found))
-            what = f"it is no session that can be read; a copy is in: {whence}"
+            what = f"it is not a readable session; there is a copy in: {whence}"
             yield self._fault(
                 "webui_corrupt", folder, sid, where, what, unsafe="" if folder.deleted is not None else _UNKNOWN_DELETED
             )
         else:
-            what = "it is no session that can be read, and there is no copy"
+            what = "it is not a readable session, and there is no copy"
             yield self._fault("store_unreadable", folder, sid, where, what)
 
     def _gone(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
         unsafe = self._why_not(folder, sid)
         held = folder.document(folder.backup(sid)) if sid in folder.backups else None
         if sid in folder.backups and held is None:
-            what = "it is no session that can be read"
+            what = "it is not a readable session"
             yield self._fault("store_unreadable", folder, sid, folder.backup(sid), what)
         if held is not None:
             unsafe = unsafe or (_MAYBE_DELETED if self._sure and row is None else "")
-            what = f"the session file is gone; its backup has {counted(len(documents.messages_of(held)), 'message', 'messages')}"
+            what = (
+                f"the session file is missing; its backup has {counted(len(documents.messages_of(held)), 'message', 'messages')}"
+            )
             yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
         elif row and (row.live or row.worktree):
-            what = f"`{row.database}` has a row and {counted(row.live, 'message', 'messages')} of it, and it has no session file"
+            what = (
+                f"`{row.database}` has a row and {counted(row.live, 'message', 'messages')} for it, but there is no session file"
+            )
             where = folder.live(sid) if names_a_file(sid) else f"{row.database}#{sid}"
             yield self._fault("webui_no_sidecar", folder, sid, where, what, unsafe=unsafe)
         elif row:
-            what = f"`{row.database}` has a row of it without a live message: no session was made of it"
+            what = f"`{row.database}` has a row for it without a live message: it never became a session"
             yield self._fault("webui_empty_row", folder, sid, f"{row.database}#{sid}", what)
         elif (known := self._last_captured(folder, sid)) is not None:
             key = sha256(known).hexdigest()[:16]
-            what = f"it is gone; {len(known)} bytes of it are kept here"
+            what = f"the file was deleted; dreamkeep has a copy ({readable_size(len(known))})"
             yield self._fault("source_vanished", folder, sid, folder.live(sid), what, key=key)
 
     def _why_not(self, folder: Folder, sid: str) -> str:
@@ -250,18 +256,18 @@ class _Audit:
         if sid in folder.backups:
             held = folder.document(folder.backup(sid))
             if held is None:
-                yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is no session that can be read")
+                yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is not a readable session")
             elif more := documents.lost(live, held) and documents.lost(live, held, told=self._told(folder, sid)):
                 richer = True
                 many = counted(len(more), "message", "messages")
-                what = f"it has {many} that the session file has not, and nothing says that this was meant"
+                what = f"it has {many} that the session file lacks, with no sign that this was intended"
                 yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=documents.mark(more))
         less = () if richer or self._known_well(folder, sid) else tuple(self._less_than_captured(folder, sid, live))
         yield from less
         if row and not richer and not less and sid not in (folder.deleted or ()):
             yield from self._less_than_rows(folder, sid, live, row)
         if self._sure and row is None and _ought_to_have_a_row(live):
-            what = "no row of `state.db` is of it"
+            what = "`state.db` has no row for it"
             yield self._fault("webui_no_row", folder, sid, folder.live(sid), what)
 
     def _less_than_captured(self, folder: Folder, sid: str, live: documents.Document) -> Iterator[Fault]:
@@ -273,11 +279,14 @@ class _Audit:
             before = documents.document(data)
             if before is not None and documents.lost(live, before, edited=True):
                 rows = rows or self._told(folder, sid)
-                gone = unmasked.gone(documents.lost(live, before, edited=True, told=rows), documents.messages_of(live))
-                lost |= {documents.mark([one]): one for one in gone if not documents.is_marked(one)}
+                masked = masked_messages(documents.messages_of(live)) if is_masked(data) else frozenset()
+                gone = documents.lost(live, before, edited=True, told=rows)
+                lost |= {
+                    documents.mark([one]): one for one in gone if not documents.is_marked(one) and canonical(one) not in masked
+                }
         if lost:
-            many = counted(len(lost), "message that was captured is", "messages that were captured are")
-            what = f"{many} gone or empty, and nothing says that this was meant"
+            many = counted(len(lost), "captured message is", "captured messages are")
+            what = f"{many} gone or empty, with no sign that this was intended"
             key = documents.mark(list(lost.values()))
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
 
@@ -293,7 +302,7 @@ class _Audit:
         more = documents.only_rows_have(live, rows.document, rows.told, until) if rows else []
         if more:
             many = counted(len(more), "message", "messages")
-            what = f"`{row.database}` has {many} that the session file has not, and nothing says that this was meant"
+            what = f"`{row.database}` has {many} that the session file lacks, with no sign that this was intended"
             step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
             yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.mark(more), step=step)
 
@@ -313,8 +322,8 @@ class _Audit:
                 continue
             unsafe = (self._why_not(folder, sid) or first) if sid not in folder.lives else ""
             if documents.may_be_meant(live or {}, turn, self._told(folder, sid)):
-                unsafe = "Messages were cleared or taken back in this session, perhaps this one, too: send it again if not."
-            what = f"the prompt of turn {turn.id} is in no message, and the turn was never ended"
+                unsafe = "Messages were cleared or undone in this session, perhaps this one too. If not, send it again."
+            what = f"the prompt of turn {turn.id} is in no message, and the turn never ended"
             where = folder.journals[sid][0]
             found = self._fault("webui_turn_pending", folder, sid, where, what, key=turn.id, unsafe=unsafe)
             yield found._replace(about={**found.about, "turn": turn.id})
@@ -328,20 +337,20 @@ class _Audit:
         entries = folder.entries()
         about = {"place": folder.place, "sid": "", "path": path}
         if entries is None:
-            what = f"it is no list: none of {len(folder.lives)} sessions is listed"
+            what = f"it is not a list, so none of {len(folder.lives)} sessions is listed"
             yield fault("webui_index_missing", path, what, key="*", **about)
             return
         listed = {documents.names(one) for one in entries}
         for sid in sorted(set(folder.lives) - listed - bad - folder.pruned):
             if sid in (folder.deleted or ()) and folder.document(folder.live(sid)) is None:
                 continue  # what is left of a deleted one; a file that can be read is a session, and was made since
-            what = f"session {sid} has a file, and is not listed"
+            what = f"session {sid} has a file, but is not listed"
             yield fault("webui_index_missing", path, what, session=folder.session(sid), key=sid, **{**about, "sid": sid})
         for n, one in enumerate(entries):
             sid = documents.names(one)
             if sid in folder.lives or sid in missed or (sid and documents.is_unsaved(one)):
                 continue
-            what = f"session {sid} is listed, and has no file" if sid else f"entry {n} names no session"
+            what = f"session {sid} is listed, but has no file" if sid else f"entry {n} names no session"
             yield fault("webui_index_dangling", path, what, key=sid or f"#{n}", **{**about, "sid": sid})
 
 

@@ -71,10 +71,10 @@ class Folder:
     def why_no_file(self, sid: str) -> str:
         """Why a session file can't be made, or made again, under this id; "" when it can."""
         if not agent.names_a_file(sid):
-            return "Its id is no plain name of a file, so that no session file is made by it: see to that row or file by hand."
+            return "Its id is not a valid file name, so no session file is made for it. Fix that row or file by hand."
         at = self.host.stat(self.live(sid))
         if at is not None and not at.is_file:
-            return f"`{self.live(sid)}` is a folder, or no plain file: move it away by hand."
+            return f"`{self.live(sid)}` is a folder or not a regular file. Move it away by hand."
         return in_the_way(self.host, self.live(sid))
 
     def backup(self, sid: str) -> str:

@@ -15,8 +15,8 @@ from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
 
-_DELETED = "it was deleted in the WebUI, or nobody can tell whether it was"
-_NO_COPY = "no good copy of it is left"
+_DELETED = "it was deleted in the WebUI, or that can't be ruled out"
+_NO_COPY = "there is no good copy left"
 
 
 def _folder(looking: Looking, fault: Fault) -> Folder:
@@ -68,7 +68,7 @@ def restore_backup(mending: Mending, fault: Fault) -> Done:
         return rebuild_sidecar(mending, fault)
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
-        return left("it can't be read any more: run the audit again")
+        return left("it is no longer readable; run the audit again")
     whole = documents.merged(live, [held], _told(mending, folder, sid))
     if whole != live:
         done = mending.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
@@ -86,17 +86,17 @@ def recover_turn(mending: Mending, fault: Fault) -> Done:
     seen = mending.host.stat(path)
     live = folder.document(path) if seen is not None else {}
     if live is None:
-        return left("its session file can't be read: mend that first")
+        return left("its session file can't be read; fix that first")
     if seen is None and _is_deleted(folder, sid):
         return left(_DELETED)
     turn = next((one for one in documents.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
         return MENDED  # it has ended, or its prompt has come
     if documents.may_be_meant(live, turn, _told(mending, folder, sid)):
-        return left("messages were cleared or taken back in this session, perhaps this one, too")
+        return left("messages were cleared or undone in this session, perhaps this one too")
     if seen is None:
         if _is_kept(mending, folder, sid):
-            return left("its session file is gone and more of it is kept elsewhere: mend that first")
+            return left("its session file is missing, and more of it is kept elsewhere; fix that first")
         done = mending.ledger.publish(path, documents.written(documents.begun_by(turn, sid)), session=fault.session)
     else:
         done = mending.ledger.replace(

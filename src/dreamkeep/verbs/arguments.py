@@ -1,0 +1,123 @@
+"""What a caller names: checked and looked up, with an error that says what would be right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dreamkeep.errors import BadUsage, NotFound
+
+if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
+    from dreamkeep.host import Host
+    from dreamkeep.index.store import Store
+
+
+def check_positive(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")
+
+
+def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | None:
+    """As records have their times, so that they compare as texts. A day alone begins at midnight, or (`end`) is meant whole."""
+    if text is None:
+        return None
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, AttributeError, OverflowError):
+        raise BadUsage(
+            f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
+        ) from None
+    if end and len(text.strip()) == 10:
+        moment += timedelta(days=1, seconds=-1)
+    # Records have fractions of a second or not, and a point sorts before a Z.
+    return moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + ("Z" if end else "")
+
+
+def check_folder_exists(host: Host, path: str) -> None:
+    """A folder that is not there is a slip of the pen: nobody asked for one."""
+    folder = os.path.dirname(host.real_path(path))
+    at = host.stat(folder)
+    if at is None or not at.is_folder:
+        raise BadUsage("there is no such folder", where=folder, next="Make it first, or name another file. Nothing was written.")
+
+
+def pick_one(matches: Sequence[str], text: str, what: str) -> str:
+    """The only match; an error where there is none, or more than one."""
+    if not text:
+        raise BadUsage(f"which {what}? The id is empty", next="`dreamkeep sessions` lists them.")
+    if not matches:
+        raise NotFound(f"there is no {what} {text!r}", next="`dreamkeep sessions` lists what there is.")
+    if len(matches) > 1:
+        some = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
+        raise NotFound(f"{text!r} is not one {what} but {len(matches)}", where=some, next="Give more of the id.")
+    return matches[0]
+
+
+def find_session(store: Store, text: str, *, for_good: bool = False, half: Sequence[str] = ()) -> str:
+    """A session's full id, from itself, a bare native id or a unique prefix. What names a deleted session whole names no other
+    one that begins so. `for_good`: what is done can't be taken back, so a prefix must not fit a deleted session either: the same
+    words twice would take another one. `half`: those of that name that count as there although their journal may be gone: deleted
+    ones that are to be finished, and lost ones of which words are left."""
+    from shlex import quote
+
+    if text in half:
+        return text
+    matches = store.matching(text)
+    if half:
+        matches = [*half, *(one for one in matches if text in _names(one) and one not in half)]
+    elif text and not any(text in _names(one) for one in matches):
+        dead = store.tombstones()
+        if gone := [one for one in dead if text in _names(one)]:
+            step = f"`dreamkeep undelete {quote(gone[0])}` lets it be captured again; what was deleted stays deleted."
+            raise NotFound("that session is deleted", where=", ".join(gone), next=step)
+        begun = [one for one in dead if any(name.startswith(text) for name in _names(one))] if for_good else []
+        if matches and begun:
+            step = f"To delete {' or '.join(matches[:2])}, give its whole id."
+            raise NotFound(f"a session that is deleted begins with {text!r}, too", where=begun[0], next=step)
+    return pick_one(matches, text, "session")
+
+
+def resolve_session(context: KeepContext, text: str) -> str:
+    """A session's full id, from itself, a bare native id or a unique prefix."""
+    return context.ask(lambda store: find_session(store, text))
+
+
+def find_sessions_named(store: Store, text: str) -> list[str]:
+    """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
+    while an insight or a task still has words of it, or while it is missed. None that is deleted."""
+    from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory
+
+    dead = store.tombstones()
+    known = [one for one in store.matching(text) if text in _names(one) and one not in dead]
+    if known or not text:
+        return known
+    memory = Memory.load((table, *row) for table in (INSIGHTS, TASKS) for row in store.memory_table(table))
+    sources = {quote.session for one in memory.insights.values() for quote in one.evidence}
+    sources.update(session for one in memory.tasks.values() for session in one.sessions)
+    sources.update(one.session for one in store.missed())
+    called = sorted(one for one in sources if text in _names(one) and one.partition(":")[2] and one not in dead)
+    return [one for one in called if one == text] or called
+
+
+def _names(session: str) -> tuple[str, str]:
+    return session, session.partition(":")[2]
+
+
+def find_project(context: KeepContext, text: str) -> str:
+    """A project's name as it is called now: from a name it has or had, or from the path of a folder in it."""
+    name = find_folder_project(context, text)
+    return context.ask_memory(lambda memory: memory.called(name)) if name and context.exists() else name
+
+
+def find_folder_project(context: KeepContext, text: str) -> str:
+    """A folder's project, as it is found there; other names as they are."""
+    if not text.startswith(("/", "~", ".")):
+        return text
+    from dreamkeep.capture.project import project_of
+
+    return project_of(context.host, os.path.abspath(os.path.expanduser(text)), os.uname().nodename)

@@ -1,0 +1,383 @@
+"""Dreams: run, shown, undone. Wiring, no rules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound
+from dreamkeep.event import rfc3339
+from dreamkeep.verbs.arguments import resolve_session
+from dreamkeep.verbs.dream.pages import add_earlier
+
+if TYPE_CHECKING:
+    from dreamkeep.context import KeepContext
+    from dreamkeep.dream.known_files import Statement
+    from dreamkeep.dream.run import Dreaming, Parts, Scope
+    from dreamkeep.event import Event
+    from dreamkeep.index.store import Store
+    from dreamkeep.memory.life import Dreamed
+    from dreamkeep.verbs.dream.model import ModelVerbs
+    from dreamkeep.verbs.dream.pages import PageVerbs
+    from dreamkeep.verbs.recall.similarity import Similarity
+    from dreamkeep.verbs.recovery.forget import Forgetting
+
+#: Backends that answer requests.
+_MODELS = ("openai", "anthropic", "command", "files", "agent")
+#: How the names of that vendor's models begin.
+_ANTHROPIC_MODELS = "claude*"
+
+
+class DreamVerbs:
+    """Dreams: run now or when they are due, shown, undone."""
+
+    def __init__(
+        self, context: KeepContext, models: ModelVerbs, pages: PageVerbs, forgetting: Forgetting, similarity: Similarity
+    ) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._models = models
+        self._pages = pages
+        self._forgetting = forgetting
+        self._similarity = similarity
+
+    def dream(
+        self,
+        *,
+        if_due: bool = False,
+        dry_run: bool = False,
+        preview: bool = False,
+        backend: Any = None,
+        with_model: bool = False,
+        sessions: Sequence[str] = (),
+        limit: int | None = None,
+        again: bool = False,
+        since: str | None = None,
+    ) -> dict[str, Any]:
+        from dreamkeep.dream import run
+        from dreamkeep.verbs.arguments import check_positive
+
+        if dry_run and preview:
+            raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
+        if limit is not None:
+            check_positive(limit, "limit")
+        from dreamkeep.dream.parts import assemble, named
+
+        asked = backend if backend is not None or not with_model else self._model_named()
+        name = named(asked, self._context.config)
+        if not self._context.exists():
+            return run.report(run.Scope((), "", "there is no keep yet", 0), why="there is no keep yet")
+        chosen = [resolve_session(self._context, one) for one in sessions]
+        if again:
+            chosen = self.find_read_before(name, chosen, since)
+            if not chosen:
+                return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
+        elif since is not None:
+            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
+        if dry_run:
+            dreaming = self.open_dreaming(look=True)
+            scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
+            return _with_given_up(self._dry(scope), dreaming.given_up(name=name))
+
+        def parts() -> Parts:
+            config, known = self._context.config, self.open_known_files()
+            return assemble(
+                asked,
+                config,
+                self._host,
+                self._context.environment,
+                self._root,
+                self._similarity.compare,
+                known,
+                self._models.measure_spent_today,
+            )
+
+        if preview:
+            dreaming = self.open_dreaming(look=True)
+            made, before, after = dreaming.preview(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
+            told = {**made, "run": None, "preview": True, "diff": self._pages.preview(before, after)}
+            return _with_given_up(told, dreaming.given_up(name=name))
+        return self.run_dream(parts, if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
+
+    def find_read_before(self, name: str, chosen: Sequence[str], since: str | None, *, by: str = "") -> list[str]:
+        """Which sessions to read again, oldest first: of those named, or of all, those that were read to their end. `by`: only
+        those that this backend read."""
+        from dreamkeep.dream import when
+        from dreamkeep.dream.parts import RULES
+        from dreamkeep.verbs.arguments import parse_moment
+
+        if name == RULES:
+            way = "Choose one with `dreamkeep model use`, or name it with --backend."
+            raise BadUsage("sessions are read again only with a model", where="--again", next=way)
+        first = parse_moment(since, "since") or ""
+
+        def read(store: Store) -> list[str]:
+            told = [one for one in self._context.load_memory("dreamed").dreamed.values() if not chosen or one.session in chosen]
+            done = [one for one in told if when.eligibility(one, max_attempts=1) == when.CONSOLIDATED]
+            done = [one for one in done if not by or one.backend == by]
+            found = ((store.session(one.session), one) for one in done)
+            return [one.session for summary, one in found if summary is not None and (summary.last_at or "") >= first]
+
+        return self._context.ask(read)
+
+    def open_known_files(self) -> Callable[[str], Sequence[Statement]]:
+        """What the user's own files say to whoever works in a folder; each is read once for a run."""
+        from dreamkeep.dream.known_files import KnownFiles
+
+        return KnownFiles(self._host, self._context.find_home(None)[0]).of
+
+    def run_dream(
+        self,
+        parts: Callable[[], Parts],
+        *,
+        if_due: bool,
+        sessions: Sequence[str],
+        limit: int | None,
+        name: str,
+        holder: str = "",
+        part_tokens: int | None = None,
+        again: bool = False,
+    ) -> dict[str, Any]:
+        """The run itself, with the pages before and after it."""
+        self._context.settle_deletions()
+        # What was edited by hand comes before what is concluded now.
+        first = self._pages.publish("") if self._pages.differ() else []
+        hands = self._pages.watch_edits()
+
+        def take_in() -> None:
+            first.extend(one for one in hands() if not one["problem"])
+
+        def publish(run: str) -> list[dict[str, Any]]:
+            told: dict[tuple[str, str], dict[str, Any]] = {}
+            for one in (*first, *self._pages.publish(run)):
+                place = one["project"], one["path"]
+                told[place] = add_earlier(told.get(place), one)
+            return list(told.values())
+
+        dreaming = self.open_dreaming(part_tokens=part_tokens)
+        made = dreaming.run(
+            parts,
+            if_due=if_due,
+            sessions=sessions,
+            limit=limit,
+            name=name,
+            publish=publish,
+            take_in=take_in,
+            holder=holder,
+            asks=name in _MODELS,
+            again=again,
+        )
+        if made["run"] or "shelved" in made:
+            self._follow_end()
+        return _with_given_up({"pages": first, **made}, dreaming.given_up(self._context.load_memory("dreamed"), name))
+
+    def _follow_end(self) -> None:
+        """The index with the end of a run, too: else whoever only looks next has to make one for that."""
+        try:
+            self._context.ask_memory(lambda memory: None)
+        except (DreamkeepError, OSError) as problem:
+            self._context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+
+    def describe_given_up(self) -> tuple[str, str]:
+        """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
+        from dreamkeep.dream import when
+        from dreamkeep.dream.parts import named
+
+        return when.told(self.open_dreaming().given_up(name=named(None, self._context.config))), when.TRY_AGAIN
+
+    def start_dream(self) -> bool:
+        if not self._context.config["dream.auto"] or self._context.is_off() or not self._context.exists():
+            return False
+        if self._context.environment.get("DREAMKEEP_DREAMING"):
+            return False  # we are in a dream's own command
+        words = [sys.executable, "-P", "-m", "dreamkeep", "--keep", self._root, "dream", "--if-due"]
+        try:
+            dreaming = self.open_dreaming()
+            recorded = dreaming.complete()
+            name = str(self._context.config["dream.backend"])
+            if dreaming.busy() or not dreaming.scope(if_due=True, recorded=recorded.life, name=name).sessions:
+                return False
+            self._host.start(words, f"{self._root}/state/dream.log", gentle=True)
+        except (DreamkeepError, OSError) as problem:
+            # Whoever called ended a session, or journaled what hooks left: that was done.
+            self._context.warn(f"A dream can't be started: {problem}")
+            return False
+        return True
+
+    def open_dreaming(self, *, look: bool = False, part_tokens: int | None = None) -> Dreaming:
+        """`part_tokens`: how much of a session goes into a request, if that is not what the settings say."""
+        from dreamkeep.dream.run import Dreaming, Settings
+
+        config = self._context.config
+        settings = Settings(
+            config["dream.session_count"],
+            config["dream.time_hours"],
+            config["dream.max_attempts"],
+            config["dream.loss_guard"],
+            chunk_tokens=part_tokens or config["dream.model.chunk_tokens"],
+        )
+        ask = self._context.look if look else self._context.ask
+
+        def append(events: Sequence[Event]) -> None:
+            self._context.journals().append("", events)
+
+        def forget(session: str) -> None:
+            from dreamkeep.capture.forget import erase_in_keep
+            from dreamkeep.journal.places import folder_of
+            from dreamkeep.recovery.showing import showing
+
+            pages = showing(self._host, self._root, session)
+            erase_in_keep(self._host, self._root, self._context.journals(), session, ())
+            self._forgetting.forget(folder_of(session), pages)
+
+        def end(run: str) -> None:
+            from dreamkeep.recovery.mend_dream import bury
+
+            bury(self._host, self._root, self._context.journals(), self._context.ids, run)
+
+        return Dreaming(
+            self._host,
+            self._root,
+            append,
+            self._context.ids,
+            ask,
+            settings,
+            forget,
+            None if look else self._context.glance,
+            end,
+        )
+
+    def _dry(self, scope: Scope) -> dict[str, Any]:
+        """Scope and estimate: no backend, nothing written."""
+        from dreamkeep.dream.each import estimate
+        from dreamkeep.dream.run import report
+
+        found = self._context.look(lambda store: estimate(store, scope))
+        sessions = [{"id": one.session, "status": one.status} for one in scope.sessions]
+        return report(scope, dry_run=True, processed=len(scope.sessions), sessions=sessions, estimate=found, why=scope.why)
+
+    def _model_named(self) -> str:
+        """Which backend the settings of a model mean, where `dream.backend` is none."""
+        from fnmatch import fnmatchcase
+
+        if self._context.config["dream.backend"] != "rules":
+            return str(self._context.config["dream.backend"])
+        if self._context.config["dream.model.command"]:
+            return "command"
+        if self._context.config["dream.model.url"] or self._context.config["dream.model.model"]:
+            model = str(self._context.config["dream.model.model"] or "")
+            url = str(self._context.config["dream.model.url"])
+            return "anthropic" if "anthropic" in url or fnmatchcase(model, _ANTHROPIC_MODELS) else "openai"
+        raise BadUsage(
+            "no model is named in the settings",
+            where="--with-model",
+            next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
+        )
+
+    def dream_status(self) -> dict[str, Any]:
+        from dreamkeep.dream import when
+        from dreamkeep.dream.run import LOCK, last_success, runs_and_ended, with_ended
+        from dreamkeep.held import is_held
+        from dreamkeep.recovery.audit_dream import left_alone
+
+        memory, unrecorded = self._context.ask(runs_and_ended)
+        recorded_at = {one.session: one.completion_at for one in memory.dreamed.values()}
+        config = self._context.config
+        now = rfc3339(self._host.now())
+        memory = with_ended(memory, unrecorded, now)
+        running = is_held(self._host, f"{self._root}/{LOCK}")
+        attempts = config["dream.max_attempts"]
+        name = str(config["dream.backend"])
+        failed_too = when.waiting(memory.dreamed.values(), max_attempts=attempts, backend=name)
+        waiting = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name)
+        last = last_success(memory)
+        due = when.due(
+            waiting,
+            now=now,
+            last_success_at=last,
+            session_count=config["dream.session_count"],
+            time_hours=config["dream.time_hours"],
+            later=len(failed_too) - len(waiting),
+        )
+        poisoned = when.told(when.given_up(memory.dreamed.values(), max_attempts=attempts, backend=name))
+        ended = sorted(memory.dreamed.values(), key=lambda one: (one.completion_at or "", one.session))
+        finished = [one for one in memory.runs.values() if one.report]
+        report = max(finished, key=lambda one: one.number).report if finished else None
+        return {
+            "sessions": [
+                {
+                    "id": one.session,
+                    "eligibility": when.eligibility(one, max_attempts=attempts, running=running, backend=name),
+                    "status": one.status,
+                    "trigger_reason": one.trigger or None,
+                    "completion_recorded_at": recorded_at.get(one.session),
+                    "last_attempt_at": one.last_attempt_at,
+                    "completed_at": one.completed_at,
+                    "attempts": one.attempts,
+                    "artifact_refs": list(one.artifacts),
+                    "failure_reason": one.failure or None,
+                }
+                for one in ended
+            ],
+            "trigger": {"due": due.due, "why": f"{due.why}; {poisoned}" if poisoned else due.why, "waiting": due.waiting},
+            "running": running,
+            "last_successful_run_at": last,
+            "last_report": report,
+            "pages": [{"path": path, "problem": why} for path, why in left_alone(self._host, self._root, memory.pages.values())],
+        }
+
+    def dream_history(self) -> list[dict[str, Any]]:
+        runs = sorted(self._context.load_memory("runs").runs.values(), key=lambda one: one.number, reverse=True)
+        running = next((one.id for one in runs if not one.is_over), "") if self.open_dreaming(look=True).busy() else ""
+        return [{**one.as_json(), "running": one.id == running} for one in runs]
+
+    def dream_undo(self, run: str) -> dict[str, Any]:
+        runs = self._context.load_memory("runs").runs
+        found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
+        if len(found) != 1:
+            what = "there is no run" if not found else f"{len(found)} runs begin with"
+            raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
+        again = runs[found[0]].undone
+        if not again:
+            with self.open_dreaming().lock() as ours:
+                if not ours:
+                    raise Busy(
+                        "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
+                    )
+                if self._pages.differ():
+                    self._pages.publish(
+                        ""
+                    )  # what was edited by hand stands by itself: it is taken in before anything is taken back
+                self._take_back(found[0])
+            self._pages.publish("")
+        return {"run": found[0], "undone": True, "before": again}
+
+    def _take_back(self, run: str) -> None:
+        """In one append with what follows: whoever dies here has undone it, or not."""
+        from dreamkeep.dream.undo import rethought
+        from dreamkeep.event import Event, Kind
+        from dreamkeep.journal.places import KEEP
+        from dreamkeep.journal.reader import Reading, events
+        from dreamkeep.memory.memory import fold
+
+        before = self._context.load_memory()
+        now = rfc3339(self._host.now())
+        undone = Event(self._context.ids.new(), Kind.DREAM_UNDONE, now, {"run": run})
+        said = [event for _, event in events(Reading(self._host, f"{self._root}/{KEEP}"))]
+        decisions = rethought(before, fold([*said, undone]), run, now, self._similarity.compare)
+        self._context.journals().append(
+            "", [undone, *(Event(self._context.ids.new(), one.kind, now, one.body) for one in decisions)]
+        )
+
+
+def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, Any]:
+    """A report is never silent about what nobody tries any more. Not journaled: reasons may quote a session."""
+    from dreamkeep.dream import when
+
+    told = [{"id": one.session, "attempts": one.attempts, "reason": when.reason(one)} for one in found]
+    why = made.get("why", "")
+    if found and not made["considered"]:
+        why = f"{why or 'nothing waits'}; {when.told(found)}"
+    return {**made, "why": why, "given_up": told}

@@ -1,0 +1,1 @@
+"""Verbs for notes, tasks and the inbox."""

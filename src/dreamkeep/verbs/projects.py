@@ -1,0 +1,202 @@
+"""Projects, their names, and which of them are one. Wiring, no rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dreamkeep.errors import BadUsage, DreamkeepError, NotFound, from_os
+from dreamkeep.verbs.arguments import find_folder_project, find_project
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.same_project import Offer
+    from dreamkeep.context import KeepContext
+    from dreamkeep.session.folders import Place
+    from dreamkeep.verbs.dream.pages import PageVerbs
+
+T = TypeVar("T")
+
+
+class ProjectVerbs:
+    """Projects: listed, renamed, merged, kept apart."""
+
+    def __init__(self, context: KeepContext, pages: PageVerbs) -> None:
+        self._context = context
+        self._host = context.host
+        self._root = context.root
+        self._pages = pages
+
+    def project_rename(self, project: str, name: str) -> dict[str, Any]:
+        was, now = self._known(project), _shown(name.strip())
+        if was != now and self._is_known(now):
+            raise BadUsage(f"there is a project {now!r}", where="project rename", next="To make one of the two: `project merge`.")
+        return self._rename(was, now)
+
+    def project_merge(self, project: str, into: str) -> dict[str, Any]:
+        return self._rename(self._known(project), _shown(self._known(into)))
+
+    def _rename(self, was: str, now: str) -> dict[str, Any]:
+        if not now or now.startswith(("~", ".")) or was == now:
+            what = "that is what it is called" if was == now else f"{now!r} is no name for a project"
+            raise BadUsage(what, where="project", next="Give another name, for instance example.org/you/tool.")
+        self._journal_renamings([{"was": was, "now": now}])
+        return self._changed(was, now)
+
+    def _journal_renamings(self, renamings: Sequence[dict[str, str]]) -> None:
+        from dreamkeep.event import Event, Kind, rfc3339
+
+        at = rfc3339(self._host.now())
+        events = [Event(self._context.ids.new(), Kind.PROJECT_RENAMED, at, dict(one)) for one in renamings]
+        self._change_pages(lambda: self._context.journals().append("", events), {one["was"] for one in renamings})
+
+    def _change_pages(self, act: Callable[[], object], old: Collection[str]) -> None:
+        """Pages follow the names. `old`: projects whose pages nobody asks for any more."""
+        if self._pages.differ():
+            self._pages.publish("")  # what was edited by hand is still of the page that it was edited in
+        act()
+        for project in old:
+            self._withdraw_page(project)
+        self._pages.publish("")
+
+    def _changed(self, was: str, now: str) -> dict[str, Any]:
+        notes = self._context.ask_memory(lambda memory: len(memory.marks.get(now, {}).get("active", ())))
+        return {"project": now, "was": was, "sessions": len(self._sessions_of(now)), "notes": notes}
+
+    def project_undo(self, project: str) -> dict[str, Any]:
+        from dreamkeep.event import Kind
+
+        was = find_folder_project(self._context, project)
+        known = self._context.load_memory("projects").projects.get(was)
+        if known is None:
+            raise NotFound(
+                f"no project {project!r} was renamed or merged",
+                where="project undo",
+                next="Give the name that it had before; `dreamkeep projects` lists them.",
+            )
+        body = {"renaming": known["by"], "was": was, "now": known["now"]}
+        self._change_pages(lambda: self._context.journals().say("", Kind.PROJECT_UNDONE, body), ())
+        if not self._is_known(known["now"]):
+            self._withdraw_page(known["now"])
+        return self._changed(known["now"], was)
+
+    # -- which are one
+
+    def projects(self) -> list[dict[str, Any]]:
+        from dreamkeep.memory.note import ACTIVE
+
+        memory = self._context.load_memory("notes", "projects")
+        found: dict[str, dict[str, Any]] = {}
+
+        def row(name: str) -> dict[str, Any]:
+            return found.setdefault(name, {"name": name, "sessions": 0, "notes": 0, "last_at": None, "merged": []})
+
+        for one in self._context.ask(lambda store: store.sessions()):
+            row(one.project)["sessions"] += 1
+            row(one.project)["last_at"] = max(row(one.project)["last_at"] or "", one.last_at or "") or None
+        for note in memory.notes.values():
+            row(note.project)["notes"] += note.state == ACTIVE
+        for was, known in sorted(memory.projects.items()):
+            if known["now"] in found:
+                row(known["now"])["merged"].append({"name": was, "why": known["why"]})
+        found.pop("", None)
+        return sorted(sorted(found.values(), key=lambda one: one["name"]), key=lambda one: one["last_at"] or "", reverse=True)
+
+    def project_offers(self) -> list[dict[str, str]]:
+        from dreamkeep.capture.same_project import offers
+        from dreamkeep.memory.insight import digest
+
+        memory = self._context.load_memory("projects", "apart")
+        apart = {(str(one["was"]), str(one["now"])) for one in memory.apart.values()}
+
+        def shown(one: Offer) -> dict[str, str]:
+            id = f"p-{digest(one.source, one.into)[:12]}"
+            return {"id": id, "from": one.source, "into": one.into, "why": one.why, "session": one.session, "seq": one.seq}
+
+        return [shown(one) for one in offers(self._places(), home=_home(), called=memory.called, apart=apart)]
+
+    def project_apart(self, project: str, other: str) -> dict[str, Any]:
+        from dreamkeep.event import Kind
+
+        one, two = self._known(project), self._known(other)
+        if one == two:
+            next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
+            raise BadUsage("these are one project", where="project apart", next=next_)
+        self._context.journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
+        return {"project": one, "apart": two}
+
+    def correct_projects(self) -> list[dict[str, str]]:
+        from dreamkeep.capture.same_project import corrections
+        from dreamkeep.capture.worktrees import Disk
+        from dreamkeep.memory.project import BY_INGEST
+
+        if not self._context.exists():
+            return []
+        machine = os.uname().nodename
+        try:
+            memory = self._context.load_memory("projects", "apart")
+            by_hand = {str(one["now"]) for one in memory.projects.values() if not one["auto"]}
+            undone = {str(one["was"]) for one in memory.apart.values() if one["undone"]}
+            found = corrections(
+                self._places(),
+                Disk(self._host, machine),
+                machine=machine,
+                home=_home(),
+                called=memory.called,
+                settled=by_hand | undone,
+            )
+            found = [one for one in found if not memory.is_apart(one.was, one.now)]
+            if found:
+                self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
+        except (DreamkeepError, OSError) as problem:
+            self._context.warn(
+                f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}"
+            )
+            return []
+        return [one._asdict() for one in found]
+
+    def _places(self) -> list[Place]:
+        return self._context.ask(lambda store: store.session_places())
+
+    def _withdraw_page(self, project: str) -> None:
+        from dreamkeep.dream.publish import alone
+        from dreamkeep.dream.retired import place, withdraw
+
+        path = place(self._root, project, self._context.config["page.target"])
+        try:
+            with alone(self._host, self._root):
+                withdraw(self._host, path)
+        except OSError as problem:
+            raise from_os(problem, "taking the old page away", path) from problem
+
+    def _known(self, text: str) -> str:
+        found = find_project(self._context, text)
+        if not found:
+            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
+        if not self._is_known(found):
+            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep projects` lists them.")
+        return found
+
+    def _is_known(self, name: str) -> bool:
+        if self._sessions_of(name, limit=1):
+            return True
+        memory = self._context.load_memory("notes", "tasks", "insights")
+        return any(one.project == name for table in (memory.notes, memory.tasks, memory.insights) for one in table.values())
+
+    def _sessions_of(self, project: str, limit: int | None = None) -> Sequence[Any]:
+        return self._context.ask(lambda store: store.sessions(project=project, limit=limit))
+
+
+def _home() -> str:
+    return os.path.expanduser("~")
+
+
+def _shown(name: str) -> str:
+    """Nothing that makes two lines of one, or is the terminal's to obey."""
+    if not name.isprintable():
+        raise BadUsage(
+            f"{name!r} is no name for a project: a line feed, a control or another sign that can't be seen is in it",
+            where="project",
+            next="Give a name of one line and of signs that can be seen, for instance example.org/you/tool.",
+        )
+    return name

@@ -1,0 +1,1 @@
+"""Verbs that find again what was kept."""

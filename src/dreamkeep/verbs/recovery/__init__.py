@@ -1,0 +1,1 @@
+"""Verbs that find what is wrong, mend it, give back, delete, and carry a whole keep."""

@@ -1,0 +1,116 @@
+"""A first look: a keep of its own in a temporary folder, filled from this machine's agents or from the sample.
+
+Nothing outside that folder is written. Agents' own files are only read, and of those only the newest: a look must be short.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from dreamkeep import sample as week
+from dreamkeep.errors import BadUsage, from_os
+from dreamkeep.host import Host, RealHost, make_folders
+from dreamkeep.keep import Keep
+from dreamkeep.sample import recorded
+
+if TYPE_CHECKING:
+    from dreamkeep.capture.find import Newest
+    from dreamkeep.capture.ingest import Outcome
+
+_MOST = 25
+_BYTES = 16 << 20
+#: Nobody waits a day to see what a dream makes of today's sessions; in this keep they may count as ended.
+_QUIET_HOURS = "0.02"
+
+
+class Tour(NamedTuple):
+    """`home`: the sample's; None where the user's own agents are looked at. `found`: what of them is looked at."""
+
+    folder: str
+    keep: Keep
+    home: str | None
+    found: Newest | None
+
+
+def begin(folder: str | None, environment: Mapping[str, str], *, sample: bool) -> Tour:
+    """`folder`: a new one, to be made; else one among the temporary ones. `sample`: also where agents are found."""
+    host: Host = RealHost()
+    found = None if sample else _newest(host, environment)
+    # What the user has set for his own keep (another backend, a switch) is not for this one: it stays offline and free.
+    free = {key: value for key, value in environment.items() if not key.startswith("DREAMKEEP_")}
+    free["DREAMKEEP_HYGIENE_STALE_HOURS"] = _QUIET_HOURS
+    place = _made(host, folder, environment)
+    if found and found.sources:
+        return Tour(place, Keep.open(f"{place}/keep", environment=free), None, found)
+    host = week.SundayHost()
+    home = f"{place}/home"
+    try:
+        week.lay(host, home)
+    except OSError as problem:
+        raise from_os(problem, "unpacking the sample", home) from problem
+    keep = Keep.open(f"{place}/keep", host=host, environment={})
+    keep.context.find_embedder = lambda: None  # by words alone, whatever is installed: everybody sees the same
+    return Tour(place, keep, home, None)
+
+
+def _newest(host: Host, environment: Mapping[str, str]) -> Newest:
+    from dreamkeep.agents.contract import Source
+    from dreamkeep.capture import find
+
+    glance = find.Glance(host)
+    found = list(find.everywhere(glance, os.path.expanduser("~"), environment, find.checked(())))
+    for one in found:
+        if isinstance(one, Source) and one.path not in glance.seen and (at := host.stat(one.path)):
+            glance.seen[one.path] = at
+    return find.newest(found, glance.seen, most=_MOST, size=_BYTES)
+
+
+def _made(host: Host, folder: str | None, environment: Mapping[str, str]) -> str:
+    place = os.path.abspath(folder or f"{environment.get('TMPDIR') or '/tmp'}/dreamkeep-{host.random(4).hex()}")
+    try:
+        make_folders(host, os.path.dirname(place))
+        made = host.make_folder(place)
+    except OSError as problem:
+        raise from_os(problem, "making the tour's folder", place) from problem
+    if not made:
+        raise BadUsage("the tour wants a folder of its own", where=place, next="Name one that is not there yet.")
+    return place
+
+
+def take_in(tour: Tour) -> Iterator[Outcome]:
+    """The sessions of the tour's home, or the newest of this machine."""
+    if tour.found is None:
+        yield from tour.keep.ingest(home=tour.home)
+    else:
+        yield from tour.keep.families.capture.open_ingest().run(tour.found.sources)
+
+
+slug = week.slug
+#: The session that an agent removed, as a user may type it, and that agent.
+GONE_FROM = week.GONE_FROM
+GONE = f"{GONE_FROM}:{week.GONE[:8]}"
+
+
+def mishap(tour: Tour) -> None:
+    """What happens to agents' files; only ever to the sample's."""
+    if tour.home is None:
+        raise BadUsage("a user's own files are only read", where=tour.folder, next="Take the sample: `tour --sample`.")
+    week.mishap(week.SundayHost(), tour.home)
+
+
+def exchange_of(tour: Tour) -> str:
+    """The folder of requests and their answers."""
+    return f"{tour.folder}/exchange"
+
+
+def lay_answers(tour: Tour) -> Counter[str]:
+    """A model's recorded answers, beside the requests that wait there: so many of each kind. Nobody is asked."""
+    host = week.SundayHost()
+    folder = exchange_of(tour)
+    try:
+        return recorded.lay_answers(host, folder, recorded.load(host).answer)
+    except OSError as problem:
+        raise from_os(problem, "laying the recorded answers", folder) from problem
