@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
-from dreamkeep.agents.shared import database
-from dreamkeep.capture import rejoin, rows
-from dreamkeep.event import Kind
-from dreamkeep.host import RealHost
-from dreamkeep.journal.places import folder_of
-from dreamkeep.session.summary import Summary
-from tests.agents.described import described, differences
+from dreamkeep.agents import registry
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
+from tests.agents import suite
+from tests.agents.suite import assert_rejoined, compare
 
 EXPECTED = Path(__file__).parent / "expected"
 #: Real transcripts are not ours to ship; where they are, they must come out as somebody read them with his own eyes.
@@ -28,17 +25,7 @@ GENERATED = sorted(AGENTS)
 
 
 def generator(agent: str) -> Any:
-    return import_module(f"tests.agents.{AGENTS[agent]}")
-
-
-def compare(keep: Keep, expected: dict[str, Any]) -> None:
-    wrong = {}
-    for session in expected["sessions"]:
-        found = described(keep.show(session["id"]))
-        if bad := differences(session, found):
-            wrong[session["id"]] = bad
-    assert not wrong, json.dumps(wrong, indent=1, ensure_ascii=False)
-    assert {s.id for s in keep.sessions()} == {s["id"] for s in expected["sessions"]}
+    return import_module(f"tests.agents.{agent.replace('-', '_')}")
 
 
 @pytest.mark.parametrize("agent", sorted(p.stem for p in EXPECTED.glob("*.json") if p.stem in AGENTS))
@@ -55,55 +42,28 @@ def test_a_real_transcript_comes_out_as_it_was_read_by_hand(agent: str, tmp_path
         assert_rejoined(keep)
 
 
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("agent", GENERATED)
-def test_a_generated_home_comes_out_as_its_generator_says(agent: str, tmp_path: Path) -> None:
-    module = generator(agent)
-    module.write(tmp_path / "home")
-    with Keep.open(tmp_path / "keep") as keep:
-        found = list(keep.ingest(agents=[agent], home=tmp_path / "home"))
-        assert [one for one in found if one.problem] == []
-        compare(keep, module.EXPECTED)
-        assert sum(one.new_events for one in keep.ingest(agents=[agent], home=tmp_path / "home", again=True)) == 0
-        assert_rejoined(keep)
+def test_every_agents_folder_passes_the_suite(agent: str, check: Callable[[suite.Sample, Path], None], tmp_path: Path) -> None:
+    check(suite.built_in(agent), tmp_path)
 
 
-@pytest.mark.parametrize("agent", GENERATED)
-def test_following_bit_by_bit_gives_the_same_answers_as_reading_from_zero(agent: str, tmp_path: Path) -> None:
-    """S24, D34."""
-    generator(agent).write(tmp_path / "home")
-    with Keep.open(tmp_path / "keep") as keep:
-        for _ in keep.ingest(agents=[agent], home=tmp_path / "home"):
-            keep.sessions()
-        followed = [keep.show(s.id) for s in keep.sessions()]
-        keep.reindex(from_zero=True)
-        assert [keep.show(s.id) for s in keep.sessions()] == followed
+FOLDERS = sorted(file.parent for file in Path(registry.__file__).parent.glob("*/reader.py"))
 
 
-def assert_rejoined(keep: Keep) -> None:
-    """Every source that is a file, byte for byte out of the journal."""
-    host = RealHost()
-    for session in keep.sessions():
-        folder = f"{keep.root}/{folder_of(session.id)}"
-        for name, about in rejoin.sources(host, folder).items():
-            if about["form"] == "rows":
-                assert_every_row_is_there(host, session, folder, about)
-                continue
-            whole = b"".join(rejoin.lines(host, folder, name))
-            raw = Path(about["path"]).read_bytes()
-            if about["form"] == "shared":
-                raw = b"".join(
-                    line for line in raw.splitlines(True) if line.endswith(b"\n") and session.native_id.encode() in line
-                )
-            if about["form"] == "lines.zst":
-                raw = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read()
-            assert whole == raw, about["path"]
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_folder_says_what_is_known_of_its_format(folder: Path) -> None:
+    page = (folder / "FORMAT.md").read_text()
+    assert (page.startswith("# ") and "## Compaction" in page) or folder.name == "hermes_webui"
+    assert folder.name == "acp" or folder.name.replace("_", "-") in AGENTS, "who has a folder is registered"
 
 
-def assert_every_row_is_there(host: RealHost, session: Summary, folder: str, about: dict[str, Any]) -> None:
-    """Row-exact: what a fresh reading of the database gives is what the journal holds."""
-    held: dict[str, bytes] = {}
-    for found, line in rejoin.captured(host, folder):
-        if found["kind"] == Kind.SOURCE_ROWS:
-            held[database.key_of(line)[0]] = line.removesuffix(b"\n")
-    fresh = {row.key: row.line for row in rows.rows(host, session.agent, about["path"], session.native_id, {})}
-    assert held == fresh
+def test_the_pages_about_agents_lead_somewhere() -> None:
+    for page in [*(folder / "FORMAT.md" for folder in FOLDERS), FOLDERS[0].parent / "CONTRACT.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page} → {target}"
+
+
+def test_the_hook_knows_only_agents_that_there_are() -> None:
+    lines = [line.split("\t") for line in (FOLDERS[0].parent / "hook_table.tsv").read_text().splitlines() if line[:1] != "#"]
+    assert {line[0] for line in lines} == {"plugin", "answer"} and {line[1] for line in lines} <= set(AGENTS)

@@ -422,6 +422,6 @@ def test_a_dream_that_goes_on_is_no_fault_and_nor_is_one_that_was_undone_or_a_se
 def test_locks_and_tables_are_the_ones_that_dreams_have() -> None:
     assert (audit_dream.PAGE_LOCK, audit_dream.DREAM_LOCK) == (publish.LOCK, run.LOCK)
     ours = {cls for cls, known in CLASSES.items() if known.repair in mend_dream.ACTIONS}
-    assert ours == {"page_unwritten", "dream_unfinished"} and mend_dream.ACTIONS.items() <= repair.ACTIONS.items()
+    assert ours == {"page_unwritten", "dream_unfinished"} and mend_dream.ACTIONS.items() <= repair.actions().items()
     for cls, (means, step) in NOTICES.items():
         assert f"| `{cls}` | {means} | {step} |" in PAGE.read_text()

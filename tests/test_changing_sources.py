@@ -21,7 +21,8 @@ import zstandard
 
 from dreamkeep import Keep
 from dreamkeep.agents.contract import Source
-from dreamkeep.agents.registry import AGENTS, discovery
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
+from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
 from dreamkeep.capture import ingest as ingesting
 from dreamkeep.capture.ingest import Outcome
@@ -47,7 +48,7 @@ HIDDEN = {"DREAMKEEP_CAPTURE_EXCLUDE": "/home/dev/shop"}
 
 
 def write_home(agent: str, home: Path) -> None:
-    import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
 
 
 def grow(file: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
@@ -144,7 +144,7 @@ def run_every_verb(tmp_path: Path, home: Path, host: RealHost) -> dict[str, Any]
 def test_every_verb_works_whatever_the_clock_says(tmp_path: Path, start_ns: int) -> None:
     home = tmp_path / "home"
     for agent in ("claude", "hermes", "codex"):
-        import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+        import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     made = run_every_verb(tmp_path, home, OtherClock(start_ns))
     assert made["notes"]["added"] > 0
 
@@ -202,7 +202,7 @@ def test_every_verb_works_whatever_time_a_record_says(tmp_path: Path, agent: str
     for turn in range(2):
         place = tmp_path / str(turn)
         home = place / "home"
-        import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+        import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
         times = list(TIMES)
         random.Random(turn).shuffle(times)
         assert falsify(home, times) > 2

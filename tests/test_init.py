@@ -22,18 +22,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dreamkeep.agents.codex.setup import trust as codex_trust
+from dreamkeep.agents.opencode import plugin
+from dreamkeep.agents.opencode.setup import plugin_text
 from dreamkeep.capture import setup
-from dreamkeep.capture.setup import AGENTS, Change, codex_trust, examine, jsonedit, plugin, wanted, yamledit
+from dreamkeep.capture.setup import Change, examine, jsonedit, known_agents, yamledit
 from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.offer import handler, setup_of
 from dreamkeep.capture.setup.plan import Json
+from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import Unreadable
-from dreamkeep.capture.setup.wanted import Program
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import RealHost, make_folders, read_file
 
 from .faults import LOSSES, FragileHost, PowerCut
 from .test_jsonedit import objects, written
 
+AGENTS = known_agents()
 HOOK = "/opt/dreamkeep/lib/dreamkeep/capture/hook.py"
 PYTHON = "/opt/dreamkeep/bin/python"
 
@@ -93,7 +98,7 @@ def test_every_agent_gets_its_hooks_and_its_server_in_its_own_form(home: Home) -
     assert {change.action for change in changes} == {"install"}
     for agent, name in SETTINGS.items():
         hooks = home.json(name)["hooks"]
-        assert list(hooks) == list(wanted.EVENTS[agent])
+        assert list(hooks) == list(setup_of(agent).EVENTS)
         for event, [group] in hooks.items():
             [handler] = group["hooks"]
             assert shlex.split(handler["command"]) == [PYTHON, "-I", "-S", HOOK, agent, event, home.keep, "||", ":"]
@@ -399,14 +404,14 @@ def test_a_yaml_file_that_its_agent_has_dumped_again_still_shows_ours(home: Home
     fold = "\n      " if wide == 80 else " "
     dumped = "hooks:\n" + "".join(
         f"  {event}:\n  - command: '{command} {event}{fold}{home.keep} || :'\n    timeout: 10\n"
-        for event in wanted.EVENTS["hermes"]
+        for event in setup_of("hermes").EVENTS
     )
     dumped += "mcp_servers:\n  dreamkeep:\n    args:\n    - -P\n    - -m\n    - dreamkeep\n    - mcp\n    - --keep\n"
     dumped += f"    - {home.keep}\n    command: {PYTHON}\n"
     path.write_text(dumped)
     assert home.init("hermes")[0].action == "unchanged"
     assert home.init("hermes", python="/new/python")[0].action == "update"
-    assert path.read_text().count("/new/python") == len(wanted.EVENTS["hermes"]) + 1 and PYTHON not in path.read_text()
+    assert path.read_text().count("/new/python") == len(setup_of("hermes").EVENTS) + 1 and PYTHON not in path.read_text()
     home.uninstall("hermes")
     assert not path.exists()
 
@@ -501,9 +506,9 @@ def test_whatever_the_settings_say_only_ours_comes_and_goes(
 ) -> None:
     """And a hook that somebody adds in between, before ours or behind, is there afterwards as he wrote it."""
     program = Program(PYTHON, HOOK, "/k")
-    handlers = {event: wanted.handler("gemini", event, program) for event in wanted.EVENTS["gemini"]}
+    handlers = {event: handler("gemini", event, program, 10000) for event in setup_of("gemini").EVENTS}
     syntax = Syntax(comments=True)
-    edit = Json("gemini", HOOK, syntax, handlers, "mcpServers", wanted.server("gemini", program))
+    edit = Json("gemini", HOOK, syntax, handlers, "mcpServers", program.server_entry())
     before = {**value, **({"hooks": hooks} if hooks else {})}
     text = written(before, chance, comments=False, unit=chance.choice(["  ", "\t"]), eol=chance.choice(["\n", "\r\n"]))
     installed = edit.install(text.encode())
@@ -529,7 +534,7 @@ def test_hooks_that_others_added_meanwhile_stay_exactly(home: Home, agent: str) 
     home.init(agent)
     late = json.dumps({"hooks": [{"type": "command", "command": "echo late"}]})
     theirs = path.read_text().replace('"hooks": {', f'"hooks": {{\n    "Added": [{late}],', 1)
-    event = wanted.EVENTS[agent][1]
+    event = setup_of(agent).EVENTS[1]
     value = json.loads(theirs)
     value["hooks"][event].append(THEIRS)
     value["hooks"][event][0]["hooks"].insert(0, {"type": "command", "command": "in our group"})
@@ -985,8 +990,8 @@ def test_opencodes_plugin_hands_events_on_and_never_throws(tmp_path: Path) -> No
     hook.parent.mkdir(parents=True)
     hook.write_text(f"import sys, os\nopen({str(told)!r} + '/' + sys.argv[2], 'wb').write(sys.stdin.buffer.read())\n")
     program = Program(sys.executable, str(hook), "/the keep")
-    (tmp_path / "plugin.mjs").write_text(plugin.text(program))
-    (tmp_path / "broken.mjs").write_text(plugin.text(program._replace(python="/not/there")))
+    (tmp_path / "plugin.mjs").write_text(plugin_text(program))
+    (tmp_path / "broken.mjs").write_text(plugin_text(program._replace(python="/not/there")))
     (tmp_path / "main.mjs").write_text(
         """
 for (const name of ["./broken.mjs", "./plugin.mjs"]) {
@@ -1027,7 +1032,7 @@ for (const name of ["./broken.mjs", "./plugin.mjs"]) {
     assert (created["session_id"], created["cwd"], created["info"]["title"]) == ("s1", "/w", "T")
     assert json.loads(payloads["chat.message"])["parts"][0]["text"] == "hi ü"
     assert len(json.loads(payloads["tool.execute.after"])["output"]["output"]) == 300_000
-    assert plugin.commands(plugin.text(program))["session.idle"][3:] == [str(hook), "opencode", "session.idle", "/the keep"]
+    assert plugin.commands(plugin_text(program))["session.idle"][3:] == [str(hook), "opencode", "session.idle", "/the keep"]
 
 
 def test_yaml_texts_are_read_as_they_are_written() -> None:

@@ -14,7 +14,7 @@ from dreamkeep.capture.quota import SourceLimits, reserve_of
 from dreamkeep.host import DiskSpace, RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import goose
-from tests.test_agents import assert_rejoined
+from tests.agents.suite import assert_rejoined
 from tests.test_ingest import SID, home_with, ingest, raw, record, said
 from tests.test_quota import talk
 

@@ -127,7 +127,7 @@ def test_who_answers_like_no_server_of_models_is_not_offered(
 
 
 def test_each_agents_program_is_told_to_use_no_tools_and_to_keep_no_session_where_it_can() -> None:
-    flags = at_hand.COMMANDS
+    flags = at_hand.commands()
     assert flags["claude"][flags["claude"].index("--tools") + 1] == "" and "--no-session-persistence" in flags["claude"]
     assert "--ephemeral" in flags["codex"] and "read-only" in flags["codex"] and flags["codex"][-1] == "-"
     assert "--chat-recording=false" in flags["qwen"] and "none" in flags["gemini"]
@@ -167,7 +167,7 @@ print(json.dumps({{"type": "result", "is_error": False, "result": json.dumps(fou
         spent = keep.model()["caps"]["spent_today"]
         assert spent["calls"] >= 2 and spent["usd"] == pytest.approx(0.01 * spent["calls"])
     runs = [json.loads(line) for line in seen.read_text().splitlines()]
-    assert all(one["off"] == one["dreaming"] == "1" and one["words"] == list(at_hand.COMMANDS["claude"][1:]) for one in runs)
+    assert all(one["off"] == one["dreaming"] == "1" and one["words"] == list(at_hand.commands()["claude"][1:]) for one in runs)
 
 
 def test_a_local_server_dreams_once_it_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep, sample
+from dreamkeep.agents.opencode.setup import plugin_text
 from dreamkeep.capture import hook
-from dreamkeep.capture.setup import plugin, wanted
+from dreamkeep.capture.setup.program import Program
 from dreamkeep.errors import BadConfig, BadUsage
 from dreamkeep.host import read_file
 from dreamkeep.memory.note import Note
@@ -833,8 +834,8 @@ def test_opencode_gets_the_pack_with_its_system_words_and_another_one_after_a_co
     opencode = Agent(root, project, "ses1", "opencode")
     Agent(root, project, "before").says("Rename the price column.")
     keep.drain()
-    program = wanted.Program(sys.executable, hook.__file__, root)
-    (tmp_path / "plugin.mjs").write_text(plugin.text(program))
+    program = Program(sys.executable, hook.__file__, root)
+    (tmp_path / "plugin.mjs").write_text(plugin_text(program))
     (tmp_path / "main.mjs").write_text(
         """
 import { createInterface } from "node:readline"

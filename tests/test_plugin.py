@@ -18,7 +18,7 @@ import pytest
 
 from dreamkeep import __version__
 from dreamkeep.capture import hook, spool
-from dreamkeep.capture.setup import wanted
+from dreamkeep.capture.setup.offer import setup_of
 from dreamkeep.surfaces.mcp.tools import TOOLS
 
 from .test_cli import Cli
@@ -66,7 +66,7 @@ def test_hooks_are_those_that_init_installs() -> None:
     """No timeout: what is seconds for one of them is milliseconds for another (Qwen Code up to 0.15)."""
     for path, agent, name in ((PLUGIN, "claude", "auto"), (GEMINI, "gemini", "gemini")):
         found = commands(path / "hooks" / "hooks.json")
-        assert set(found) == set(wanted.EVENTS[agent])
+        assert set(found) == set(setup_of(agent).EVENTS)
         assert all(f" dreamkeep-hook {name} {event};" in command for event, command in found.items())
     assert "timeout" not in (PLUGIN / "hooks" / "hooks.json").read_text()
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dreamkeep import Keep
 from dreamkeep.agents.facts import Record
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Bytes, Cut, Word
 from dreamkeep.capture.masked import kept_lines, mask_event

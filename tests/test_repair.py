@@ -871,7 +871,7 @@ def _acted_on(world: World, faults: list[Fault]) -> list[Done]:
         forget = keep.families.forgetting.forget
         wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None, forget=forget)  # type: ignore[arg-type]
         with wired._at_work() as mending:
-            return [repair.ACTIONS[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
+            return [repair.actions()[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
 
 
 def test_what_was_mended_since_it_was_seen_is_not_mended_twice(world: World) -> None:
@@ -1244,7 +1244,7 @@ def test_classes_repairs_and_the_page_on_recovery_are_one_table() -> None:
     page = re.findall(r"^\| `(\w+)` \| (.*?) \| (?:`(\w+)`|–) \| ", PAGE.read_text(), re.MULTILINE)
     assert {(cls, means, action) for cls, means, action in page} == {(n, c.means, c.repair) for n, c in CLASSES.items()}
     named = {known.repair for known in CLASSES.values() if known.repair}
-    assert set(repair.ACTIONS) == named and set(repair.CHECKS) <= named
+    assert set(repair.actions()) == named and set(repair.checks()) <= named
     for cls, known in CLASSES.items():
         assert known.repair or known.next, f"{cls} says nothing of what to do"
 

@@ -19,7 +19,8 @@ from dreamkeep import Keep
 from dreamkeep.agents.claude.writer import folder
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.gemini import writer as gemini
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.hermes import recovery as statedb
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, rows
 from dreamkeep.capture.ingest import Ingest
@@ -28,12 +29,14 @@ from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost, make_folders, read_file
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.recovery import put, restore, statedb
+from dreamkeep.recovery import put, restore
 from dreamkeep.recovery.where import Home
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
 from tests.agents.hermes import Hermes
 
+from .agents.suite import files_held as held
+from .agents.suite import tree
 from .conftest import Ran
 from .faults import LOSSES, FragileHost, PowerCut
 from .test_agents import REAL, generator
@@ -54,21 +57,6 @@ def captured(keep: Keep, agent: str, home: Path) -> None:
     assert [one.problem for one in keep.ingest(agents=[agent], home=home) if one.problem] == []
 
 
-def tree(top: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
-
-
-def held(keep: Keep) -> dict[str, bytes]:
-    """Every file of every session, as the journal has it."""
-    found = {}
-    for session in keep.sessions():
-        where = f"{keep.root}/{folder_of(session.id)}"
-        for name, about in rejoin.sources(HOST, where).items():
-            if about["form"] not in ("rows", "shared"):
-                found[about["path"].removesuffix(".zst")] = b"".join(rejoin.lines(HOST, where, name))
-    return found
-
-
 def all_back(keep: Keep, **how: Any) -> Iterator[dict[str, Any]]:
     for session in keep.sessions():
         yield keep.restore(session.id, session.agent, **how)
@@ -85,20 +73,6 @@ def seen(keep: Keep) -> dict[str, Any]:
 
 
 # -- byte for byte
-
-
-@pytest.mark.parametrize("agent", FILES)
-def test_wiped_sessions_come_back_byte_for_byte_to_where_they_were(agent: str, keep: Keep, home: Path) -> None:
-    captured(keep, agent, home)
-    before = held(keep)
-    shutil.rmtree(home)
-    for done in all_back(keep):
-        assert done["exact"] and done["lost"] == []
-        assert done["files"][-1]["role"] in ("main", "subagent"), "where it appears, all the rest is there"
-        assert all(file["bytes"] == os.stat(file["path"]).st_size for file in done["files"])
-    for path, data in before.items():
-        assert Path(path).read_bytes() == data, path
-    assert {file["action"] for done in all_back(keep) for file in done["files"]} == {"unchanged"}
 
 
 @pytest.mark.parametrize("agent", [*FILES, WITH_ROWS])
@@ -384,7 +358,7 @@ def test_ones_own_python_agents_sessions_go_to_every_agent(keep: Keep, tmp_path:
     turn.add("tool", "no rule", tool={"id": "c1", "error": True})
     turn.add("assistant", "A rule is missing.")
     turn.settle("completed")
-    for to in restore.CONVERTED:
+    for to in restore.converted_for():
         done = keep.restore("chat", to, home=tmp_path / to)
         with Keep.open(tmp_path / f"keep {to}") as second:
             list(second.ingest(agents=[to], home=tmp_path / to))
@@ -405,7 +379,7 @@ def test_a_dry_run_writes_nothing(keep: Keep, home: Path, tmp_path: Path) -> Non
     keep.sessions()
     before = tree(tmp_path)
     for session in keep.sessions():
-        for to in restore.CONVERTED:
+        for to in restore.converted_for():
             done = keep.restore(session.id, to, home=tmp_path / "new", dry_run=True)
             assert done["dry_run"] and all(file["action"] == "created" for file in done["files"])
     assert tree(tmp_path) == before
@@ -737,8 +711,12 @@ def test_rows_whose_numbers_are_taken_get_new_ones_and_that_is_told(keep: Keep, 
     statedb.put_rows(
         HOST,
         str(state),
-        [{"id": "x", "source": "cli", "started_at": 1.0}],
-        [{"id": n, "session_id": "x", "role": "user", "content": f"theirs {n}", "timestamp": n} for n in range(1, 9)],
+        {
+            "sessions": [{"id": "x", "source": "cli", "started_at": 1.0}],
+            "messages": [
+                {"id": n, "session_id": "x", "role": "user", "content": f"theirs {n}", "timestamp": n} for n in range(1, 9)
+            ],
+        },
         dry_run=False,
     )
     done = keep.restore(session.id, WITH_ROWS, home=tmp_path / "new")
@@ -870,12 +848,12 @@ def test_rows_keep_what_is_no_text_and_titles_are_given_once(tmp_path: Path) -> 
     row = {"id": 1, "session_id": "a", "role": "user", "timestamp": {"$real": "inf"}, "workspace": "w"}
     row |= {"content": {"$text": "/w=="}, "api_content": {"$blob": "/w=="}}
     first = {"id": "a", "source": "cli", "started_at": 1.0, "title": "same"}
-    statedb.put_rows(HOST, path, [first], [row], dry_run=False)
+    statedb.put_rows(HOST, path, {"sessions": [first], "messages": [row]}, dry_run=False)
     [[line]] = database.ask(HOST, path, lambda base: [[base.line("messages", 1)]])
     assert row.items() <= json.loads(line)["row"].items()
-    done = statedb.put_rows(HOST, path, [{**first, "id": "b", "new_column": 7}], [], dry_run=False)
+    done = statedb.put_rows(HOST, path, {"sessions": [{**first, "id": "b", "new_column": 7}], "messages": []}, dry_run=False)
     assert +done.lost == {statedb.TITLES: 1, statedb.COLUMNS: 1}
-    done = statedb.put_rows(HOST, path, [{**first, "source": "else"}], [row], dry_run=False)
+    done = statedb.put_rows(HOST, path, {"sessions": [{**first, "source": "else"}], "messages": [row]}, dry_run=False)
     assert done.action == "unchanged" and +done.lost == {statedb.OWN_ROW: 1}
 
 
@@ -1035,8 +1013,8 @@ def test_one_session_of_one_agent_has_no_rows_of_another(keep: Keep, home: Path,
 
 
 def _modules() -> Iterator[str]:
-    for name in restore.CONVERTED:
-        yield AGENTS[name]
+    for name in restore.converted_for():
+        yield name.replace("-", "_")
 
 
 @pytest.mark.parametrize("name", list(_modules()))

@@ -19,12 +19,13 @@ from dreamkeep.agents.codex import writer as codex
 from dreamkeep.agents.gemini import writer as gemini
 from dreamkeep.agents.hermes import writer as hermes
 from dreamkeep.agents.hermes_webui import writer as hermes_webui
-from dreamkeep.agents.registry import AGENTS, reader_for
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
+from dreamkeep.agents.registry import reader_for
 from dreamkeep.agents.shared import talk
 from dreamkeep.capture.document import split
 from dreamkeep.index.store import Store
 from dreamkeep.recovery import convert
-from dreamkeep.recovery.restore import CONVERTED, Story, story
+from dreamkeep.recovery.restore import Story, converted_for, story
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 from tests.agents.described import described
@@ -107,7 +108,7 @@ def converted(keep: Keep, sessions: list[str], tmp_path: Path) -> None:
     for session in sessions:
         known = keep.context.ask(partial(_story, session=session))
         said, _ = convert.talk_of(known.summary, known.messages(), known.about)
-        for to in CONVERTED:
+        for to in converted_for():
             place = tmp_path / f"{to} {abs(hash(session))}"
             done = keep.restore(session, to, home=place / "home", convert=True)
             assert not done["exact"]
@@ -206,7 +207,7 @@ def looks_like_a_kept_head(said: talk.Talk) -> bool:
 TYPED_TWICE = ("w" * 5000, "w", "w", "w", "w", "w" * 5000, "w0", "w 7")
 
 
-@pytest.mark.parametrize("to", CONVERTED)
+@pytest.mark.parametrize("to", converted_for())
 @given(said=messages())
 @example(said=[Message(n, 0, "user", "w same", None, None) for n in range(3)])
 @example(

@@ -19,6 +19,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.claude import writer as claude
 from dreamkeep.agents.contract import LINES, Source
+from dreamkeep.agents.hermes import recovery as statedb
 from dreamkeep.capture.ingest import Ingest
 from dreamkeep.capture.project import project_of
 from dreamkeep.errors import Failed, NotFound, Unsupported
@@ -26,13 +27,14 @@ from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.pool import Journals
-from dreamkeep.recovery import convert, put, statedb
+from dreamkeep.recovery import convert, put
 from dreamkeep.recovery.where import Home, is_own
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
+from .agents.suite import tree
 from .conftest import Ran
-from .test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of, tree
+from .test_restore import WITH_ROWS, _claude_line, captured, claude_file, rows_of
 
 HOST = RealHost()
 NATIVE = "11111111-1111-4111-8111-111111111111"
@@ -272,7 +274,7 @@ def test_no_database_is_made_beside_the_log_of_one_that_is_gone(ending: str, kee
 
 def test_sessions_of_one_title_go_into_a_new_database(tmp_path: Path) -> None:
     two = [{"id": name, "source": "cli", "started_at": 1.0, "title": "same"} for name in "ab"]
-    done = statedb.put_rows(HOST, str(tmp_path / "state.db"), two, [], dry_run=False)
+    done = statedb.put_rows(HOST, str(tmp_path / "state.db"), {"sessions": two, "messages": []}, dry_run=False)
     assert +done.lost == {statedb.TITLES: 1}
 
 

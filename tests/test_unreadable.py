@@ -16,15 +16,15 @@ import apsw
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.gemini import writer
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.links import judge
 from dreamkeep.dream.retired import left_over
 from dreamkeep.host import Entry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.memory import Memory
-from dreamkeep.recovery import beside
-from tests.test_agents import assert_rejoined
+from tests.agents.suite import assert_rejoined
 from tests.test_ingest import home_with, ingest, record
 
 ROOT, ANNA, BERT = 0, 1000, 1001
@@ -160,7 +160,7 @@ _LONG = ("claude", "hermes", "opencode")
 )
 def test_a_read_error_costs_the_source_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     with Keep.open(tmp_path / "untouched") as keep:
         list(keep.ingest(agents=[agent], home=home))
         whole = captured(keep)
@@ -346,7 +346,7 @@ def test_a_watcher_tells_once_what_it_can_t_read(tmp_path: Path) -> None:
 def test_a_read_error_costs_an_audit_the_thing_it_meets_and_no_other(agent: str, tmp_path: Path) -> None:
     """The transcripts are changed before: so all of them have to be read, and each has a fault of its own."""
     home = tmp_path / "home"
-    import_module(f"tests.agents.{AGENTS[agent]}").write(home)
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(home)
     with Keep.open(tmp_path / "keep") as keep:
         list(keep.ingest(agents=[agent], home=home))
         for path in {Path(path) for _, role, path in captured(keep) if role in ("main", "subagent") and path.endswith("l")}:
@@ -419,9 +419,11 @@ def test_a_mark_that_can_t_be_read_keeps_no_session_from_being_given_back_to_gem
         (tmp_path / name).mkdir()
         (tmp_path / name / ".project_root").write_text(owner)
     host = BadFile(tmp_path / "bread", 1)
-    assert beside.project(host, str(tmp_path), "/work/shop") == "shop"
+    assert writer.project_name(host, str(tmp_path), "/work/shop") == "shop"
     assert host.bad, "it was met"
-    assert beside.project(BadFile(tmp_path / "torn", 1), str(tmp_path), "/work/torn") == "torn-1", "it may be somebody else's"
+    assert writer.project_name(BadFile(tmp_path / "torn", 1), str(tmp_path), "/work/torn") == "torn-1", (
+        "it may be somebody else's"
+    )
 
 
 def test_an_interrupted_deletion_that_can_t_be_read_keeps_no_other_session_deleted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream import work
 from dreamkeep.dream.given import Given, Said, TurnGiven
 from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
@@ -52,7 +52,7 @@ RUN: dict[str, list[tuple[str, bool | None]]] = {
 
 @pytest.mark.parametrize("agent", sorted(AGENTS))
 def test_commands_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path: Path) -> None:
-    import_module(f"tests.agents.{AGENTS[agent]}").write(tmp_path / "home")
+    import_module(f"tests.agents.{agent.replace('-', '_')}").write(tmp_path / "home")
     ran: list[tuple[str, bool | None]] = []
     with Keep.open(tmp_path / "keep", environment={}) as keep:
         list(keep.ingest(agents=[agent], home=tmp_path / "home"))

@@ -95,7 +95,7 @@ def _variable(value: Any) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """In a variable as in a shell, or as in the file: `["claude", "-p"]`."""
+    """In a variable as in a shell, or as in the file: `["program", "--flag"]`."""
     if isinstance(value, str):
         value = _typed(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) and "\0" not in word for word in value):

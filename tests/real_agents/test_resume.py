@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dreamkeep import Keep
-from dreamkeep.recovery import restore
+from dreamkeep.agents import registry
 from tests.real_agents.agents import AGENTS, Agent, only_by_make
 from tests.real_agents.stub import ANSWER
 from tests.test_agents import generator
@@ -64,4 +64,4 @@ def test_a_session_of_another_agent_goes_on(
 
 
 def test_every_agent_whose_resume_is_told_is_tried_here() -> None:
-    assert sorted(restore._RESUMES) == sorted(AGENTS)
+    assert sorted(agent.name for agent in registry.agents() if agent.resume_command) == sorted(AGENTS)

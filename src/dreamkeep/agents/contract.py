@@ -1,5 +1,13 @@
 """What an agent's folder offers, as types. CONTRACT.md says how to write one.
 
+    __init__.py     AGENT: what is known of it at a glance (`Agent`)
+    discovery.py    where its sessions are (`Discovery`; `Neighbours`, `Sharing`, `Keeper` where it has more)
+    reader.py       raw records → facts (`Reader`)
+    writer.py       a talk → its own bytes (`Writer`)
+    row_habits.py   when rows that are gone from its database were meant to go (`shared/row_habits.py`)
+    setup.py        hooks and the MCP server into its settings (`capture/setup/offer.py`)
+    recovery.py     its own stores, looked at and mended (`recovery/stores.py`)
+
 A source is a file or database in which an agent keeps sessions: discovery finds it, and a reader makes facts of its records.
 """
 
@@ -21,6 +29,72 @@ MANY = frozenset((ROWS, SHARED))
 #: None of it opens a session: it is captured once its session is here.
 RESULT, META, WORKFLOW, NAMES, WORKSPACE = "result", "meta", "workflow", "names", "workspace"
 BESIDE = frozenset((RESULT, META, WORKFLOW, NAMES, WORKSPACE))
+
+
+#: In a command: the native id of the session.
+SESSION = "{session}"
+#: In a command: the title by which a session of our own requests is known again.
+OWN_TITLE = "{title}"
+#: For programs that want the question at their end, where the request itself comes on standard input.
+ANSWER_NOW = "Answer the request above. Give the JSON object only."
+
+
+class Agent(NamedTuple):
+    """What is known of an agent before any of its modules is imported. All but the first three may be left out."""
+
+    #: As users type it, and as it stands before the colon of a session's id: lower case letters, digits, `-`, `_`.
+    name: str
+    #: As its makers write it.
+    title: str
+    #: The package that its modules lie in: `__name__` of the folder's `__init__.py`.
+    package: str
+
+    # -- modules of that package; "" for one that it does not have
+    discovery: str = "discovery"
+    reader: str = "reader"
+    writer: str = ""
+    row_habits: str = ""
+    setup: str = ""
+    recovery: str = ""
+    #: Which module has `chain_ids` and `BOUNDARY`, for an agent whose forks begin with a copy of another session's records.
+    forks: str = ""
+
+    # -- what its discovery has besides
+    #: Files beside transcripts: `beside`.
+    has_files_beside: bool = False
+    #: A file whose lines belong to many sessions: `owner`.
+    has_shared_files: bool = False
+    #: A list of its own that tells the folder of a session: `folder`.
+    has_folder_list: bool = False
+
+    # -- how its channels differ
+    #: What its names over ACP hold, if its ACP session ids are those of its own store: then a tap knows it.
+    acp_names: tuple[str, ...] = ()
+    #: It makes up another tool id each time that it tells of a call over ACP.
+    renews_acp_ids: bool = False
+    #: Its tools have one id (or also one name) in its protocol or hooks and another in its store.
+    unlike_tool_ids: bool = False
+    unlike_tool_names: bool = False
+
+    # -- its commands and places
+    #: Variables by which it looks elsewhere than in the user's home.
+    home_variables: tuple[str, ...] = ()
+    #: Folders (or a file) by which its own place is known when it was somewhere else than in a home.
+    anchors: tuple[str, ...] = ()
+    #: The words that resume a session, with `SESSION` for its id.
+    resume_command: tuple[str, ...] = ()
+    #: The words that ask its model one question, without tools, hooks and a session of its own: for dreams.
+    ask_command: tuple[str, ...] = ()
+
+    # -- recovery
+    #: Its `recovery` puts rows back into its database (`RowStore`).
+    restores_rows: bool = False
+    #: Roles of sources in its own places that its `recovery` looks at itself (`OwnStore`).
+    own_audit: frozenset[str] = frozenset()
+    #: The agent whose `recovery` knows which of these sessions the user deleted there.
+    deleted_by: str = ""
+    #: Members of its documents that change when the user meant to have less in it.
+    shrink_marks: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
@@ -74,6 +148,13 @@ class Sharing(Discovery, Protocol):
         """The native id of the session that a line is about; "" when it says of none."""
 
 
+class FolderList(Discovery, Protocol):
+    """An agent that notes elsewhere than in a session where it runs."""
+
+    def folder(self, host: Host, path: str) -> str:
+        """The folder in which the session in this file runs; "" when that is not told."""
+
+
 class Reader(Protocol):
     """What the class `Reader` of `reader.py` offers: raw records → facts. Pure: no disk, no clock.
 
@@ -86,3 +167,13 @@ class Reader(Protocol):
     state: dict[str, Any]
 
     def read(self, record: Record) -> Iterable[Fact]: ...
+
+
+class ForkedRecords(Protocol):
+    """An agent whose forks begin with a copy of their parent's records, and no word about where they come from."""
+
+    #: Stands in the record with which a fork of a compacted session begins.
+    BOUNDARY: bytes
+
+    def chain_ids(self, lines: Iterable[bytes]) -> Iterable[tuple[str, str | None]]:
+        """(id, time) of each line that has them, in the order of the file."""

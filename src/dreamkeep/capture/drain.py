@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.contract import Source
-from dreamkeep.agents.registry import AGENTS
+from dreamkeep.agents.registry import find
 from dreamkeep.agents.shared import hooks
 from dreamkeep.agents.shared.values import table, text
 from dreamkeep.capture import spool
@@ -274,7 +274,7 @@ class _Run:
 
     def _told_elsewhere(self, agent: str, path: str) -> bool:
         """Whether a transcript says that its session runs where nothing may be captured."""
-        if agent not in AGENTS or not self._there(path):
+        if find(agent) is None or not self._there(path):
             return False
         content = File(self._host, path)
         try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from dreamkeep.agents.contract import ROWS, Source
-from dreamkeep.agents.registry import AGENTS, beside, discovery
+from dreamkeep.agents.contract import ROWS, Discovery, Source
+from dreamkeep.agents.registry import beside, discovery, is_built_in, names, problems
+from dreamkeep.agents.registry import find as find_agent
 from dreamkeep.capture.links import refusal
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Entry, Host, Stat
+
+Answer = TypeVar("Answer")
 
 _HEAD = 1 << 16
 
@@ -108,9 +111,11 @@ class AgentTree:
 def checked(agents: Iterable[str]) -> list[str]:
     chosen = list(agents)
     for agent in chosen:
-        if agent not in AGENTS:
-            raise BadUsage(f"no agent `{agent}` keeps sessions on disk", where="--agent", next=f"Known are: {', '.join(AGENTS)}.")
-    return chosen or list(AGENTS)
+        if find_agent(agent) is None:
+            broken = " `dreamkeep doctor` tells why others can't be used." if problems() else ""
+            way = f"Known are: {', '.join(names())}.{broken}"
+            raise BadUsage(f"no agent `{agent}` keeps sessions on disk", where="--agent", next=way)
+    return chosen or list(names())
 
 
 def everywhere(host: Host, home: str, environment: Mapping[str, str], agents: Iterable[str]) -> Iterator[Found]:
@@ -122,7 +127,18 @@ def everywhere(host: Host, home: str, environment: Mapping[str, str], agents: It
 
 
 def places(agent: str, home: str, environment: Mapping[str, str]) -> list[str]:
-    return list(dict.fromkeys(os.path.abspath(place) for place in discovery(agent).homes(home, environment)))
+    found: list[str] = _ask(agent, lambda discovery: discovery.homes(home, environment), list[str]())
+    return list(dict.fromkeys(os.path.abspath(place) for place in found))
+
+
+def _ask(agent: str, question: Callable[[Discovery], Answer], otherwise: Answer) -> Answer:
+    """What another package's discovery does wrong is no reason to leave out the other agents."""
+    try:
+        return question(discovery(agent))
+    except Exception:
+        if is_built_in(agent):
+            raise
+        return otherwise
 
 
 def _below(host: Host, agent: str, place: str) -> Iterator[Found]:
@@ -132,6 +148,10 @@ def _below(host: Host, agent: str, place: str) -> Iterator[Found]:
             yield from discovery(agent).discover(tree, place)
     except OSError as problem:
         yield Trouble(agent, str(problem.filename or place), problem.strerror or str(problem))
+    except Exception as problem:
+        if is_built_in(agent):
+            raise
+        yield Trouble(agent, place, f"what dreamkeep was taught of this agent fails: {type(problem).__name__}: {problem}")
     yield from tree.troubles
 
 
@@ -169,7 +189,7 @@ def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
     if at.is_folder:
         return _in_folder(host, path, agents)
     for agent in agents:
-        claimed = discovery(agent).claims(path)
+        claimed = _ask(agent, lambda discovery: discovery.claims(path), None)
         if claimed is not None:
             source = claimed._replace(path=path)
             return [source, *beside(host, source)]
@@ -200,7 +220,7 @@ def _by_head(host: Host, path: str, agents: list[str]) -> Source | None:
     finally:
         host.close(handle)
     for agent in agents:
-        native = discovery(agent).identify(path, head)
+        native = _ask(agent, lambda discovery: discovery.identify(path, head), "")
         if native:
             return Source(agent, path, session=native)
     return None

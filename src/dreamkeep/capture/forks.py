@@ -1,4 +1,4 @@
-"""A forked Claude session begins with a copy of its parent's records, the same uuids, and no word about where they come from.
+"""A forked session of some agents begins with a copy of its parent's records: the same uuids, and no word about whence.
 
 So files that begin with the same uuid are compared: as far as their records are the same, the later one is a copy. Which is the
 later one is told by the first record that they don't share: the original went on earlier, or not at all.
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from dreamkeep.agents.claude.reader import chain_ids
-from dreamkeep.agents.contract import LINES, Source
+from dreamkeep.agents.contract import LINES, ForkedRecords, Source
+from dreamkeep.agents.registry import find, load
 from dreamkeep.capture.content import Content, File, cuts
 from dreamkeep.host import Host
 
@@ -25,7 +25,6 @@ Answer = TypeVar("Answer")
 _HEAD = 1 << 16
 #: Compared at most with so many.
 _TWINS = 64
-_BOUNDARY = b'"compact_boundary"'
 
 
 class Fork(NamedTuple):
@@ -48,32 +47,48 @@ class Step(NamedTuple):
 class Forks:
     def __init__(self, host: Host) -> None:
         self._host = host
+        #: agent → what is known of its forks; None where an agent copies nothing.
+        self._agents: dict[str, _AgentForks | None] = {}
+
+    def find(self, source: Source, content: Content) -> Fork | None:
+        if source.role != "main" or source.form != LINES:
+            return None
+        if source.agent not in self._agents:
+            agent = find(source.agent)
+            records: ForkedRecords | None = load(agent, "forks") if agent and agent.forks else None
+            self._agents[source.agent] = _AgentForks(self._host, source.agent, records) if records else None
+        forks = self._agents[source.agent]
+        return forks.find(source, content) if forks else None
+
+
+class _AgentForks:
+    def __init__(self, host: Host, agent: str, records: ForkedRecords) -> None:
+        self._host = host
+        self._agent = agent
+        self._records = records
         #: folder → first uuid → paths
         self._known: dict[str, dict[str, list[str]]] = {}
 
     def find(self, source: Source, content: Content) -> Fork | None:
-        if source.agent != "claude" or source.role != "main" or source.form != LINES:
-            return None
         path = os.path.abspath(source.path)
         if fork := self._of_compacted(path, content):
             return fork
-        first = next((step.uuid for step in _chain_of(content.read(_HEAD, 0))), "")
+        first = next((step.uuid for step in self._chain_of(content.read(_HEAD, 0))), "")
         twins = [other for other in self._folder(os.path.dirname(path)).get(first, []) if other != path] if first else []
         found = [fork for other in twins[:_TWINS] if (fork := self._compared(source, content, other))]
         return max(found, key=lambda fork: fork.size, default=None)
 
     def _of_compacted(self, path: str, content: Content) -> Fork | None:
-        boundary = next((step.uuid for step in _chain_of(content.read(_HEAD, 0), begins=_BOUNDARY)), "")
+        boundary = next((step.uuid for step in self._chain_of(content.read(_HEAD, 0), begins=self._records.BOUNDARY)), "")
         if not boundary:
             return None
         firsts = self._folder(os.path.dirname(path))
         others = [other for first, paths in firsts.items() if first != boundary for other in paths if other != path]
         for other in others:
-            there = self._ask(other, _uuids, frozenset[str]())
+            there = self._ask(other, self._uuids, frozenset[str]())
             if boundary in there:
-                return Fork(
-                    f"claude:{_native(other)}", _copied(content, there), "its records begin with a compaction of that session"
-                )
+                evidence = "its records begin with a compaction of that session"
+                return Fork(f"{self._agent}:{_native(other)}", self._copied(content, there), evidence)
         return None
 
     def _ask(self, path: str, question: Callable[[Content], Answer], otherwise: Answer) -> Answer:
@@ -93,7 +108,7 @@ class Forks:
         if folder not in self._known:
             firsts: dict[str, list[str]] = {}
             for path in self._transcripts(folder):
-                first = next((step.uuid for step in _chain_of(self._ask(path, _head, b""))), "")
+                first = next((step.uuid for step in self._chain_of(self._ask(path, _head, b""))), "")
                 firsts.setdefault(first, []).append(path)
             self._known[folder] = firsts
         return self._known[folder]
@@ -107,7 +122,7 @@ class Forks:
 
     def _compared(self, source: Source, content: Content, other: str) -> Fork | None:
         size, mine_next, theirs_next, written_ns = self._ask(
-            other, lambda theirs: (*_shared(_chain(content), _chain(theirs)), theirs.mtime_ns), (0, "", "", 0)
+            other, lambda theirs: (*_shared(self._chain(content), self._chain(theirs)), theirs.mtime_ns), (0, "", "", 0)
         )
         native = _native(other)
         if not size:
@@ -116,7 +131,36 @@ class Forks:
         # Of two equal files the one that was written later is the copy.
         is_copy = mine_next > theirs_next or (younger and not mine_next and not theirs_next)
         evidence = "its records begin with the same uuids"
-        return Fork(f"claude:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
+        return Fork(f"{self._agent}:{native}" if is_copy else "", size if is_copy else 0, evidence, younger and not mine_next)
+
+    # -- the records of a file
+
+    def _uuids(self, content: Content) -> frozenset[str]:
+        return frozenset(step.uuid for step in self._chain(content))
+
+    def _copied(self, mine: Content, there: frozenset[str]) -> int:
+        """Bytes of ours, from the beginning, whose records are all there, too."""
+        return max((step.end for step in takewhile(lambda step: step.uuid in there, self._chain(mine))), default=0)
+
+    def _chain(self, content: Content) -> Iterator[Step]:
+        at = 0
+        for cut in cuts(content, 0, False):
+            for line in cut.lines:
+                at += len(line) + 1
+                yield from self._step(line, at)
+
+    def _chain_of(self, head: bytes, begins: bytes = b"") -> Iterator[Step]:
+        """`begins`: only if that stands in the first record of the chain."""
+        for line in head.split(b"\n")[:-1]:
+            for step in self._step(line, 0):
+                if begins not in line:
+                    return
+                begins = b""
+                yield step
+
+    def _step(self, line: bytes, end: int) -> Iterator[Step]:
+        for uuid, at in self._records.chain_ids((line,)):
+            yield Step(uuid, at or "", end)
 
 
 class _Unreadable(Exception):
@@ -135,17 +179,8 @@ def _head(content: Content) -> bytes:
     return content.read(_HEAD, 0)
 
 
-def _uuids(content: Content) -> frozenset[str]:
-    return frozenset(step.uuid for step in _chain(content))
-
-
 def _native(path: str) -> str:
     return os.path.basename(path).removesuffix(".jsonl")
-
-
-def _copied(mine: Content, there: frozenset[str]) -> int:
-    """Bytes of ours, from the beginning, whose records are all there, too."""
-    return max((step.end for step in takewhile(lambda step: step.uuid in there, _chain(mine))), default=0)
 
 
 def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str]:
@@ -156,26 +191,3 @@ def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str
         if a is None or b is None or a.uuid != b.uuid:
             return size, a.at if a else "", b.at if b else ""
         size = a.end
-
-
-def _chain(content: Content) -> Iterator[Step]:
-    at = 0
-    for cut in cuts(content, 0, False):
-        for line in cut.lines:
-            at += len(line) + 1
-            yield from _step(line, at)
-
-
-def _chain_of(head: bytes, begins: bytes = b"") -> Iterator[Step]:
-    """`begins`: only if that stands in the first record of the chain."""
-    for line in head.split(b"\n")[:-1]:
-        for step in _step(line, 0):
-            if begins not in line:
-                return
-            begins = b""
-            yield step
-
-
-def _step(line: bytes, end: int) -> Iterator[Step]:
-    for uuid, at in chain_ids((line,)):
-        yield Step(uuid, at or "", end)

@@ -41,8 +41,8 @@ _HEAD = 1 << 20
 _PROBLEMS_SIZE = 1 << 16
 #: Before a problem that cost no more than the agent's pack.
 NO_PACK = "(no pack)"
-#: What agents tell a plugin's hooks, and no shell that they start. Others than Claude set Claude's name, too.
-_PLUGIN_OF = (("COPILOT_PLUGIN_ROOT", "copilot"), ("CLAUDE_PLUGIN_ROOT", "claude"), ("QWEN_PROJECT_DIR", "qwen"))
+#: What must be known of single agents, below our package's folder.
+_TABLE = "agents/hook_table.tsv"
 _NEW = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC | posix.O_NOFOLLOW
 _ENDS = (
     *("Stop", "AfterAgent", "agentStop", "Interrupt", "on_session_end", "session.idle", "event_session.idle"),
@@ -98,9 +98,26 @@ def _plain(word: str) -> str:
 
 def _who_calls() -> str:
     """Of the agents that install a plugin in Claude's form. Where nothing tells, what was said is kept all the same."""
-    agent = next((agent for name, agent in _PLUGIN_OF if _env(name)), "auto")
-    # Codex alone calls the plugin's folder by a second name. (By itself that name is too common to mean something.)
-    return "codex" if agent == "claude" and _env("PLUGIN_ROOT") == _env("CLAUDE_PLUGIN_ROOT") else agent
+    for agent, *names in _lines_of("plugin"):
+        told = [_env(name) for name in names]
+        if told[0] and told.count(told[0]) == len(told):
+            return agent
+    return "auto"
+
+
+def _lines_of(what: str) -> list[list[str]]:
+    """The fields of these lines of the table; none where it is not to be read: then agents are asked in the usual form."""
+    try:
+        lines = _file(f"{_package()}/{_TABLE}").decode().split("\n")
+    except Exception:
+        return []
+    return [line.split("\t")[1:] for line in lines if line.startswith(what + "\t")]
+
+
+def _package() -> str:
+    """The folder `dreamkeep` that this file lies in."""
+    file = __file__ if __file__.startswith("/") else f"{posix.getcwd()}/{__file__}"
+    return file.rsplit("/", 2)[0]
 
 
 def _env(name: str) -> str:
@@ -266,11 +283,12 @@ def _answer(keep: str, agent: str, event: str, payload: bytes) -> bytes:
         text = _text_for(f"{keep}/state/packs", agent, said if isinstance(said, dict) else {}, index)
         if not text.strip():
             return b""
-        if agent == "kimi":
+        form = dict(_lines_of("answer")).get(agent)
+        if form == "text":
             return text.encode()  # takes whatever is printed as it is
         if event in ("pre_llm_call", "experimental.chat.system.transform"):
             answer: dict[str, object] = {"context": text}
-        elif event == "sessionStart" or agent == "copilot":  # which also knows Claude's names for events
+        elif event == "sessionStart" or form == "context":  # which also knows Claude's names for events
             answer = {"additionalContext": text}
         else:
             answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
@@ -349,9 +367,8 @@ def _start_drainer(keep: str) -> None:
         return
     if not sys.executable:
         raise RuntimeError("this Python does not know its own path, so no drainer can be started")
-    file = __file__ if __file__.startswith("/") else f"{posix.getcwd()}/{__file__}"
-    package = file.rsplit("/", 3)[0]
-    words = [sys.executable, "-E", "-P", "-c", _DRAIN, package, "--keep", keep, "drain"]
+    above = _package().rpartition("/")[0]
+    words = [sys.executable, "-E", "-P", "-c", _DRAIN, above, "--keep", keep, "drain"]
     # Nothing of the agent's may be kept open or in use by a process that outlives this one: pipes, folders.
     posix.closerange(3, 1024)
     posix.chdir("/")

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dreamkeep.agents.contract import DOCUMENT, Source
+from dreamkeep.agents.contract import DOCUMENT, FolderList, Source
 from dreamkeep.agents.facts import Began, Fact, Placed, Record, Said, Titled
-from dreamkeep.agents.registry import discovery, reader_for
+from dreamkeep.agents.registry import find, load, reader_for
 from dreamkeep.capture.content import Content, cuts
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.project import project_of
@@ -64,9 +64,12 @@ class Openings:
         return [placed._replace(carry=None) for placed in self._placed(cwd, project)]
 
     def _folder(self, session: str, path: str) -> str:
-        """By what its agent keeps elsewhere: some do (`folder` of its module)."""
-        where = getattr(discovery(session.partition(":")[0]), "folder", None) if path else None
-        found = str(where(self._host, path)) if where else ""
+        """By what its agent keeps elsewhere: some do."""
+        agent = find(session.partition(":")[0]) if path else None
+        if agent is None or not agent.has_folder_list:
+            return ""
+        listing: FolderList = load(agent, "discovery")
+        found = listing.folder(self._host, path)
         return found if found.isprintable() else ""
 
     def project(self, cwd: str) -> str:

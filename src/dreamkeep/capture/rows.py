@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Generator, Mapping
 
 from dreamkeep.agents.registry import discovery
-from dreamkeep.agents.shared.database import GONE, Base, Fingerprint, Place, Row, ask, changed_rows
+from dreamkeep.agents.shared.database import GONE, Base, Fingerprint, Keeper, Row, ask, changed_rows
 from dreamkeep.host import Host
 
 #: Tables whose rows never go nor change, so that a keeper need not name those that are known.
 _ONLY_ADDED = ("event", "project")
-
-
-class Keeper(Protocol):
-    """What the module of an agent that keeps its sessions in SQLite offers besides discovery."""
-
-    def fingerprints(self, base: Base) -> dict[str, Fingerprint]:
-        """Every session (the root of a chain) with its fingerprint."""
-
-    def places(self, base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
-        """The rows of a session, in the order in which a reader wants them.
-
-        Rows in `known` that can't have changed may be left out."""
-
-    def silent(self, base: Base) -> Iterable[str]:
-        """Sessions with a row that says nothing, or NULs, though somebody might speak in it: worth a closer look, no more. A
-        row that is blanked need not show in the fingerprint."""
 
 
 def sessions(host: Host, agent: str, path: str) -> dict[str, Fingerprint]:

@@ -16,9 +16,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dreamkeep.agents import registry
+
 CLIENT, AGENT, STDERR = "c", "a", "e"
-#: Agents whose ACP session id is the id of their own store, by what their ACP names hold.
-AGENTS = ("claude", "codex", "gemini", "qwen", "opencode", "hermes", "kimi", "goose", "copilot")
 UNNAMED = "acp"
 
 _SEARCHED = 16 << 10
@@ -70,7 +70,7 @@ class Router:
     def agents(self) -> Sequence[str]:
         """Whose a session that was not met may turn out to be."""
         known = self._given or self._introduced
-        return (known,) if known else (*AGENTS, UNNAMED)
+        return (known,) if known else (*(agent.name for agent in registry.agents() if agent.acp_names), UNNAMED)
 
     def met(self, session: str) -> bool:
         return session in self.sessions or not session
@@ -207,9 +207,9 @@ def agent_named(*names: str) -> str:
     """Our name of an agent, by what it calls itself or is called."""
     for name in names:
         base = name.rstrip("/").rpartition("/")[2].lower()
-        for agent in AGENTS:
-            if agent in base and not name.startswith("-"):
-                return agent
+        for agent in registry.agents():
+            if any(called in base for called in agent.acp_names) and not name.startswith("-"):
+                return agent.name
     return UNNAMED
 
 

@@ -15,23 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep import net
+from dreamkeep.agents import registry
+from dreamkeep.agents.contract import OWN_TITLE
 from dreamkeep.dream.budget import Prices, estimate
 from dreamkeep.dream.model import KEYS
 from dreamkeep.dream.requests import OURS, challenge_request, merge_request, read_request
 from dreamkeep.errors import BadUsage
 
 COMMAND, SERVER, KEY = "command", "server", "key"
-_ANSWER_NOW = "Answer the request above. Give the JSON object only."
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "claude": (
-        *("claude", "-p", "--output-format", "json", "--tools", "", "--strict-mcp-config"),
-        *("--settings", '{"disableAllHooks": true}', "--no-session-persistence"),
-    ),
-    "codex": ("codex", "exec", "--ephemeral", "--skip-git-repo-check", "--sandbox", "read-only", "--color", "never", "-"),
-    "gemini": ("gemini", "--output-format", "json", "--extensions", "none", "-p", _ANSWER_NOW),
-    "qwen": ("qwen", "--output-format", "json", "--chat-recording=false", "--extensions", "none", "-p", _ANSWER_NOW),
-    "opencode": ("env", 'OPENCODE_PERMISSION={"*": "deny"}', "opencode", "run", "--title", OURS),
-}
 #: An agent takes its time.
 _COMMAND_TIMEOUT_S = 300
 PORTS: Mapping[str, int] = {"ollama": 11434, "localhost-1234": 1234, "localhost-8080": 8080, "localhost-8000": 8000}
@@ -52,9 +43,18 @@ class Candidate(NamedTuple):
     stays: bool = False
 
 
+def commands() -> dict[str, tuple[str, ...]]:
+    """How each agent's own program is asked, by the agent's name."""
+    return {
+        agent.name: tuple(OURS if word == OWN_TITLE else word for word in agent.ask_command)
+        for agent in registry.agents()
+        if agent.ask_command
+    }
+
+
 def find(environment: Mapping[str, str], which: Callable[[str], str | None], *, ask_servers: bool = True) -> list[Candidate]:
     """`which`: where a program lies, by its name."""
-    found = [Candidate(name, COMMAND, f"the program {path}") for name in COMMANDS if (path := which(name))]
+    found = [Candidate(name, COMMAND, f"the program {path}") for name in commands() if (path := which(name))]
     if ask_servers:
         found += [one for name, port in PORTS.items() if (one := _server(name, port, environment)) is not None]
     return found + [Candidate(name, KEY, f"the key in {key}") for name, key in KEYS.items() if environment.get(key, "").strip()]
@@ -93,7 +93,7 @@ def settings_for(what: str, found: Sequence[Candidate]) -> tuple[dict[str, Any],
         if model:
             way = f"Use `{name}`; its model is chosen in its own settings, or in `dream.model.command`."
             raise BadUsage(f"{name} chooses its model itself", where=what, next=way)
-        return {"backend": "command"}, {"command": list(COMMANDS[name]), "timeout_s": _COMMAND_TIMEOUT_S}
+        return {"backend": "command"}, {"command": list(commands()[name]), "timeout_s": _COMMAND_TIMEOUT_S}
     model = _chosen(one, model)
     if one.kind == SERVER:
         return {"backend": "openai"}, {"url": f"http://127.0.0.1:{PORTS[name]}", "model": model}

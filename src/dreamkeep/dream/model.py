@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dreamkeep import net
+from dreamkeep.agents.registry import BUILT_IN
 from dreamkeep.config import Config
 from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
 from dreamkeep.dream.command import DREAMING, Command
@@ -187,7 +188,8 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
 def _command(config: Config, environment: Mapping[str, str], folder: str) -> Command:
     words = config["dream.model.command"]
     if not words:
-        raise BadConfig("no command is named", where="dream.model.command", next='For instance: command = ["claude", "-p"].')
+        example = f'For instance: command = ["{BUILT_IN[0]}", "-p"].'
+        raise BadConfig("no command is named", where="dream.model.command", next=example)
     return Command(words, config["dream.model.timeout_s"], environment, folder)
 
 

@@ -11,6 +11,7 @@ is no fault; what is young enough to be at work is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.capture.seen import Cache
@@ -45,7 +46,7 @@ _CHECKS = {
     "keep": ("journal_unreadable", "journal/keep"),
     "prove": ("journal_unreadable", "journal"),
     "sources": ("state_unreadable", "state/sources.json"),
-    "webui": ("store_unreadable", ""),
+    "stores": ("store_unreadable", ""),
 }
 
 #: Where one of these lies there is a keep, or what is left of one.
@@ -244,10 +245,12 @@ def _stores(
     host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, checked: dict[str, int], cache: Cache
 ) -> list[Fault]:
     from dreamkeep.recovery.audit_sources import audit_sources
-    from dreamkeep.recovery.audit_webui import audit_webui
+    from dreamkeep.recovery.stores import own_stores
 
     found = _guarded(root, "sources", lambda: audit_sources(host, root, home, environment, deep, checked, cache))
-    return found + _guarded(root, "webui", lambda: audit_webui(host, root, home, environment))
+    for store in own_stores():
+        found += _guarded(root, "stores", partial(store.audit, host, root, home, environment))
+    return found
 
 
 def _guarded(root: str, name: str, check: Callable[[], Iterable[Fault]]) -> list[Fault]:

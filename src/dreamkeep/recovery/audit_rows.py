@@ -24,6 +24,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
 from dreamkeep.recovery.each import TROUBLE, each
 from dreamkeep.recovery.faults import Fault, counted, fault
+from dreamkeep.recovery.stores import restores_rows
 
 #: Of rows that are held at a time, to be compared in one read transaction: short, because some agents wait for readers.
 _GROUP_BYTES = 4 << 20
@@ -124,8 +125,8 @@ def _told(agent: str, path: str, native: str, found: Loss) -> Iterator[Fault]:
 
 
 def _step(agent: str, in_the_way: bool) -> str:
-    """Rows can be put back into Hermes' database, beside those that are there; other databases we only read."""
-    if agent != "hermes":
+    """Rows can be put back into the database of some agents, beside those that are there; others we only read."""
+    if not restores_rows(agent):
         return _CONVERTED
     return _ELSEWHERE if in_the_way else _ADDED
 

@@ -6,7 +6,7 @@ file); only where that differs or nothing is remembered, its lines are compared 
 by that checksum, whatever they look like.
 So it does not matter whether an ingest has seen a loss already. A source that only grew is no fault; nor is one that moved.
 
-Documents that are rewritten as a habit are compared by their messages. Hermes WebUI's folder is `audit_webui.py`'s work.
+Documents that are rewritten as a habit are compared by their messages. What an agent's own `recovery.py` audits is left to that.
 Of journals that `state/sources.json` does not name (it was lost, an ingest failed) the sources are looked up in the journal.
 
 `Fault.about` of each class here: `path`, `name` (its key in the journal, "" for a database), and for `source_shrank` and
@@ -16,28 +16,29 @@ Of journals that `state/sources.json` does not name (it was lost, an ingest fail
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from dreamkeep.agents import registry
 from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, TEXT, Source
-from dreamkeep.agents.registry import AGENTS, discovery
+from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import find, rejoin, rows
 from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
 from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
 from dreamkeep.event import readable_size
-from dreamkeep.host import Host, Stat, read_file
+from dreamkeep.host import Host, Stat
 from dreamkeep.index import looks
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import SESSIONS, folder_of
 from dreamkeep.journal.settle import read_head, survey
-from dreamkeep.recovery import captured, webui
+from dreamkeep.recovery import captured
 from dreamkeep.recovery.audit_journal import AT_A_TIME, AT_ONCE, OWNER_READS
 from dreamkeep.recovery.audit_rows import audit_rows, to_look_at
 from dreamkeep.recovery.each import TROUBLE
 from dreamkeep.recovery.faults import CLASSES, Fault, counted, fault
 from dreamkeep.recovery.plain import dangling
-from dreamkeep.recovery.webui_folder import DELETED
+from dreamkeep.recovery.stores import own_store, restores_rows
 
 #: Sources whose going is no loss of a session: agents clear them away as a habit.
 _MAIN = frozenset(("main", "subagent"))
@@ -83,8 +84,9 @@ class _Audit:
         self._deep = deep
         self._cache = cache
         self.count = 0
-        self._tombs: frozenset[str] | None = None
-        self._webui = tuple(f"{place}/" for place in find.places("hermes-webui", home, environment))
+        self._tombs: dict[str, frozenset[str]] = {}
+        #: Of agents whose recovery looks at sources of its own: where those are, and which.
+        self._own = _own_audits(home, environment)
         #: Of an agent: by a file's name without its endings, and by session, where files are now.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
         #: Databases that only journals name: each is looked at once, for all sessions that came from it.
@@ -151,9 +153,8 @@ class _Audit:
 
     def _isolated(self, path: str, seen: Seen) -> Iterator[Fault]:
         """What goes wrong with one source is a fault of that one."""
-        if seen.agent not in AGENTS or (
-            seen.agent == "hermes-webui" and seen.role in ("main", "backup") and path.startswith(self._webui)
-        ):
+        places, roles = self._own.get(seen.agent, ((), frozenset()))
+        if registry.find(seen.agent) is None or (seen.role in roles and path.startswith(places)):
             return
         session = f"{seen.agent}:{seen.session}" if seen.session else ""
         try:
@@ -304,19 +305,16 @@ class _Audit:
 
     # -- databases
 
-    def _deleted_in_webui(self) -> frozenset[str]:
-        """Sessions that the user deleted there; none of a list that can't be read."""
-        if self._tombs is None:
-            lists = (f"{place}{DELETED}" for place in self._webui)
-            self._tombs = frozenset(sid for path in lists for sid in self._listed(path))
-        return self._tombs
-
-    def _listed(self, path: str) -> Iterable[str]:
-        try:
-            at = self._host.stat(path)
-            return (webui.ids_in(read_file(self._host, path)) if at and at.is_file else None) or ()
-        except OSError:
-            return ()  # told by the audit of that folder
+    def _deleted(self, agent: str) -> frozenset[str]:
+        """Sessions that the user deleted in another program, which took their rows away, too."""
+        known = registry.find(agent)
+        if known is None or not known.deleted_by:
+            return frozenset()
+        if agent not in self._tombs:
+            store = own_store(known.deleted_by)
+            places = find.places(known.deleted_by, self._home, self._environment)
+            self._tombs[agent] = store.deleted_sessions(self._host, places) if store else frozenset()
+        return self._tombs[agent]
 
     def _database(self, path: str, seen: Seen, at: Stat | None) -> Iterator[Fault]:
         if _form(seen.agent, path) != ROWS:
@@ -335,7 +333,7 @@ class _Audit:
         as_it_was = not self._deep and at.mode & OWNER_READS and now == (seen.look, seen.beside)
         found = None if as_it_was else rows.sessions(self._host, seen.agent, path)
         rest = set(before if found is None else found)
-        given_up = self._deleted_in_webui() if seen.agent == "hermes" else frozenset()  # the WebUI takes the rows away, too
+        given_up = self._deleted(seen.agent)
         missed = [one for one in self._captured_from(path, seen, rest) if one.partition(":")[2] not in given_up]
         # Of what is not remembered the database is asked: a version before forgot sessions that had no messages any more.
         unknown = set(rows.sessions(self._host, seen.agent, path)) if missed and found is None else set()
@@ -368,7 +366,7 @@ class _Audit:
 
     def _unnamed(self, named: set[tuple[str, str]]) -> Iterator[Fault]:
         lost = self._host.stat(f"{self._root}/{NAME}") is None
-        for agent in AGENTS:
+        for agent in registry.names():
             for name in self._journal_names(agent):
                 if (agent, name) in named:
                     continue
@@ -427,14 +425,22 @@ class _Audit:
             return []  # there is none of that agent; or it can't be read, which the journals' audit tells
 
 
+def _own_audits(home: str, environment: Mapping[str, str]) -> dict[str, tuple[tuple[str, ...], frozenset[str]]]:
+    return {
+        agent.name: (tuple(f"{place}/" for place in find.places(agent.name, home, environment)), agent.own_audit)
+        for agent in registry.agents()
+        if agent.own_audit
+    }
+
+
 def _stem(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
 
 def _given_back(agent: str) -> str:
-    """Rows can be put back into Hermes' database; of other databases we only know how to read them."""
+    """Rows can be put back into the database of some agents; of others we only know how to read them."""
     accept = "or accept it with `dreamkeep repair --accept {id}`."
-    if agent == "hermes":
+    if restores_rows(agent):
         return f"Restore what was captured with `dreamkeep restore SESSION --to {agent}`, {accept}"
     return f"Convert what was captured for another agent with `dreamkeep restore SESSION --to claude`, {accept}"
 

@@ -103,6 +103,12 @@ def sources(paused: Callable[[], list[dict[str, str]]]) -> Check:
     return source
 
 
+def agents(problems: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """`problems`: (entry point, why) of agents of other packages that can't be used."""
+    way = "Mend or uninstall the package that offers it; all other agents are captured."
+    return [_entry("agents", False, f"the agent `{offered}` can't be used: {why}", way) for offered, why in problems]
+
+
 def quota(used: int, limit: int) -> list[dict[str, Any]]:
     what = f"the keep uses {used / (1 << 20):,.1f} of {limit / (1 << 20):,.1f} MiB"
     if used <= limit:

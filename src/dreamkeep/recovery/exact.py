@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
+from dreamkeep.agents.registry import find as find_agent
 from dreamkeep.agents.shared.database import gone_in
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.content import Word
@@ -37,8 +38,6 @@ _ZST = ".zst"
 _TRANSCRIPTS = ("main", "subagent")
 #: The table in which rows are what was said.
 MESSAGES = "messages"
-#: In a document of Hermes WebUI: what changes when less is meant.
-_MEANT = ("clear_generation", "intentional_shrink_generation", "truncation_watermark", "compression_anchor_message_key")
 
 
 class File(NamedTuple):
@@ -111,7 +110,7 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
             notes.append(f"Not restored: {problem}")
             continue
         if about.get("form") == ROWS:
-            database = _database(host, folder, name, path)
+            database = _database(host, folder, summary.agent, name, path)
             databases[path] = max(databases.get(path, database), database, key=_how_many)
         elif (file := versions.file(name, role, path)) is not None:
             if not home.named and path != about["path"]:
@@ -164,6 +163,8 @@ class _Versions:
         self._session = summary.id
         self._wanted = wanted
         self._known = known
+        agent = find_agent(summary.agent)
+        self._marks = agent.shrink_marks if agent else ()
         names = [name for name, about in known.items() if about.get("form") != ROWS]
         found = rejoin.words(host, folder, names)
         # A generation of no bytes is one of which nothing was read yet.
@@ -189,14 +190,18 @@ class _Versions:
         for name, (number, lines) in self._held.items():
             last = max(self._words[name])
             chosen = number in (last, self._wanted) or self._known[name].get("form") != DOCUMENT
-            if not chosen and _meant(b"".join(lines), b"".join(newest[name])):
+            if not chosen and _meant(b"".join(lines), b"".join(newest[name]), self._marks):
                 self._held[name] = self._since_meant(name, newest[name])
 
     def _since_meant(self, name: str, newest: list[bytes]) -> tuple[int, list[bytes]]:
         """The richest version from when less was meant on: what was lost after that was not."""
         best, size = (max(self._words[name]), newest), richness(newest)
         for number, lines in rejoin.generations(self._host, self._folder, name):
-            if number in self._words[name] and richness(lines) > size and not _meant(b"".join(lines), b"".join(newest)):
+            if (
+                number in self._words[name]
+                and richness(lines) > size
+                and not _meant(b"".join(lines), b"".join(newest), self._marks)
+            ):
                 best, size = (number, lines), richness(lines)
         return best
 
@@ -218,10 +223,10 @@ class _Versions:
         return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
 
 
-def _meant(before: bytes, after: bytes) -> bool:
+def _meant(before: bytes, after: bytes, marks: Iterable[str]) -> bool:
     """Whether the newer document itself says that less was wanted."""
     old, new = _members(before), _members(after)
-    return any(new.get(key) not in (None, old.get(key)) for key in _MEANT)
+    return any(new.get(key) not in (None, old.get(key)) for key in marks)
 
 
 def _members(data: bytes) -> Mapping[str, Any]:
@@ -253,7 +258,7 @@ Table = dict[object, Row]
 _WORDS = ("role", "content", "tool_call_id", "tool_calls")
 
 
-def _database(host: Host, folder: str, name: str, path: str) -> Database:
+def _database(host: Host, folder: str, agent: str, name: str, path: str) -> Database:
     """Each row once, in its last version, at the place of its first; of a session that was written anew the richest version."""
     masked = False
     lines = []
@@ -261,7 +266,7 @@ def _database(host: Host, folder: str, name: str, path: str) -> Database:
         if about["source"] == name:
             lines.append(line)
             masked = masked or "masked" in about
-    versions = row_versions(lines)
+    versions = row_versions(agent, lines)
     many = [sum(map(len, one.values())) for one in versions]
     best = max(range(len(versions)), key=lambda n: (many[n], n))
     note = ""
@@ -270,7 +275,7 @@ def _database(host: Host, folder: str, name: str, path: str) -> Database:
     return Database(path, {table: tuple(rows.values()) for table, rows in versions[best].items()}, masked, note)
 
 
-def row_versions(lines: Iterable[bytes]) -> list[dict[str, Table]]:
+def row_versions(agent: str, lines: Iterable[bytes]) -> list[dict[str, Table]]:
     """The rows that were in a database together, the newest last. Rows that only are gone were lost, and stay, and so does what
     a blanked row said; but if their words were inserted again, the session was written anew: together with those it would be
     there twice. Pure."""
@@ -298,7 +303,7 @@ def row_versions(lines: Iterable[bytes]) -> list[dict[str, Table]]:
         if table == MESSAGES and row.get("id") not in now[MESSAGES]:
             new.add(_words(row))
         elif table == MESSAGES:
-            row = with_its_words(now[MESSAGES][row.get("id")], row)
+            row = with_its_words(agent, now[MESSAGES][row.get("id")], row)
         now.setdefault(table, {})[row.get("id")] = row
     settle()
     return [*found, now]

@@ -8,7 +8,7 @@ because every action looks at the thing as it is; so a repair that died half-way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -19,12 +19,13 @@ from dreamkeep.errors import BadUsage, DreamkeepError, Failed, NotFound
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import alone
 from dreamkeep.index.open import FILE as INDEX
-from dreamkeep.recovery import mend_dream, mend_keep, mend_sources, mend_webui
+from dreamkeep.recovery import mend_dream, mend_keep, mend_sources
 from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import ASIDE, Ledger, NotedJournals, marked_ids, sweep_temps
 from dreamkeep.recovery.mending import Done, Looking, Mending, left
 from dreamkeep.recovery.recapture import mended
+from dreamkeep.recovery.stores import Mender, own_stores
 from dreamkeep.recovery.undo import Step as Undone
 from dreamkeep.recovery.undo import undo as take_back
 from dreamkeep.recovery.undo import which
@@ -32,11 +33,17 @@ from dreamkeep.recovery.undo import which
 LOCK = "state/repair.lock"
 _WAIT_S = 1.0
 
-_MENDERS = (mend_keep, mend_dream, mend_sources, mend_webui)
-#: Every repair that `faults.py` names, and what does it.
-ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {name: act for one in _MENDERS for name, act in one.ACTIONS.items()}
-#: Of some it is found out before they are promised whether they can be done.
-CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {name: look for one in _MENDERS for name, look in one.CHECKS.items()}
+_MENDERS: tuple[Mender, ...] = (mend_keep, mend_dream, mend_sources)
+
+
+def actions() -> dict[str, Callable[[Mending, Fault], Done]]:
+    """Every repair that `faults.py` names, and what does it."""
+    return {name: act for one in (*_MENDERS, *own_stores()) for name, act in one.ACTIONS.items()}
+
+
+def checks() -> dict[str, Callable[[Looking, Fault], str]]:
+    """Of some it is found out before they are promised whether they can be done."""
+    return {name: look for one in (*_MENDERS, *own_stores()) for name, look in one.CHECKS.items()}
 
 
 #: These read what agents wrote.
@@ -137,7 +144,7 @@ class Repair:
             return fault.next
         if self._misset and action in _CAPTURES:
             return "Correct keep.toml first: until then it is unknown what it excludes from capture."
-        check = CHECKS.get(action)
+        check = checks().get(action)
         try:
             reason = check(self._looking, fault) if check else ""
         except TROUBLE as problem:
@@ -262,7 +269,7 @@ def _isolated(mending: Mending, step: Step) -> Done:
     """What one fault's repair meets hinders no other."""
     mending.ledger.fault = step.fault.id
     try:
-        return ACTIONS[step.action](mending, step.fault)
+        return actions()[step.action](mending, step.fault)
     except TROUBLE as problem:
         return left(str(problem) if isinstance(problem, (DreamkeepError, OSError)) else f"it can't be parsed ({why(problem)})")
     finally:

@@ -19,36 +19,21 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from dreamkeep.agents.claude import writer as claude
-from dreamkeep.agents.codex import writer as codex
-from dreamkeep.agents.contract import LINES_ZST, SHARED
-from dreamkeep.agents.gemini import writer as gemini
-from dreamkeep.agents.hermes import writer as hermes
-from dreamkeep.agents.hermes_webui import writer as hermes_webui
-from dreamkeep.agents.registry import AGENTS
-from dreamkeep.agents.shared import talk
+from dreamkeep.agents import registry
+from dreamkeep.agents.contract import LINES_ZST, SESSION, SHARED
+from dreamkeep.agents.shared.talk import INDEX, MARKER, RestoredFile, Writer
 from dreamkeep.capture.content import Unpacked
 from dreamkeep.errors import BadUsage, NotFound, Unsupported
 from dreamkeep.host import Host, read_file
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
-from dreamkeep.recovery import beside, convert, exact, put, statedb
-from dreamkeep.recovery.beside import File
+from dreamkeep.recovery import convert, exact, put
 from dreamkeep.recovery.faults import counted
+from dreamkeep.recovery.stores import PutRows, RowStore, Tables, row_store
 from dreamkeep.recovery.where import Home, other_home
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
 
-#: Agents for which sessions of others are converted.
-CONVERTED = ("claude", "codex", "gemini", "hermes", "hermes-webui")
-_RESUMES = {"claude": claude.resume, "codex": codex.resume, "gemini": gemini.resume, "hermes": hermes.resume}
-#: Variables by which an agent looks elsewhere than in its home.
-_MOVED_BY = {
-    "claude": ("CLAUDE_CONFIG_DIR",),
-    "codex": ("CODEX_HOME",),
-    "gemini": ("GEMINI_CLI_HOME",),
-    "hermes": ("HERMES_HOME",),
-}
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 _ZST = ".zst"
 _MASKED = "secrets in it were masked at capture (capture.redact_raw): it has the same length, but not the same bytes."
@@ -77,8 +62,8 @@ class Wish(NamedTuple):
 
 class _Rows(NamedTuple):
     path: str
-    sessions: list[Mapping[str, Any]]
-    messages: list[Mapping[str, Any]]
+    rows: Tables
+    store: RowStore
     exact: bool
     damaged: bool = False
     masked: bool = False
@@ -87,7 +72,7 @@ class _Rows(NamedTuple):
 class _Plan(NamedTuple):
     native: str
     cwd: str
-    files: list[File]
+    files: list[RestoredFile]
     rows: list[_Rows]
     lost: Counter[str]
     notes: list[str]
@@ -118,8 +103,9 @@ def _subagents(summary: Summary, all_: list[Summary]) -> list[Summary]:
 
 def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
     """What was done (or, with `dry_run`, what would be), as the contract's JSON."""
-    if wish.to not in AGENTS:
-        raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known agents: {', '.join(AGENTS)}.")
+    if registry.find(wish.to) is None:
+        known = ", ".join(registry.names())
+        raise BadUsage(f"no agent `{wish.to}` keeps sessions on disk", where="--to", next=f"Known agents: {known}.")
     plan = _plan(host, root, told, wish)
     if plan.cwd and not _is_here(host, plan.cwd):
         plan.notes.append(f"{plan.cwd} is not on this machine; name the folder to continue in with --cwd.")
@@ -137,7 +123,7 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
         "session": told.summary.id,
         "to": wish.to,
         "native_id": plan.native,
-        "exact": plan.exact and all(file["exact"] for file in shown if file.get("role") not in (beside.MARKER, beside.INDEX)),
+        "exact": plan.exact and all(file["exact"] for file in shown if file.get("role") not in (MARKER, INDEX)),
         "dry_run": wish.dry_run,
         "files": shown,
         "lost": [{"what": what, "count": count} for what, count in sorted((+plan.lost).items(), key=lambda pair: -pair[1])],
@@ -155,14 +141,14 @@ def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
         if plan is not None:
             return plan
         notes.append(f"{_none_of(wish.to, exact.lost(host, folder))}: converted, as a new session.")
-    if wish.to not in CONVERTED:
-        raise Unsupported(
-            f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can be for: {', '.join(CONVERTED)}."
-        )
+    writer = registry.writer(wish.to)
+    if writer is None:
+        known = ", ".join(converted_for())
+        raise Unsupported(f"sessions can't be converted for {wish.to}", where=told.summary.id, next=f"They can be for: {known}.")
     if wish.generation is not None:
         raise BadUsage("--generation applies only to the session's own agent", where="--generation", next="Leave it out.")
     holes = _holes(told.summary, exact.lost(host, folder))
-    return _converted(host, told, wish, notes, holes)
+    return _converted(host, told, wish, writer, notes, holes)
 
 
 def _none_of(agent: str, lost: int) -> str:
@@ -182,7 +168,7 @@ def _holes(summary: Summary, lost: int) -> list[str]:
 
 def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
     """None when nothing of it was captured from files: then its messages are all there is."""
-    files: list[File] = []
+    files: list[RestoredFile] = []
     rows: dict[str, _Rows] = {}
     notes: list[str] = []
     whole = True
@@ -207,12 +193,11 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
     last = [*(file.path for file in files), *rows][-1]
     plan = _Plan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
     plan = plan._replace(home=wish.home.path if wish.home.named else other_home(wish.to, last, wish.home))
-    if wish.to == "gemini":
-        return plan._replace(files=beside.owned(host, plan.files, told.summary.cwd, wish.home.named))
-    return plan._replace(files=beside.listed(host, plan.files)) if wish.to == "hermes-webui" else plan
+    writer = registry.writer(wish.to)
+    return plan._replace(files=writer.beside(host, plan.files, told.summary.cwd, wish.home.named)) if writer else plan
 
 
-def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> File:
+def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> RestoredFile:
     about: dict[str, Any] = {
         "role": file.role,
         **({"damaged": True} if lost else {}),
@@ -224,13 +209,13 @@ def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> File:
     if file.form == SHARED:
         there = read_file(host, file.path) if host.stat(file.path) else b""
         union = exact.union(there, file.pieces())
-        return File(file.path, lambda: [there if union is None else union], whole, summary.id, about)
+        return RestoredFile(file.path, lambda: [there if union is None else union], whole, summary.id, about)
     packed = f"{file.path}{_ZST}"
     if file.form == LINES_ZST and host.stat(packed) is not None:
         if put.judge_content(Unpacked(host, packed), file.pieces) != put.SAME:
             raise put.refusal(packed)
-        return File(packed, partial(_read_again, host, packed), whole, summary.id, about)
-    return File(file.path, file.pieces, whole, summary.id, about)
+        return RestoredFile(packed, partial(_read_again, host, packed), whole, summary.id, about)
+    return RestoredFile(file.path, file.pieces, whole, summary.id, about)
 
 
 def _read_again(host: Host, path: str) -> Iterable[bytes]:
@@ -249,26 +234,25 @@ def _told(file: exact.File) -> list[str]:
 
 
 def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary, lost: int) -> None:
-    if summary.agent != "hermes":
+    store = row_store(summary.agent)
+    if store is None:
         raise Unsupported(
             f"can't put rows back into {summary.agent}'s database",
             where=database.path,
             next="Restore it --to another agent.",
         )
-    known = rows.setdefault(database.path, _Rows(database.path, [], [], True))
+    known = rows.get(database.path) or _Rows(database.path, {}, store, True)
     if database.masked:
-        rows[database.path] = known = known._replace(exact=False, masked=True)
+        known = known._replace(exact=False, masked=True)
     if lost:
-        rows[database.path] = known = known._replace(exact=False, damaged=True)
-    known.sessions[:0] = database.rows.get(statedb.SESSIONS, ())
-    known.messages.extend(database.rows.get(statedb.MESSAGES, ()))
-    known.messages.sort(key=lambda row: row["id"])
+        known = known._replace(exact=False, damaged=True)
+    rows[database.path] = known._replace(rows=store.join_rows(known.rows, database.rows))
 
 
 # -- converted
 
 
-def _converted(host: Host, told: Story, wish: Wish, notes: list[str], holes: list[str]) -> _Plan:
+def _converted(host: Host, told: Story, wish: Wish, writer: Writer, notes: list[str], holes: list[str]) -> _Plan:
     said, lost = convert.talk_of(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
     if not said.steps:
         said_nothing = "it holds nothing that could be restored"
@@ -276,29 +260,17 @@ def _converted(host: Host, told: Story, wish: Wish, notes: list[str], holes: lis
     place = wish.home.places(wish.to)[0]
     if told.subagents:
         lost["sessions of subagents: each can be restored by itself"] += len(told.subagents)
-    plan = _Plan("", said.cwd, [], [], lost, [*notes, *holes], False, wish.home.path if wish.home.named else "")
-    if wish.to == "hermes":
-        made = hermes.write(said)
-        lost.update(made.lost)
-        rows = _Rows(f"{place}/state.db", [made.session], list(made.messages), False)
-        return plan._replace(native=made.native, rows=[rows])
-    if wish.to == "hermes-webui":
-        session = hermes_webui.write(said)
-        lost.update(session.written.lost)
-        return plan._replace(native=session.written.native, files=beside.listed(host, [_written(place, session.written, told)]))
-    if wish.to == "gemini":
-        written = gemini.write(said, beside.project(host, place, said.cwd))
-    else:
-        written = (claude if wish.to == "claude" else codex).write(said)
-    lost.update(written.lost)
-    files = [_written(place, written, told)]
-    if wish.to == "gemini":
-        files = [*beside.marks(host, f"{place}/{written.path}", said.cwd, told.summary.id), *files]
-    return plan._replace(native=written.native, files=files)
+    made = writer.convert(host, place, said)
+    lost.update(made.lost)
+    store = row_store(wish.to) if made.database else None
+    rows = [_Rows(made.database, made.rows, store, False)] if store else []
+    home = wish.home.path if wish.home.named else ""
+    return _Plan(made.native, said.cwd, list(made.files), rows, lost, [*notes, *holes], False, home)
 
 
-def _written(place: str, written: talk.Written, told: Story) -> File:
-    return File(f"{place}/{written.path}", lambda: [written.data], False, told.summary.id, {"role": "main"})
+def converted_for() -> list[str]:
+    """Agents for which sessions of others are converted."""
+    return [agent.name for agent in registry.agents() if agent.writer]
 
 
 # -- doing it
@@ -312,7 +284,7 @@ def _check(host: Host, plan: _Plan) -> None:
                 raise put.refusal(file.path)
     for rows in plan.rows:
         with _translated(rows.path):
-            statedb.check(host, rows.path, rows.sessions, rows.messages)
+            rows.store.check_rows(host, rows.path, rows.rows)
 
 
 @contextmanager
@@ -331,17 +303,17 @@ def _is_here(host: Host, folder: str) -> bool:
     return at is not None and at.is_folder
 
 
-def _put_rows(host: Host, rows: _Rows, dry_run: bool) -> statedb.Done:
+def _put_rows(host: Host, rows: _Rows, dry_run: bool) -> PutRows:
     with _translated(rows.path):
-        return statedb.put_rows(host, rows.path, rows.sessions, rows.messages, dry_run=dry_run)
+        return rows.store.put_rows(host, rows.path, rows.rows, dry_run=dry_run)
 
 
-def _put(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
+def _put(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
     with _translated(file.path):
         return _placed(host, root, file, dry_run)
 
 
-def _placed(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
+def _placed(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[str, Any]:
     if dry_run:
         verdict = put.judge(host, put.resolved(host, file.path), file.pieces)
         action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
@@ -356,11 +328,12 @@ def _placed(host: Host, root: str, file: File, dry_run: bool) -> dict[str, Any]:
 
 def _resume(plan: _Plan, wish: Wish) -> str:
     """The exact command; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
-    if wish.to not in _RESUMES or not _ID.fullmatch(plan.native):
+    agent = registry.find(wish.to)
+    if agent is None or not agent.resume_command or not _ID.fullmatch(plan.native):
         return ""
-    words = [_quoted(word) for word in _RESUMES[wish.to](plan.native, plan.cwd)]
+    words = [_quoted(plan.native if word == SESSION else word) for word in agent.resume_command]
     if plan.home:
-        moved = [name for name in _MOVED_BY[wish.to] if wish.home.environment.get(name)]
+        moved = [name for name in agent.home_variables if wish.home.environment.get(name)]
         unset = ["env", *(word for name in moved for word in ("-u", name))] if moved else []
         words = [*unset, f"HOME={_quoted(plan.home)}", *words]
     goes = ["cd", _quoted(plan.cwd), "&&"] if plan.cwd and "\0" not in plan.cwd else []

@@ -15,15 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dreamkeep.agents.claude import writer as claude
-from dreamkeep.agents.codex import writer as codex
+from dreamkeep.agents import registry
 from dreamkeep.agents.registry import discovery
 from dreamkeep.errors import Unsupported
 from dreamkeep.session.summary import Summary
 
-#: Folders by which an agent's own place is known when it was somewhere else than in a home.
-_ANCHORS = {"codex": ("/archived_sessions/", "/sessions/"), "copilot": ("/session-state/",), "kimi": ("/sessions/",)}
-_STATE_DB = "state.db"
 _STARTED = "1970-01-01T00:00:00.000000Z"
 
 
@@ -101,21 +97,15 @@ def _moved(agent: str, path: str, home: Home) -> str | None:
         last = f"/{os.path.basename(known)}/"
         if last in path:
             return known + path[path.rfind(last) + len(last) - 1 :]
-    for anchor in _ANCHORS.get(agent, ()):
+    known_agent = registry.find(agent)
+    for anchor in known_agent.anchors if known_agent else ():
         if anchor in path:
             return places[0] + path[path.rfind(anchor) :]
-    if os.path.basename(path) == _STATE_DB:
-        return f"{places[0]}/{_STATE_DB}"
     return None
 
 
 def _named(summary: Summary, home: Home) -> str | None:
     """A transcript that lay anywhere: where its agent would have put it."""
-    first = home.places(summary.agent)[0]
-    if summary.agent == "claude":
-        return f"{first}/{claude.folder(summary.cwd)}/{summary.native_id}.jsonl"
-    if summary.agent == "codex":
-        return f"{first}/{codex.path(summary.started_at or _STARTED, summary.native_id)}"
-    if summary.agent == "hermes-webui":
-        return f"{first}/{summary.native_id}.json"
-    return None
+    writer = registry.writer(summary.agent)
+    usual = writer.usual_path(summary.native_id, summary.cwd, summary.started_at or _STARTED) if writer else ""
+    return f"{home.places(summary.agent)[0]}/{usual}" if usual else None

@@ -25,6 +25,8 @@ NOW_NS = 1_794_132_000 * 10**9
 #: Whose transcripts something happens to: half of Monday's becomes NULs, Wednesday's is removed by its agent.
 BLANKED = "5b1e0c7a-2f6d-4c1b-8e21-9d4a71c3f001"
 GONE = "c1f2a9d4-6be0-4f57-a3d8-70b9e2d5c003"
+#: The agent whose Wednesday session that is.
+GONE_FROM = "gemini"
 
 _GIT = f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {REMOTE}\n'
 

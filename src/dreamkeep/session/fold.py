@@ -17,7 +17,7 @@ from typing import Any
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.acp import reader as acp
 from dreamkeep.agents.facts import Fact
-from dreamkeep.agents.registry import reader_for
+from dreamkeep.agents.registry import find, reader_for
 from dreamkeep.agents.shared.values import digest, items, table, text
 from dreamkeep.event import Event, Kind
 from dreamkeep.session import turns as t
@@ -46,8 +46,6 @@ _OWN_AGENT = "python"
 _CONNECTIONS = 8
 #: So many messages of a transcript are moved before one that the tap heard.
 _LOOSE = 64
-#: Agents whose tools have one id in their protocol or hooks and another in their store.
-_UNLIKE_IDS = frozenset(("hermes", "qwen"))
 _KINDS_SHOWN = 100
 _ODD_SHOWN = 20
 #: Before a record's id, so that it is no message's key.
@@ -383,13 +381,14 @@ class Fold:
 
     def _nth(self, channel: str, said: f.Said, turn: str | None) -> str:
         """Where an agent's tools have other ids on each channel: the how-manieth use of that tool it is in its turn."""
-        if self._agent not in _UNLIKE_IDS or not said.tool or not turn:
+        agent = find(self._agent) if said.tool and turn else None
+        if agent is None or not agent.unlike_tool_ids or not said.tool:
             return ""
         counted = self._state.setdefault("nth", {})
         if counted.get(channel, {}).get("turn") != turn:
             counted[channel] = {"turn": turn}
-        # Qwen's tools have other names over ACP, too. One taken for its neighbour costs nothing: the transcript's word counts.
-        use = said.role if self._agent == "qwen" else f"{said.role}:{said.tool.get('name')}"
+        # Where tools have other names over ACP, too, one taken for its neighbour costs nothing: the transcript's word counts.
+        use = said.role if agent.unlike_tool_names else f"{said.role}:{said.tool.get('name')}"
         counted[channel][use] = n = counted[channel].get(use, 0) + 1
         return f"nth:{turn}:{use}:{n}"
 

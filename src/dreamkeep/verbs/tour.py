@@ -89,6 +89,9 @@ def take_in(tour: Tour) -> Iterator[Outcome]:
 
 
 slug = week.slug
+#: The session that an agent removed, as a user may type it, and that agent.
+GONE_FROM = week.GONE_FROM
+GONE = f"{GONE_FROM}:{week.GONE[:8]}"
 
 
 def mishap(tour: Tour) -> None:

@@ -20,9 +20,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dreamkeep.agents import facts as f
-from dreamkeep.agents.acp import log_lines as acp_scraped
+from dreamkeep.agents.acp import log_lines
 from dreamkeep.agents.acp import tools as acp_tools
 from dreamkeep.agents.facts import Fact, Record
+from dreamkeep.agents.registry import find
 from dreamkeep.agents.shared.values import count, digest, items, table, text
 
 REPLAY = "replay:"
@@ -134,7 +135,7 @@ class Reader:
     def _stderr(self, record: Record) -> list[Fact]:
         if self.state.get("deaf"):
             return []
-        found = acp_scraped.signal(record.text, record.at, self._turn())
+        found = log_lines.signal(record.text, record.at, self._turn())
         return [found] if found else []
 
     # -- frames
@@ -349,7 +350,8 @@ class Reader:
 
     def _tool_id(self, native: str, name: str, call: object) -> str:
         """Hermes makes up an id for the client, another one each time it tells of a call: there the content is the identity."""
-        if self.state.get("agent") != "hermes":
+        agent = find(text(self.state.get("agent")))
+        if agent is None or not agent.renews_acp_ids:
             return native
         like = digest("tool", name, _written(call))
         return f"{like}.{self._times(like)}"

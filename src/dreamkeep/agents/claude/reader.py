@@ -23,7 +23,7 @@ the same parent and time. Lines after a boundary are compared with those shortly
 key and says nothing about turns. A prompt with the parent of an earlier prompt, but another time, means that the user went back;
 a prompt that is newer than all others and has no parent, that it was to the very first.
 
-What is too long lies in `tool-results/`, and the transcript holds a preview that names the file: see claude_files.py.
+What is too long lies in `tool-results/`, and the transcript holds a preview that names the file: see files.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.agents import facts as f
-from dreamkeep.agents.claude import files as claude_files
+from dreamkeep.agents.claude import files
 from dreamkeep.agents.facts import Fact, Record
 from dreamkeep.agents.shared.values import count, digest, items, table, text, when
 
@@ -139,7 +139,7 @@ class Reader:
     def read(self, record: Record) -> Iterator[Fact]:
         data = record.data
         if record.channel == "text":
-            yield from claude_files.written(record)
+            yield from files.written(record)
         if data is None or record.source == "workflow":
             return  # whoever cut the file into lines has told that this one is broken
         kind = text(data.get("type"))
@@ -395,7 +395,7 @@ class Reader:
     def _hooked(self, line: _Line, kind: str, said: str) -> Iterator[Fact]:
         if said.strip():
             mark = line.mark or _handed_in(said, f.HOOK)
-            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=mark, file=claude_files.named(said))
+            yield f.Said(f.SYSTEM, said, line.key, line.at, mark=mark, file=files.named(said))
         if kind == "hook_stopped_continuation":
             yield from self._settle(line, "cancelled", f"stopped by a hook: {said}"[:_LONGEST_REASON])
 
@@ -504,7 +504,7 @@ def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _
     code = int(found[1]) if found else count(outcome.get("exitCode"))
     if code is not None:
         tool["exit_code"] = code
-    file = claude_files.named(said, outcome.get("persistedOutputPath"))
+    file = files.named(said, outcome.get("persistedOutputPath"))
     return f.Said(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""), file=file)
 
 
@@ -580,6 +580,10 @@ def _tokens(value: object) -> Mapping[str, int] | None:
 
 _UUID = re.compile(rb'"uuid"\s*:\s*"([^"\\]{1,80})"')
 _AT = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,40})"')
+
+
+#: In the record with which a fork of a compacted session begins.
+BOUNDARY = b'"compact_boundary"'
 
 
 def chain_ids(lines: Iterable[bytes]) -> Iterator[tuple[str, str | None]]:

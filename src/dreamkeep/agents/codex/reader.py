@@ -5,7 +5,7 @@ compacted. From its sources: `legacy` files (no ordinals, user_message / agent_m
 subagents, encrypted compactions, rollbacks, and the bare lines without payload of its first versions.
 
 * Text stands twice: as response_item (what the model sees) and as event_msg (what the user sees). The first one counts, its
-  twin is dropped (`twice.py`); so files that have only one of the two lose nothing. A tool's result is shown as soon as either
+  twin is dropped (`twins.py`); so files that have only one of the two lose nothing. A tool's result is shown as soon as either
   is there; both have the key of the call.
 * What the client says in the user's or developer's name (environment, skills, hooks) is marked: newer files name the kind of
   each piece of content, in older ones it is known by how it begins.

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Step, Talk, Written
+from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Step, Talk, Written, converted
+from dreamkeep.host import Host
 
 #: The client whose lines these are like.
 _VERSION = "0.166.0"
@@ -34,8 +35,16 @@ def write(talk: Talk) -> Written:
     return _Lines(talk).written()
 
 
-def resume(native: str, cwd: str) -> list[str]:
-    return ["codex", "resume", native]
+def convert(host: Host, place: str, talk: Talk) -> Conversion:
+    return converted(place, talk, write(talk))
+
+
+def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
+    return files  # it needs nothing else
+
+
+def usual_path(native: str, cwd: str, started_at: str) -> str:
+    return path(started_at, native)
 
 
 def path(at: str, thread: str) -> str:

@@ -9,17 +9,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Said, Step, Talk, Written
+from dreamkeep.agents.shared.small_files import bytes_in, parsed
+from dreamkeep.agents.shared.talk import MARKER, Conversion, RestoredFile, Said, Step, Talk, Written, clean, converted
+from dreamkeep.host import Host, read_file
 
 #: In a project's folder: whose it is. The client looks for it when its own list (`projects.json`) does not know.
 OWNER = ".project_root"
+_PROJECTS = "projects.json"
 _LONGEST = 200
 _ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 
@@ -29,10 +34,6 @@ COMMANDS = "prompts that begin with / or ?: kept in the file, but Gemini doesn't
 
 def write(talk: Talk, project: str) -> Written:
     return _Lines(talk).written(project)
-
-
-def resume(native: str, cwd: str) -> list[str]:
-    return ["gemini", "--resume", native]
 
 
 def project(cwd: str, registered: Mapping[str, Any], owners: Mapping[str, str | None], wanted: str = "") -> str:
@@ -59,6 +60,71 @@ def _free(name: str, taken: Collection[str], owners: Mapping[str, str | None], *
     if name in taken:
         return False
     return name not in owners or (marked_only and owners[name] is None)
+
+
+# -- what it needs besides: marks of whose a project's folder is. Nothing in them is taken away.
+
+
+def convert(host: Host, place: str, talk: Talk) -> Conversion:
+    made = converted(place, talk, write(talk, project_name(host, place, talk.cwd)))
+    return made._replace(files=(*marks(host, made.files[0].path, talk.cwd, talk.session), *made.files))
+
+
+def usual_path(native: str, cwd: str, started_at: str) -> str:
+    return ""  # which folder is the project's, only its own lists tell
+
+
+def project_name(host: Host, place: str, cwd: str, wanted: str = "") -> str:
+    """Gemini's name for a folder: by its list, else by the marks in its folders."""
+    listed = parsed(bytes_in(host, f"{os.path.dirname(place)}/{_PROJECTS}"))
+    known = listed.get("projects") if isinstance(listed, dict) else None
+    owners: dict[str, str | None] = {}
+    for name in sorted(host.names(place)) if host.stat(place) else ():
+        owners[name] = _owner(host, f"{place}/{name}/{OWNER}")
+    return project(cwd, known if isinstance(known, dict) else {}, owners, wanted)
+
+
+def _owner(host: Host, path: str) -> str | None:
+    """Whose a folder is; None when it is not marked. Of a mark that can't be read nobody knows: then it is nobody's we know."""
+    try:
+        return read_file(host, path).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return ""
+
+
+def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
+    """Gemini finds a session only in the folder that it holds for its project: of another home that may be another one."""
+    if not cwd:
+        return files
+    found_files: list[RestoredFile] = []
+    for file in files:
+        place, found, rest = file.path.rpartition("/chats/")
+        if found and moved:
+            above, _, name = place.rpartition("/")
+            place = f"{above}/{project_name(host, above, cwd, name)}"
+        path = f"{place}/chats/{rest}" if found else file.path
+        known = {one.path for one in found_files}
+        found_files += [one for one in marks(host, path, cwd, file.session) if found and one.path not in known]
+        found_files.append(file._replace(path=path))
+    return found_files
+
+
+def marks(host: Host, chat: str, cwd: str, session: str) -> list[RestoredFile]:
+    """Whose the folder of a chat is: in the folder itself, and in Gemini's list of all, where there is none yet."""
+    place = chat.rpartition("/chats/")[0]
+    above, _, name = place.rpartition("/")
+    registry = json.dumps({"projects": {clean(cwd): name}}, indent=2, ensure_ascii=False)
+    wanted = {f"{place}/{OWNER}": clean(cwd), f"{os.path.dirname(above)}/{_PROJECTS}": registry}
+    return [
+        RestoredFile(path, partial(iter, [data.encode()]), False, session, {"role": MARKER})
+        for path, data in wanted.items()
+        if host.stat(path) is None
+    ]
+
+
+# -- the lines
 
 
 class _Lines:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Said, Step, Talk
+from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Row, Said, Step, Talk
+from dreamkeep.host import Host
 
 _SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 #: Beginnings by which Hermes and our reader know a summary.
@@ -21,8 +22,6 @@ SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 #: What this format can't hold.
 JOINED = "consecutive thoughts, joined into one"
 BEGUN = "summaries that got the prefix by which Hermes recognizes one"
-
-Row = Mapping[str, Any]
 
 _COLUMNS = {
     "sessions": """
@@ -107,8 +106,18 @@ def write(talk: Talk) -> Rows:
     return Rows(native, session, tuple({"session_id": native, **row} for row in rows), lost)
 
 
-def resume(native: str, cwd: str) -> list[str]:
-    return ["hermes", "--resume", native]
+def convert(host: Host, place: str, talk: Talk) -> Conversion:
+    made = write(talk)
+    rows: Mapping[str, tuple[Row, ...]] = {"sessions": (made.session,), "messages": made.messages}
+    return Conversion(made.native, made.lost, (), f"{place}/state.db", rows)
+
+
+def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
+    return files  # it needs nothing else
+
+
+def usual_path(native: str, cwd: str, started_at: str) -> str:
+    return ""  # it has no file of its own
 
 
 def named(talk: Talk) -> str:

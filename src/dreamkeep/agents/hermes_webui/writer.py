@@ -7,15 +7,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.hermes import writer as hermes
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Said, Talk, Written
+from dreamkeep.agents.shared.small_files import bytes_in, parsed
+from dreamkeep.agents.shared.talk import INDEX as INDEX_ROLE
+from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Said, Talk, Written, converted
+from dreamkeep.errors import Failed
+from dreamkeep.host import Host
 
 AGENT = "hermes-webui"
 INDEX, DELETED = "_index.json", "_deleted_webui_sessions.json"
 _MODEL = "default"
+_ARRAYS = ("messages", "context_messages", "tool_calls")
 
 
 class Session(NamedTuple):
@@ -45,6 +51,46 @@ def write(talk: Talk) -> Session:
     whole = {**entry, "messages": messages, "tool_calls": [], "context_messages": context}
     data = json.dumps(whole, ensure_ascii=False, indent=2).encode()
     return Session(Written(f"{native}.json", data, native, lost), entry)
+
+
+def convert(host: Host, place: str, talk: Talk) -> Conversion:
+    made = converted(place, talk, write(talk).written)
+    return made._replace(files=tuple(beside(host, list(made.files), talk.cwd, False)))
+
+
+def usual_path(native: str, cwd: str, started_at: str) -> str:
+    return f"{native}.json"
+
+
+def beside(host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
+    """Hermes WebUI lists what stands in its index. Where there is none it makes one of all files by itself."""
+    more: list[RestoredFile] = []
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        native = name.removesuffix(".json")
+        if file.about.get("role") != "main":
+            continue
+        deleted = parsed(bytes_in(host, f"{folder}/{DELETED}"))
+        if isinstance(deleted, dict) and native in (deleted.get("ids") or ()):
+            raise Failed(
+                "Hermes WebUI was told to delete this session, and would delete it again",
+                where=f"{folder}/{DELETED}",
+                next="Remove its id from that file, or restore into another folder with --home DIR.",
+            )
+        path = f"{folder}/{INDEX}"
+        there = bytes_in(host, path)
+        data = _indexed(parsed(there), parsed(b"".join(file.pieces())))
+        if data is not None:
+            more.append(RestoredFile(path, partial(iter, [data]), False, file.session, {"role": INDEX_ROLE}, there))
+    return [*files, *more]
+
+
+def _indexed(index: object, session: object) -> bytes | None:
+    """The index with this session in it; None when it is there, or when either can't be read."""
+    if not isinstance(index, list) or not isinstance(session, dict) or not session.get("session_id"):
+        return None
+    new = indexed(index, {key: value for key, value in session.items() if key not in _ARRAYS})
+    return None if new is None else json.dumps(new, ensure_ascii=False, indent=2).encode()
 
 
 def indexed(index: list[Any], entry: Mapping[str, Any]) -> list[Any] | None:

@@ -4,7 +4,7 @@ Observed: the place, and that there are turn.prompt, context.append_message, con
 full_compaction.begin / .complete and context.apply_compaction{summary, compactedCount, …}.
 From its published sources, not observed by us: all members, the loop's events (step.begin, content.part, tool.call, tool.result,
 step.end), turn.ended, turn.cancel, turn.steer, context.undo, context.clear, and the kinds of `origin`.
-* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`twice.py`).
+* The prompt stands twice, in turn.prompt and in the append_message after it: said once (`twins.py`).
 * No record has an id of its own: keys are made of its content and its own time, so that a fork's copies have the keys of their
   originals. Ids of tool calls may come again; with their step they are unique.
 * apply_compaction may come before or after the `begin` that it belongs to: records of different kinds, up to `complete`, are one

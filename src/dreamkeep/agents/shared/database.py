@@ -35,7 +35,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from dreamkeep.errors import Busy, DreamkeepError, Failed, NotFound, Unsupported, cannot_read
@@ -78,6 +78,22 @@ class Fingerprint(NamedTuple):
 
     mark: str
     empty: bool
+
+
+class Keeper(Protocol):
+    """What `discovery.py` of an agent that keeps its sessions in SQLite offers besides."""
+
+    def fingerprints(self, base: Base) -> dict[str, Fingerprint]:
+        """Every session (the root of a chain) with its fingerprint."""
+
+    def places(self, base: Base, session: str, known: Mapping[str, str]) -> Iterator[Place]:
+        """The rows of a session, in the order in which a reader wants them.
+
+        Rows in `known` that can't have changed may be left out."""
+
+    def silent(self, base: Base) -> Iterable[str]:
+        """Sessions with a row that says nothing, or NULs, though somebody might speak in it: worth a closer look, no more. A
+        row that is blanked need not show in the fingerprint."""
 
 
 def changed_rows(

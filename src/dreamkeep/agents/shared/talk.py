@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from dreamkeep.host import Host
 
 #: A step's kind.
 USER, ASSISTANT, REASONING, CALL, RESULT, SUMMARY = "user", "assistant", "reasoning", "call", "result", "summary"
@@ -63,6 +65,55 @@ class Written(NamedTuple):
     data: bytes
     native: str
     lost: Losses
+
+
+#: Roles of what an agent keeps beside its sessions, without which it would not find one.
+MARKER, INDEX = "marker", "index"
+
+#: A file's bytes, as often as they are wanted.
+Pieces = Callable[[], Iterable[bytes]]
+Row = Mapping[str, Any]
+
+
+class RestoredFile(NamedTuple):
+    """A file that is to be there. `session`: our id of it. `about`: its role, and what else is to be told of it."""
+
+    path: str
+    pieces: Pieces
+    exact: bool
+    session: str
+    about: Mapping[str, Any]
+    #: What it was made from, and may replace.
+    made_from: bytes | None = None
+
+
+class Conversion(NamedTuple):
+    """What a writer makes of a talk: files, or rows for a database (by table). `native`: the agent's own id of it."""
+
+    native: str
+    lost: Losses
+    files: tuple[RestoredFile, ...] = ()
+    database: str = ""
+    rows: Mapping[str, tuple[Row, ...]] = {}
+
+
+class Writer(Protocol):
+    """What `writer.py` of an agent's folder offers."""
+
+    def convert(self, host: Host, place: str, talk: Talk) -> Conversion:
+        """The talk as a new session of this agent, in this one of its places. Looks, and writes nothing."""
+
+    def beside(self, host: Host, files: list[RestoredFile], cwd: str, moved: bool) -> list[RestoredFile]:
+        """These files, which go back byte for byte, and what the agent needs besides to find them. `moved`: to another home."""
+
+    def usual_path(self, native: str, cwd: str, started_at: str) -> str:
+        """Where the agent would put this session's transcript, below its place; "" when that can't be told."""
+
+
+def converted(place: str, talk: Talk, written: Written) -> Conversion:
+    """Of a writer that makes one file."""
+    file = RestoredFile(f"{place}/{written.path}", lambda: [written.data], False, talk.session, {"role": "main"})
+    return Conversion(written.native, written.lost, (file,))
 
 
 def clean(text: str) -> str:

@@ -1,35 +1,30 @@
 """`init` and `init --uninstall`: hooks and the MCP server for the agents found, into their own settings files, and out again.
 
-    wanted.py   which events, commands, files                    targets.py  which of them are on this machine
-    plan.py     bytes of a file → bytes with or without ours     plugin.py   OpenCode's own file
+    offer.py    what an agent's `setup.py` offers: its events, files and edits
+    program.py  what is started, and how it is known again
+    plan.py     bytes of a file → bytes with or without ours
     jsonedit.py, tomledit.py, yamledit.py, text.py               edits that keep every other byte
     apply.py    backup, all-or-nothing write, the way back       check.py    what `doctor` says about it
-    plugged.py  has the agent our plugin, which does the same?
 
-Nothing is trusted on the user's behalf: Codex and Hermes ask him about new hooks, and the report says so.
+Nothing is trusted on the user's behalf: some agents ask him about new hooks, and the report says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dreamkeep.capture.setup import wanted
 from dreamkeep.capture.setup.apply import FOLDER, Change, Hand, Target
-from dreamkeep.capture.setup.check import codex_trust, examine
-from dreamkeep.capture.setup.plugged import plugged
-from dreamkeep.capture.setup.targets import found, targets_of
-from dreamkeep.capture.setup.wanted import AGENTS, Program
+from dreamkeep.capture.setup.check import examine
+from dreamkeep.capture.setup.offer import agents as known_agents
+from dreamkeep.capture.setup.offer import is_found, is_plugged, setup_of
+from dreamkeep.capture.setup.program import Program
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import Host, alone, make_folders
 
-__all__ = ["AGENTS", "Change", "codex_trust", "examine", "init"]
+__all__ = ["Change", "examine", "init", "known_agents"]
 
 _WAIT_S = 30.0
 _PLUGGED = "its plugin does that already; both would keep everything twice"
-_NEXT = {
-    "codex": "Codex runs no hook that it has not been told to trust: start `codex`, type /hooks and trust them, once",
-    "hermes": "Hermes asks once for each new hook: start `hermes` in a terminal and say yes",
-}
 
 
 def init(
@@ -46,41 +41,45 @@ def init(
     mcp: bool = True,
 ) -> list[Change]:
     """`agents`: these, found or not; none: all that are found. `environment` must be empty when the user named a home."""
-    unknown = [agent for agent in agents if agent not in AGENTS]
+    known = known_agents()
+    unknown = [agent for agent in agents if agent not in known]
     if unknown:
         raise BadUsage(
             f"`{unknown[0]}` can't be set up",
             where="--agent",
-            next=f"Use one of {', '.join(AGENTS)}; others are found by `ingest`.",
+            next=f"Use one of {', '.join(known)}; others are found by `ingest`.",
         )
     program = Program(python, hook, keep)
-    chosen = [agent for agent in AGENTS if (agent in agents if agents else found(host, agent, home, environment))]
-    plugins = [agent for agent in chosen if not uninstall and plugged(host, agent, home, environment)]
-    left = [Change(agent, wanted.place(agent, home, environment).hooks, "skipped", _PLUGGED) for agent in plugins]
+    places = {agent: setup_of(agent).place(home, environment) for agent in known}
+    chosen = [agent for agent in known if (agent in agents if agents else is_found(host, places[agent]))]
+    plugins = [agent for agent in chosen if not uninstall and is_plugged(host, setup_of(agent), places[agent])]
+    left = [Change(agent, places[agent].hooks, "skipped", _PLUGGED) for agent in plugins]
     chosen = [agent for agent in chosen if agent not in plugins]
-    targets = [t for agent in chosen for t in targets_of(host, agent, home, environment, program, mcp=mcp or uninstall)]
+    targets = [t for agent in chosen for t in setup_of(agent).targets(host, places[agent], program, mcp=mcp or uninstall)]
     if uninstall:
         # Where two agents share a file by a link, the original of the one that came first is the older.
         targets.reverse()
-    changes = _all(Hand(host, keep, dry=True), targets, uninstall)
+    hooks = {agent: place.hooks for agent, place in places.items()}
+    changes = _all(Hand(host, keep, dry=True), targets, hooks, uninstall)
     idle = all(change.action not in ("install", "update", "remove") for change in changes)
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
         return [*left, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
     with alone(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
-        return [*left, *_all(Hand(host, keep, dry=False), targets, uninstall)]
+        return [*left, *_all(Hand(host, keep, dry=False), targets, hooks, uninstall)]
 
 
-def _all(hand: Hand, targets: Sequence[Target], uninstall: bool) -> list[Change]:
-    return [_told(hand.remove(target) if uninstall else hand.install(target), uninstall) for target in targets]
+def _all(hand: Hand, targets: Sequence[Target], hooks: Mapping[str, str], uninstall: bool) -> list[Change]:
+    changes = [hand.remove(target) if uninstall else hand.install(target) for target in targets]
+    return [_with_next_step(change, uninstall) if change.file == hooks[change.agent] else change for change in changes]
 
 
-def _told(change: Change, uninstall: bool) -> Change:
-    """What the user has to do himself."""
+def _with_next_step(change: Change, uninstall: bool) -> Change:
+    """Of a file with hooks: what the user has to do himself."""
     step = ""
-    if change.action in ("install", "update") and change.file.endswith(("hooks.json", "config.yaml")):
-        step = _NEXT.get(change.agent, "")
-    elif uninstall and change.agent == "codex" and change.backup and change.file.endswith("hooks.json"):
+    if change.action in ("install", "update"):
+        step = setup_of(change.agent).NEXT
+    elif uninstall and change.backup:
         # Others had written to the file, so their hooks may have moved up.
-        step = "Codex knows trusted hooks by their position: look at /hooks once"
+        step = setup_of(change.agent).NEXT_AFTER_REMOVAL
     return change._replace(reason="; ".join(filter(None, (change.reason, step)))) if step else change

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dreamkeep.capture.setup import jsonedit, tomledit, wanted
+from dreamkeep.capture.setup import jsonedit, tomledit
 from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.plan import Json
-from dreamkeep.capture.setup.plugged import plugged
-from dreamkeep.capture.setup.targets import found, targets_of
+from dreamkeep.capture.setup.offer import Place, Setup, agents, is_found, is_plugged, setup_of
+from dreamkeep.capture.setup.plan import Json, Toml
+from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
-from dreamkeep.capture.setup.wanted import AGENTS, Program
 from dreamkeep.host import Host
 
-TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
-#: Fewer days than this may be gone before anybody has imported what was written.
-_FEW_DAYS = 7
-_CODEX_TIMEOUT_S = 600
-_CODEX_END_S = (1, 3)
+#: An older agent may not know it.
+_MAY_BE_MISSING = ("PostCompact",)
 
 Check = dict[str, Any]
 
@@ -30,16 +23,17 @@ Check = dict[str, Any]
 def examine(host: Host, home: str, environment: Mapping[str, str], *, hook: str = "", keep: str = "") -> list[Check]:
     """One entry a finding, as doctor has them: `{check, ok, what, next}`. `keep`: the one that hooks should write to, if any."""
     checks: list[Check] = []
-    for agent in AGENTS:
-        if found(host, agent, home, environment):
-            checks += _guarded(host, agent, home, environment, Program("", hook, keep))
+    for agent in agents():
+        where = setup_of(agent).place(home, environment)
+        if is_found(host, where):
+            checks += _guarded(host, agent, where, environment, Program("", hook, keep))
     return checks
 
 
-def _guarded(host: Host, agent: str, home: str, environment: Mapping[str, str], program: Program) -> list[Check]:
+def _guarded(host: Host, agent: str, where: Place, environment: Mapping[str, str], program: Program) -> list[Check]:
     """An agent whose settings can't be read is a finding, not the end of the others."""
     try:
-        return list(_agent(host, agent, home, environment, program))
+        return list(_agent(host, agent, where, environment, program))
     except Unreadable as problem:
         return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep leaves them alone.")]
     except OSError as problem:
@@ -50,12 +44,13 @@ def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
     return {"check": "hooks", "ok": ok, "what": f"{agent}: {what}", "next": step}
 
 
-def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
-    hooks = targets_of(host, agent, home, environment, program, mcp=False)[0]
+def _agent(host: Host, agent: str, where: Place, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
+    setup = setup_of(agent)
+    hooks = setup.targets(host, where, program, mcp=False)[0]
     data = bytes_at(host, hooks.file)
     there = hooks.edit.commands(data) if data is not None else {}
     again = f"dreamkeep init --agent {agent}"
-    plugin = plugged(host, agent, home, environment)
+    plugin = is_plugged(host, setup, where)
     if plugin and there:
         step = f"Take one of them away: `dreamkeep init --uninstall --agent {agent}`, or the plugin."
         yield _entry(agent, False, "has our hooks twice, from `init` and from the plugin: what is said is kept twice", step)
@@ -64,14 +59,13 @@ def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], pr
     elif not there:
         yield _entry(agent, True, "no hooks; its sessions are taken in by `ingest` and `watch` alone", again)
     if there:
-        yield from _installed(host, agent, hooks, there, program, again)
-        if agent == "codex":
-            yield from _codex(host, hooks.file, data or b"")
+        yield from _installed(host, agent, setup, hooks, there, program, again)
     if plugin and not _on_path(host, "dreamkeep-hook", environment.get("PATH", "")):
         step = "Put it there (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
         yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, and it is not there", step)
-    yield from _settings(agent, hooks, data, bool(there))
-    for target in targets_of(host, agent, home, environment, program, mcp=True):
+    yield from _switches(agent, hooks, data) if there else ()
+    yield from (_entry(agent, False, one.what, one.step) for one in setup.check(host, where, data, bool(there)))
+    for target in setup.targets(host, where, program, mcp=True):
         yield from _server(host, agent, target, again)
 
 
@@ -94,15 +88,15 @@ def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Chec
 
 
 def _servers(target: Target, data: bytes) -> Any:
-    if target.file.endswith(".toml"):
-        return tomledit.lookup(tomledit.read(text_of(data).body), ("mcp_servers",))
+    if isinstance(target.edit, Toml):
+        return tomledit.lookup(tomledit.read(text_of(data).body), (target.edit.holder,))
     return jsonedit.members_of(data).get(target.edit.holder) if isinstance(target.edit, Json) and target.edit.holder else None
 
 
 def _installed(
-    host: Host, agent: str, hooks: Target, there: Mapping[str, Sequence[str]], program: Program, again: str
+    host: Host, agent: str, setup: Setup, hooks: Target, there: Mapping[str, Sequence[str]], program: Program, again: str
 ) -> Iterator[Check]:
-    missing = [event for event in wanted.events_for(agent) if event not in there and event != "PostCompact"]
+    missing = [event for event in setup.EVENTS if event not in there and event not in _MAY_BE_MISSING]
     if missing:
         yield _entry(agent, False, f"hooks are missing for {', '.join(missing)}", again)
     words = {word for command in there.values() for word in _files_in(command)}
@@ -126,76 +120,11 @@ def _hook_at(command: Sequence[str]) -> int:
     return next((n for n, word in enumerate(command) if word.endswith("hook.py")), 0)
 
 
-def _settings(agent: str, hooks: Target, data: bytes | None, installed: bool) -> Iterator[Check]:
-    """Switches of the agent's own that matter."""
-    value = jsonedit.members_of(data) if hooks.file.endswith(".json") else {}
-    if installed and agent in ("claude", "qwen") and value.get("disableAllHooks") is True:
-        yield _entry(agent, False, "`disableAllHooks` keeps it from running any hook", f"Take it out of {hooks.file}.")
-    config = value.get("hooksConfig")
-    if installed and agent in ("gemini", "qwen") and isinstance(config, dict) and config.get("enabled") is False:
-        yield _entry(agent, False, "`hooksConfig.enabled` keeps it from running any hook", f"Set it to true in {hooks.file}.")
-    days = value.get("cleanupPeriodDays")
-    if agent == "claude" and isinstance(days, (int, float)) and not isinstance(days, bool) and days < _FEW_DAYS:
-        what = "writes no sessions at all" if days <= 0 else f"deletes sessions after {days:g} days"
-        yield _entry(agent, False, f"{what} (`cleanupPeriodDays`)", f"Raise it in {hooks.file}; 30 is its default.")
-
-
-# -- Codex
-
-
-def _codex(host: Host, path: str, hooks_json: bytes) -> Iterator[Check]:
-    config = bytes_at(host, f"{os.path.dirname(path)}/config.toml") or b""
-    # It resolves links in CODEX_HOME, but not in the home folder.
-    verdicts = {codex_trust(hooks_json, config, where) for where in (path, host.real_path(path))}
-    if TRUSTED in verdicts:
+def _switches(agent: str, hooks: Target, data: bytes | None) -> Iterator[Check]:
+    """Switches of the agent's own that keep it from running hooks."""
+    if not isinstance(hooks.edit, Json):
         return
-    trust = UNKNOWN if UNKNOWN in verdicts else UNTRUSTED
-    what = {
-        UNTRUSTED: "its hooks are not trusted yet: it skips them and says nothing about it",
-        UNKNOWN: "its hooks may have changed since they were trusted: then it skips them and says nothing about it",
-    }[trust]
-    yield _entry("codex", False, what, "Start `codex`, type /hooks, and trust them.")
-
-
-def codex_trust(hooks_json: bytes, config_toml: bytes, path: str) -> str:
-    """Whether Codex will run our hooks. `path`: of hooks.json, as Codex finds it.
-
-    It keeps a hash of each hook that the user has trusted, under the file, the event and the position. The hash is over the
-    hook's meaning, in a form that was seen in its sources and may change: what we can't confirm is `unknown`, not `untrusted`.
-    """
-    try:
-        states = tomledit.lookup(tomledit.read(text_of(config_toml).body), ("hooks", "state"))
-        hooks = jsonedit.members_of(hooks_json).get("hooks")
-    except Unreadable:
-        return UNKNOWN
-    states = states if isinstance(states, dict) else {}
-    verdicts = {_verdict(states.get(f"{path}:{key}"), identity) for key, identity in _our_identities(hooks)}
-    return next((verdict for verdict in (UNTRUSTED, UNKNOWN, TRUSTED) if verdict in verdicts), UNKNOWN)
-
-
-def _verdict(state: Any, identity: Mapping[str, Any]) -> str:
-    seen = state.get("trusted_hash") if isinstance(state, dict) else None
-    if not isinstance(state, dict) or not isinstance(seen, str) or state.get("enabled") is False:
-        return UNTRUSTED
-    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    return TRUSTED if seen == f"sha256:{hashlib.sha256(canonical).hexdigest()}" else UNKNOWN
-
-
-def _our_identities(hooks: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(event:group:position, what Codex makes of the hook before it hashes it)."""
-    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
-        label = re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
-        for g, group in enumerate(groups if isinstance(groups, list) else ()):
-            handlers = group.get("hooks") if isinstance(group, dict) else None
-            for n, handler in enumerate(handlers if isinstance(handlers, list) else ()):
-                if isinstance(handler, dict) and wanted.is_our_hook(handler.get("command"), "", "codex"):
-                    yield f"{label}:{g}:{n}", _identity(label, group, handler)
-
-
-def _identity(label: str, group: Mapping[str, Any], handler: Mapping[str, Any]) -> dict[str, Any]:
-    given = handler.get("timeout")
-    timeout = given if isinstance(given, int) else (_CODEX_END_S[0] if label == "session_end" else _CODEX_TIMEOUT_S)
-    timeout = max(timeout, 1) if label != "session_end" else min(max(timeout, _CODEX_END_S[0]), _CODEX_END_S[1])
-    hook = {"async": handler.get("async") is True, "command": handler["command"], "timeout": timeout, "type": "command"}
-    matcher = group.get("matcher") if label not in ("user_prompt_submit", "stop") else None
-    return {"event_name": label, "hooks": [hook], **({"matcher": matcher} if isinstance(matcher, str) else {})}
+    settings = jsonedit.members_of(data)
+    for switch in hooks.edit.switches:
+        if switch.is_off(settings):
+            yield _entry(agent, False, f"`{switch.name}` keeps it from running any hook", f"{switch.mend} {hooks.file}.")

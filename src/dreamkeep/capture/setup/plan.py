@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.capture.setup import jsonedit, tomledit, yamledit
 from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.program import SERVER, is_our_hook, is_our_server, words_of
 from dreamkeep.capture.setup.text import Unreadable, text_of
-from dreamkeep.capture.setup.wanted import SERVER, is_our_hook, is_our_server, words_of
 
 
 class Edited(NamedTuple):
@@ -43,7 +43,22 @@ class Edit(Protocol):
         """What the user may put in himself where it is not done for him; "" where the file must be mended first."""
 
 
-# -- JSON: Claude, Codex, Gemini, Qwen, OpenCode
+# -- JSON
+
+
+class Switch(NamedTuple):
+    """A setting of the agent's own that keeps it from running hooks. `mend`: what to do about it; the file's name follows."""
+
+    path: Sequence[str]
+    off: bool
+    mend: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    def is_off(self, settings: Any) -> bool:
+        return _at(settings, self.path) is self.off
 
 
 class Json(NamedTuple):
@@ -57,6 +72,7 @@ class Json(NamedTuple):
     server: Mapping[str, Any] | None = None
     #: Said when the file holds comments.
     comment_note: str = ""
+    switches: Sequence[Switch] = ()
 
     @property
     def _reading(self) -> Syntax:
@@ -212,11 +228,7 @@ class Json(NamedTuple):
             except Unreadable:
                 notes.append(self.comment_note)
         if self.hooks is not None:
-            off = {"claude": ("disableAllHooks", True), "qwen": ("disableAllHooks", True)}.get(self.agent)
-            if off and value.get(off[0]) is off[1]:
-                notes.append(f"hooks are switched off here by `{off[0]}`")
-            if self.agent in ("gemini", "qwen") and _at(value, ("hooksConfig", "enabled")) is False:
-                notes.append("hooks are switched off here by `hooksConfig.enabled`")
+            notes += [f"hooks are switched off here by `{one.name}`" for one in self.switches if one.is_off(value)]
         return notes
 
 
@@ -234,7 +246,7 @@ def _absent(value: Any, paths: Sequence[Sequence[str]]) -> list[str]:
     return [".".join(path) for path in paths if _at(value, path) is None]
 
 
-# -- TOML: Codex's MCP server
+# -- TOML: an MCP server
 
 
 class Toml(NamedTuple):
@@ -263,7 +275,7 @@ class Toml(NamedTuple):
         return self.install(None).data.decode()
 
 
-# -- YAML: Hermes
+# -- YAML
 
 
 class Yaml(NamedTuple):
@@ -428,7 +440,7 @@ class Yaml(NamedTuple):
         return bool(self._events(draft)) or (entry is not None and self._is_server(draft, entry))
 
 
-# -- a file that is ours alone: OpenCode's plugin
+# -- a file that is ours alone
 
 
 class Own(NamedTuple):

@@ -17,7 +17,7 @@ from typing import TextIO, cast
 from dreamkeep.errors import BadUsage
 from dreamkeep.surfaces.cli import look, text
 from dreamkeep.verbs.standalone import mask_secrets
-from dreamkeep.verbs.tour import Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
+from dreamkeep.verbs.tour import GONE, GONE_FROM, Tour, begin, exchange_of, lay_answers, mishap, slug, take_in
 
 _NAME = "TOUR"
 _CAPTURE = "1. Capture: copy what the agents have on disk into the keep, byte for byte."
@@ -99,7 +99,7 @@ def _sample(tour: Tour, *, asked_for: bool) -> None:
     )
     mishap(tour)
     _do(tour, "audit")
-    _do(tour, "restore", "gemini:c1f2a9d4", "--to", "gemini")
+    _do(tour, "restore", GONE, "--to", GONE_FROM)
     _do(tour, "repair", "--apply")
     _dream_sample(tour)
     _say("4. Search: across agents, including what a compaction dropped, with the place where it was said.")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Backends that answer requests.
 _MODELS = ("openai", "anthropic", "command", "files", "agent")
+#: How the names of that vendor's models begin.
+_ANTHROPIC_MODELS = "claude*"
 
 
 class DreamVerbs:
@@ -258,17 +260,16 @@ class DreamVerbs:
 
     def _find_model_backend(self) -> str:
         """Which backend the settings of a model mean, where `dream.backend` is none."""
+        from fnmatch import fnmatchcase
+
         if self._context.config["dream.backend"] != "rules":
             return str(self._context.config["dream.backend"])
         if self._context.config["dream.model.command"]:
             return "command"
         if self._context.config["dream.model.url"] or self._context.config["dream.model.model"]:
             model = str(self._context.config["dream.model.model"] or "")
-            return (
-                "anthropic"
-                if "anthropic" in str(self._context.config["dream.model.url"]) or model.startswith("claude")
-                else "openai"
-            )
+            url = str(self._context.config["dream.model.url"])
+            return "anthropic" if "anthropic" in url or fnmatchcase(model, _ANTHROPIC_MODELS) else "openai"
         raise BadUsage(
             "no model is named in the settings",
             where="--with-model",

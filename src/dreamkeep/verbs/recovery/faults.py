@@ -29,6 +29,7 @@ class FaultVerbs:
     def doctor(self) -> list[dict[str, Any]]:
         from importlib.util import find_spec
 
+        from dreamkeep.agents import registry
         from dreamkeep.capture import setup, spool
         from dreamkeep.recovery import doctor
         from dreamkeep.verbs.capture import find_hook_file
@@ -43,6 +44,7 @@ class FaultVerbs:
         if use := self._limits.measure_use():
             found += doctor.quota(use["used"], use["limit"])
         host, root = self._host, self._root
+        found += doctor.agents(registry.problems())
         found += doctor.guarded("spool", lambda: doctor.hooks(host, root, self._list_lost_calls(), *spool.counts(host, root)))
         where, environment = self._context.find_home(None)
         return found + setup.examine(self._host, where, environment, hook=find_hook_file(), keep=self._root)

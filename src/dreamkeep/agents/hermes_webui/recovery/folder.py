@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dreamkeep.agents.hermes_webui import discovery as agent
+from dreamkeep.agents.hermes_webui.recovery import documents
+from dreamkeep.agents.hermes_webui.recovery import rows as webui_rows
 from dreamkeep.capture import find, rejoin
 from dreamkeep.capture.content import File, iter_blocks
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
-from dreamkeep.recovery import webui, webui_rows
 from dreamkeep.recovery.each import TROUBLE
 from dreamkeep.recovery.plain import in_the_way
 
@@ -89,20 +90,20 @@ class Folder:
         finally:
             content.close()
 
-    def document(self, path: str) -> webui.Document | None:
-        return webui.document(self.read(path))
+    def document(self, path: str) -> documents.Document | None:
+        return documents.document(self.read(path))
 
     def entries(self) -> list[object] | None:
         """Of the index; None when it is no list. FileNotFoundError when there is none."""
-        return webui.listed(self.read(f"{self.place}/{INDEX}"))
+        return documents.listed(self.read(f"{self.place}/{INDEX}"))
 
-    def turns(self, sid: str) -> list[webui.Turn]:
-        return webui.turns(line for path in self.journals.get(sid, ()) for line in self.read(path).split(b"\n"))
+    def turns(self, sid: str) -> list[documents.Turn]:
+        return documents.turns(line for path in self.journals.get(sid, ()) for line in self.read(path).split(b"\n"))
 
     def _ids(self, name: str) -> frozenset[str] | None:
         path = f"{self.place}/{name}"
         try:
-            return frozenset() if self.host.stat(path) is None else webui.ids_in(self.read(path))
+            return frozenset() if self.host.stat(path) is None else documents.ids_in(self.read(path))
         except OSError:
             return None
 
@@ -128,7 +129,7 @@ class Copy(NamedTuple):
     """`whence`: backup, journal, database. `raw`: its bytes, when they may be given back as they are."""
 
     whence: str
-    document: webui.Document
+    document: documents.Document
     raw: bytes | None
 
 
@@ -136,10 +137,10 @@ def copies(folder: Folder, sid: str, databases: Sequence[str]) -> list[Copy]:
     """Every good copy of a session besides its file: the newest first, and the database, which says it in other words, last."""
     found: list[Copy] = []
     for whence, data in _texts(folder, sid):
-        held = webui.document(data)
+        held = documents.document(data)
         if held is not None:
             found = [*(one for one in found if one.whence != whence), Copy(whence, held, data)]
-    found.sort(key=lambda one: -webui.updated_at(one.document))
+    found.sort(key=lambda one: -documents.updated_at(one.document))
     return found + [Copy("database", kept.document, None) for kept in _kept(folder, sid, databases)]
 
 
@@ -173,10 +174,10 @@ def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_
             yield kept
 
 
-def told(folder: Folder, sid: str, databases: Sequence[str]) -> webui.Told:
+def told(folder: Folder, sid: str, databases: Sequence[str]) -> documents.Told:
     """What all rows of a session tell, also of one in which everything was taken back."""
     found = [one.told for one in _held(folder, sid, databases)]
-    return webui.Told([row for one in found for row in one.rewound], [row for one in found for row in one.others])
+    return documents.Told([row for one in found for row in one.rewound], [row for one in found for row in one.others])
 
 
 def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None:
@@ -188,11 +189,11 @@ def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None
     if not found:
         return None
     base = found[0]
-    result = webui.merged(base.document, (one.document for one in found[1:] if one.whence != "database"))
+    result = documents.merged(base.document, (one.document for one in found[1:] if one.whence != "database"))
     if base.whence != "database":
         for kept in _kept(folder, sid, databases):
-            more = webui.later(result, kept.document)
+            more = documents.later(result, kept.document)
             if more:
-                result = webui.with_messages(result, [*webui.messages_of(result), *more])
-        result = webui.without(result, told(folder, sid, databases))
-    return base.raw if base.raw is not None and result == base.document else webui.written(result)
+                result = documents.with_messages(result, [*documents.messages_of(result), *more])
+        result = documents.without(result, told(folder, sid, databases))
+    return base.raw if base.raw is not None and result == base.document else documents.written(result)

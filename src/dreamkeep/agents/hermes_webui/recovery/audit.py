@@ -3,7 +3,7 @@
 A session file that looks as it did when it was captured, and was well then, is opened only if it has a backup beside it, or if
 its row has more messages than `_index.json` says that it has, or than can be in it. Every session is looked at by itself: what
 goes wrong with one is a fault of that one. Files named `_*` are no sessions. What the user meant (clear, undo, truncate,
-compress, delete: `webui.py`) is no fault.
+compress, delete: `documents.py`) is no fault.
 
 `Fault.about` of each class here: `place` (the folder) and `sid`; `webui_turn_pending` also has `turn` (its id).
 
@@ -33,6 +33,10 @@ from shlex import quote
 
 from dreamkeep.agents.hermes.discovery import AGENT as HERMES
 from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
+from dreamkeep.agents.hermes_webui.recovery import documents
+from dreamkeep.agents.hermes_webui.recovery.folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
+from dreamkeep.agents.hermes_webui.recovery.rows import Row, databases, webui_rows
+from dreamkeep.agents.hermes_webui.recovery.rows import held as held_in
 from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
 from dreamkeep.capture.seen import Cache, Look, Seen
@@ -40,13 +44,9 @@ from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import readable_size
 from dreamkeep.host import Host
 from dreamkeep.memory.masking import is_masked
-from dreamkeep.recovery import webui
 from dreamkeep.recovery.audit_sources import ELSEWHERE
 from dreamkeep.recovery.captured import canonical, masked_messages
 from dreamkeep.recovery.faults import Fault, counted, fault
-from dreamkeep.recovery.webui_folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
-from dreamkeep.recovery.webui_rows import Row, databases, webui_rows
-from dreamkeep.recovery.webui_rows import held as held_in
 
 #: So long a turn may be on its way without its session file knowing.
 _YOUNG_S = 600.0
@@ -103,7 +103,7 @@ def _counts(folder: Folder) -> dict[str, int]:
         entries = folder.entries() or ()
     except STRANGE:
         return {}  # that is looked at by itself
-    counts = ((webui.names(one), table(one).get("message_count")) for one in entries)
+    counts = ((documents.names(one), table(one).get("message_count")) for one in entries)
     return {sid: many for sid, many in counts if sid and isinstance(many, int)}
 
 
@@ -162,7 +162,7 @@ class _Audit:
     # -- one session
 
     def _session(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
-        live: webui.Document | None = None
+        live: documents.Document | None = None
         first = ""
         if sid in folder.lives:
             needed = sid in folder.backups or (self._sure and row is None) or self._has_open_turns(folder, sid)
@@ -219,7 +219,9 @@ class _Audit:
             yield self._fault("store_unreadable", folder, sid, folder.backup(sid), what)
         if held is not None:
             unsafe = unsafe or (_MAYBE_DELETED if self._sure and row is None else "")
-            what = f"the session file is missing; its backup has {counted(len(webui.messages_of(held)), 'message', 'messages')}"
+            what = (
+                f"the session file is missing; its backup has {counted(len(documents.messages_of(held)), 'message', 'messages')}"
+            )
             yield self._fault("webui_orphan_backup", folder, sid, folder.backup(sid), what, unsafe=unsafe)
         elif row and (row.live or row.worktree):
             what = (
@@ -249,17 +251,17 @@ class _Audit:
             last = data
         return last or None
 
-    def _whole(self, folder: Folder, sid: str, live: webui.Document, row: Row | None) -> Iterator[Fault]:
+    def _whole(self, folder: Folder, sid: str, live: documents.Document, row: Row | None) -> Iterator[Fault]:
         richer = False
         if sid in folder.backups:
             held = folder.document(folder.backup(sid))
             if held is None:
                 yield self._fault("store_unreadable", folder, sid, folder.backup(sid), "it is not a readable session")
-            elif more := webui.lost(live, held) and webui.lost(live, held, told=self._told(folder, sid)):
+            elif more := documents.lost(live, held) and documents.lost(live, held, told=self._told(folder, sid)):
                 richer = True
                 many = counted(len(more), "message", "messages")
                 what = f"it has {many} that the session file lacks, with no sign that this was intended"
-                yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=webui.mark(more))
+                yield self._fault("webui_richer_backup", folder, sid, folder.backup(sid), what, key=documents.mark(more))
         less = () if richer or self._known_well(folder, sid) else tuple(self._less_than_captured(folder, sid, live))
         yield from less
         if row and not richer and not less and sid not in (folder.deleted or ()):
@@ -268,41 +270,43 @@ class _Audit:
             what = "`state.db` has no row for it"
             yield self._fault("webui_no_row", folder, sid, folder.live(sid), what)
 
-    def _less_than_captured(self, folder: Folder, sid: str, live: webui.Document) -> Iterator[Fault]:
+    def _less_than_captured(self, folder: Folder, sid: str, live: documents.Document) -> Iterator[Fault]:
         if self._cache.get(folder.live(sid)) is None:
             return
-        lost: dict[str, webui.Message] = {}
-        rows: webui.Told | None = None
+        lost: dict[str, documents.Message] = {}
+        rows: documents.Told | None = None
         for data in folder.versions(sid):
-            before = webui.document(data)
-            if before is not None and webui.lost(live, before, edited=True):
+            before = documents.document(data)
+            if before is not None and documents.lost(live, before, edited=True):
                 rows = rows or self._told(folder, sid)
-                masked = masked_messages(webui.messages_of(live)) if is_masked(data) else frozenset()
-                gone = webui.lost(live, before, edited=True, told=rows)
-                lost |= {webui.mark([one]): one for one in gone if not webui.is_marked(one) and canonical(one) not in masked}
+                masked = masked_messages(documents.messages_of(live)) if is_masked(data) else frozenset()
+                gone = documents.lost(live, before, edited=True, told=rows)
+                lost |= {
+                    documents.mark([one]): one for one in gone if not documents.is_marked(one) and canonical(one) not in masked
+                }
         if lost:
             many = counted(len(lost), "captured message is", "captured messages are")
             what = f"{many} gone or empty, with no sign that this was intended"
-            key = webui.mark(list(lost.values()))
+            key = documents.mark(list(lost.values()))
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
 
-    def _less_than_rows(self, folder: Folder, sid: str, live: webui.Document, row: Row) -> Iterator[Fault]:
+    def _less_than_rows(self, folder: Folder, sid: str, live: documents.Document, row: Row) -> Iterator[Fault]:
         """Whether that was meant, nothing tells (older versions of the WebUI left no mark): so it is told, and left alone."""
-        if row.live <= len(webui.messages_of(live)) and not webui.has_blanks(live):
+        if row.live <= len(documents.messages_of(live)) and not documents.has_blanks(live):
             return
         try:
             rows = held_in(self._host, row.database, sid)
         except (OSError, DreamkeepError):
             return  # another fault tells that
         until = self._host.now() / 1e9 - _YOUNG_S
-        more = webui.only_rows_have(live, rows.document, rows.told, until) if rows else []
+        more = documents.only_rows_have(live, rows.document, rows.told, until) if rows else []
         if more:
             many = counted(len(more), "message", "messages")
             what = f"`{row.database}` has {many} that the session file lacks, with no sign that this was intended"
             step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
-            yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=webui.mark(more), step=step)
+            yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.mark(more), step=step)
 
-    def _told(self, folder: Folder, sid: str) -> webui.Told:
+    def _told(self, folder: Folder, sid: str) -> documents.Told:
         """Asked only where something is missing: what was taken back is not."""
         return told(folder, sid, self._databases)
 
@@ -311,13 +315,13 @@ class _Audit:
     def _has_open_turns(self, folder: Folder, sid: str) -> bool:
         return any(not turn.over and turn.content for turn in folder.turns(sid))
 
-    def _turns(self, folder: Folder, sid: str, live: webui.Document | None, first: str) -> Iterator[Fault]:
+    def _turns(self, folder: Folder, sid: str, live: documents.Document | None, first: str) -> Iterator[Fault]:
         now = self._host.now() / 1e9
-        for turn in webui.pending(folder.turns(sid), live or {}):
+        for turn in documents.pending(folder.turns(sid), live or {}):
             if turn.at + _YOUNG_S > now:
                 continue
             unsafe = (self._why_not(folder, sid) or first) if sid not in folder.lives else ""
-            if webui.may_be_meant(live or {}, turn, self._told(folder, sid)):
+            if documents.may_be_meant(live or {}, turn, self._told(folder, sid)):
                 unsafe = "Messages were cleared or undone in this session, perhaps this one too. If not, send it again."
             what = f"the prompt of turn {turn.id} is in no message, and the turn never ended"
             where = folder.journals[sid][0]
@@ -336,22 +340,22 @@ class _Audit:
             what = f"it is not a list, so none of {len(folder.lives)} sessions is listed"
             yield fault("webui_index_missing", path, what, key="*", **about)
             return
-        listed = {webui.names(one) for one in entries}
+        listed = {documents.names(one) for one in entries}
         for sid in sorted(set(folder.lives) - listed - bad - folder.pruned):
             if sid in (folder.deleted or ()) and folder.document(folder.live(sid)) is None:
                 continue  # what is left of a deleted one; a file that can be read is a session, and was made since
             what = f"session {sid} has a file, but is not listed"
             yield fault("webui_index_missing", path, what, session=folder.session(sid), key=sid, **{**about, "sid": sid})
         for n, one in enumerate(entries):
-            sid = webui.names(one)
-            if sid in folder.lives or sid in missed or (sid and webui.is_unsaved(one)):
+            sid = documents.names(one)
+            if sid in folder.lives or sid in missed or (sid and documents.is_unsaved(one)):
                 continue
             what = f"session {sid} is listed, but has no file" if sid else f"entry {n} names no session"
             yield fault("webui_index_dangling", path, what, key=sid or f"#{n}", **{**about, "sid": sid})
 
 
-def _ought_to_have_a_row(live: webui.Document) -> bool:
+def _ought_to_have_a_row(live: documents.Document) -> bool:
     """The agent makes one when it answers; a copy (fork, frozen beginning, import) that was never gone on with has none."""
     copied = live.get("session_source") == "fork" or live.get("pre_compression_snapshot") or live.get("read_only")
-    answered = any(one.get("role") == "assistant" and not webui.is_marked(one) for one in webui.messages_of(live))
+    answered = any(one.get("role") == "assistant" and not documents.is_marked(one) for one in documents.messages_of(live))
     return answered and not copied and not live.get("is_cli_session")

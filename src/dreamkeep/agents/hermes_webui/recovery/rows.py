@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.hermes import discovery as hermes
+from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.shared import database
 from dreamkeep.agents.shared.database import Base, quoted
 from dreamkeep.agents.shared.values import text
 from dreamkeep.capture import find
 from dreamkeep.host import Host
-from dreamkeep.recovery import webui
 
 _PACKED = ("\x00json:", "\x01json:")  # before content that is no plain text
 _KEPT_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
@@ -61,8 +61,8 @@ def _rows(base: Base, path: str) -> dict[str, Row]:
 class Held(NamedTuple):
     """A session of the database: as a document, and which of its messages the user took back."""
 
-    document: webui.Document
-    told: webui.Told
+    document: documents.Document
+    told: documents.Told
 
 
 def held(host: Host, path: str, sid: str) -> Held | None:
@@ -80,7 +80,7 @@ def _held(base: Base, sid: str) -> Held | None:
     ]
     live = [message(one) for one in found if _active(one)]
     rewound = [message(one) for one in found if _rewound(one)]
-    return Held(sidecar(row, live), webui.Told(rewound, [message(one) for one in found if not _rewound(one)]))
+    return Held(sidecar(row, live), documents.Told(rewound, [message(one) for one in found if not _rewound(one)]))
 
 
 def _exact(base: Base, table_: str, key: object) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _rewound(row: Mapping[str, Any]) -> bool:
     return not _active(row) and not row.get("compacted")
 
 
-def message(row: Mapping[str, Any]) -> webui.Message:
+def message(row: Mapping[str, Any]) -> documents.Message:
     """A row of `messages` as the WebUI has it. Pure."""
     return {"role": _plain(row.get("role")), "content": _content(row.get("content")), **dict(_members(row))}
 
@@ -119,13 +119,13 @@ def _members(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield column, kept
 
 
-def sidecar(row: Mapping[str, Any], messages: list[webui.Message]) -> webui.Document:
+def sidecar(row: Mapping[str, Any], messages: list[documents.Message]) -> documents.Document:
     """A row of `sessions` and its messages as a session file. Pure; what the row does not say is as in a new session."""
     started = _number(row.get("started_at"))
-    times = [at for at in map(webui.time_of, messages) if at is not None]
-    prompt = next((webui.words(one) for one in messages if one.get("role") == "user"), "")
+    times = [at for at in map(documents.time_of, messages) if at is not None]
+    prompt = next((documents.words(one) for one in messages if one.get("role") == "user"), "")
     path = _plain(row.get("workspace")) or _plain(row.get("cwd")) or _plain(row.get("worktree_path"))
-    made = webui.bare(
+    made = documents.bare(
         _plain(row.get("id")),
         title=_plain(row.get("title")) or prompt.partition("\n")[0][:_TITLE] or "Untitled",
         workspace=path,

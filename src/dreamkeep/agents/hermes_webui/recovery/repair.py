@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dreamkeep.recovery import webui
+from dreamkeep.agents.hermes_webui.recovery import documents
+from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, restored, told
+from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
-from dreamkeep.recovery.webui_folder import INDEX, Folder, copies, restored, told
-from dreamkeep.recovery.webui_rows import databases
 
 _DELETED = "it was deleted in the WebUI, or that can't be ruled out"
 _NO_COPY = "there is no good copy left"
@@ -27,7 +27,7 @@ def _is_deleted(folder: Folder, sid: str) -> bool:
     return folder.deleted is None or sid in folder.deleted
 
 
-def _told(looking: Looking, folder: Folder, sid: str) -> webui.Told:
+def _told(looking: Looking, folder: Folder, sid: str) -> documents.Told:
     return told(folder, sid, databases(looking.host, looking.home, looking.environment))
 
 
@@ -69,9 +69,9 @@ def restore_backup(mending: Mending, fault: Fault) -> Done:
     live, held = folder.document(path), folder.document(folder.backup(sid))
     if live is None or held is None:
         return left("it is no longer readable; run the audit again")
-    whole = webui.merged(live, [held], _told(mending, folder, sid))
+    whole = documents.merged(live, [held], _told(mending, folder, sid))
     if whole != live:
-        done = mending.ledger.replace(path, webui.written(whole), seen=seen, session=fault.session)
+        done = mending.ledger.replace(path, documents.written(whole), seen=seen, session=fault.session)
         if not done.mended:
             return done
     return _listed(mending, folder, sid, again=True)
@@ -89,17 +89,19 @@ def recover_turn(mending: Mending, fault: Fault) -> Done:
         return left("its session file can't be read; fix that first")
     if seen is None and _is_deleted(folder, sid):
         return left(_DELETED)
-    turn = next((one for one in webui.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
+    turn = next((one for one in documents.pending(folder.turns(sid), live) if one.id == fault.about["turn"]), None)
     if turn is None:
         return MENDED  # it has ended, or its prompt has come
-    if webui.may_be_meant(live, turn, _told(mending, folder, sid)):
+    if documents.may_be_meant(live, turn, _told(mending, folder, sid)):
         return left("messages were cleared or undone in this session, perhaps this one too")
     if seen is None:
         if _is_kept(mending, folder, sid):
             return left("its session file is missing, and more of it is kept elsewhere; fix that first")
-        done = mending.ledger.publish(path, webui.written(webui.begun_by(turn, sid)), session=fault.session)
+        done = mending.ledger.publish(path, documents.written(documents.begun_by(turn, sid)), session=fault.session)
     else:
-        done = mending.ledger.replace(path, webui.written(webui.with_prompt(live, turn)), seen=seen, session=fault.session)
+        done = mending.ledger.replace(
+            path, documents.written(documents.with_prompt(live, turn)), seen=seen, session=fault.session
+        )
     return _listed(mending, folder, sid, again=True) if done.mended else done
 
 
@@ -109,20 +111,20 @@ def rebuild_webui_index(mending: Mending, fault: Fault) -> Done:
     path = f"{folder.place}/{INDEX}"
     seen = mending.host.stat(path)
     entries = folder.entries() if seen is not None else None
-    listed = {webui.names(one) for one in entries or ()}
+    listed = {documents.names(one) for one in entries or ()}
     more = {}
     for sid in set(folder.lives) - listed - folder.pruned:
         found = folder.document(folder.live(sid))
         if found is not None:
-            more[sid] = webui.entry(found, sid)
-    return _write_index(mending, path, entries, webui.rebuilt(entries, folder.lives, more))
+            more[sid] = documents.entry(found, sid)
+    return _write_index(mending, path, entries, documents.rebuilt(entries, folder.lives, more))
 
 
 def _write_index(mending: Mending, path: str, before: list[object] | None, after: list[object]) -> Done:
     seen = mending.host.stat(path)
     if seen is None:
-        return mending.ledger.publish(path, webui.written_list(after))
-    return MENDED if before == after else mending.ledger.replace(path, webui.written_list(after), seen=seen)
+        return mending.ledger.publish(path, documents.written_list(after))
+    return MENDED if before == after else mending.ledger.replace(path, documents.written_list(after), seen=seen)
 
 
 def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) -> Done:
@@ -131,10 +133,10 @@ def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) 
     if mending.host.stat(path) is None:
         return MENDED  # the WebUI makes it when it starts
     entries, found = folder.entries(), folder.document(folder.live(sid))
-    if entries is None or found is None or (not again and sid in {webui.names(one) for one in entries}):
+    if entries is None or found is None or (not again and sid in {documents.names(one) for one in entries}):
         return MENDED
-    kept = [one for one in entries if webui.names(one) != sid]
-    _write_index(mending, path, entries, webui.newest_first([*kept, webui.entry(found, sid)]))
+    kept = [one for one in entries if documents.names(one) != sid]
+    _write_index(mending, path, entries, documents.newest_first([*kept, documents.entry(found, sid)]))
     return MENDED  # the session is back; if somebody wrote the list meanwhile, the next audit tells
 
 

@@ -7,9 +7,18 @@ import json
 import re
 from collections.abc import Sequence
 
-from dreamkeep.capture.setup.wanted import EVENTS, Program
-
 SIGN = "// dreamkeep: written by `dreamkeep init`, taken away by `dreamkeep init --uninstall`."
+
+EVENTS = (
+    "session.created",
+    "session.idle",
+    "session.compacted",
+    "session.deleted",
+    "chat.message",
+    "tool.execute.after",
+    "experimental.session.compacting",
+    "experimental.chat.system.transform",
+)
 
 #: OpenCode calls every exported function, so there is exactly one. `detached`: the hook outlives an OpenCode that ends just then.
 _TEXT = """%(sign)s
@@ -89,11 +98,10 @@ export const Dreamkeep = async (context) => {
 """
 
 
-def text(program: Program) -> str:
-    words = program.hook_words("opencode", "EVENT")
-    at = words.index("EVENT", words.index("opencode"))
-    bus = [event for event in EVENTS["opencode"] if event.startswith("session.")]
-    return _TEXT % {"sign": SIGN, "before": _js(words[:at]), "after": _js(words[at + 1 :]), "events": _js(bus)}
+def text(before: Sequence[str], after: Sequence[str]) -> str:
+    """`before`, `after`: the words of a hook's command, with the event's name left out between them."""
+    bus = [event for event in EVENTS if event.startswith("session.")]
+    return _TEXT % {"sign": SIGN, "before": _js(before), "after": _js(after), "events": _js(bus)}
 
 
 def commands(text: str) -> dict[str, list[str]]:
@@ -105,7 +113,7 @@ def commands(text: str) -> dict[str, list[str]]:
         return {}
     if not isinstance(before, list) or not isinstance(after, list):
         return {}
-    return {event: [*map(str, before), event, *map(str, after)] for event in EVENTS["opencode"]}
+    return {event: [*map(str, before), event, *map(str, after)] for event in EVENTS}
 
 
 def _js(words: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from dreamkeep.agents.shared.database import Base, quoted
 from dreamkeep.errors import Busy, Failed, NoSpace, NotDurable, ReadOnly
 from dreamkeep.host import Host
 from dreamkeep.recovery import put
+from dreamkeep.recovery.stores import PutRows, Row, Tables
 
 if TYPE_CHECKING:
     import apsw
@@ -40,17 +41,6 @@ COLUMNS = "values of columns that this database lacks"
 TITLES = "titles that another session already has"
 OWN_ROW = "sessions whose row already exists and differs: left unchanged"
 
-Row = Mapping[str, Any]
-
-
-class Done(NamedTuple):
-    """`added`: how many rows."""
-
-    action: str
-    added: int
-    size: int
-    lost: Counter[str]
-
 
 class _Plan(NamedTuple):
     sessions: tuple[Row, ...]
@@ -58,8 +48,18 @@ class _Plan(NamedTuple):
     lost: Counter[str]
 
 
-def check(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> None:
+def join_rows(before: Tables, more: Tables) -> Tables:
+    """A subagent's session stands before the one that began it; messages by their numbers."""
+    messages = [*before.get(MESSAGES, ()), *more.get(MESSAGES, ())]
+    return {
+        SESSIONS: [*more.get(SESSIONS, ()), *before.get(SESSIONS, ())],
+        MESSAGES: sorted(messages, key=lambda row: row["id"]),
+    }
+
+
+def check_rows(host: Host, path: str, rows: Tables) -> None:
     """Refuse what would be refused, and do nothing."""
+    sessions, messages = rows.get(SESSIONS, ()), rows.get(MESSAGES, ())
     path = put.resolved(host, path)
     if host.stat(path) is None:
         _check_place(host, path)
@@ -67,8 +67,9 @@ def check(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row
         reading.ask(host, path, lambda base: _planned(base, sessions, messages))
 
 
-def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], *, dry_run: bool) -> Done:
+def put_rows(host: Host, path: str, rows: Tables, *, dry_run: bool) -> PutRows:
     """Rows without an `id` are numbered by the database."""
+    sessions, messages = rows.get(SESSIONS, ()), rows.get(MESSAGES, ())
     path = put.resolved(host, path)
     if host.stat(path) is None:
         return _make(host, path, sessions, messages, dry_run)
@@ -77,7 +78,7 @@ def put_rows(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[
     if added and not dry_run:
         plan = _add(path, sessions, messages)
     at = host.stat(path)
-    return Done(ADDED if added else put.UNCHANGED, added, at.size if at else 0, plan.lost)
+    return PutRows(ADDED if added else put.UNCHANGED, added, at.size if at else 0, plan.lost)
 
 
 # -- a new file
@@ -95,13 +96,13 @@ def _check_place(host: Host, path: str) -> None:
             )
 
 
-def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> Done:
+def _make(host: Host, path: str, sessions: Sequence[Row], messages: Sequence[Row], dry_run: bool) -> PutRows:
     _check_place(host, path)
     lost: Counter[str] = Counter()
     data = _made(path, sessions, messages, lost)
     if not dry_run:
         put.put(host, path, lambda: [data], aside="")
-    return Done(put.CREATED, len(sessions) + len(messages), len(data), lost)
+    return PutRows(put.CREATED, len(sessions) + len(messages), len(data), lost)
 
 
 def _made(path: str, sessions: Sequence[Row], messages: Sequence[Row], lost: Counter[str]) -> bytes:

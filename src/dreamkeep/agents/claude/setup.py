@@ -1,0 +1,86 @@
+"""Claude Code's settings: hooks in `settings.json`, the MCP server in `.claude.json`. CLAUDE_CONFIG_DIR moves both.
+
+Our plugin, if the user has it: `settings.json` has enabledPlugins."dreamkeep@MARKETPLACE": true.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from dreamkeep.capture.setup import jsonedit
+from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.offer import SECONDS, Finding, Place, json_hooks, ours_in
+from dreamkeep.capture.setup.plan import Json, Switch
+from dreamkeep.capture.setup.program import Program
+from dreamkeep.capture.setup.text import bytes_at
+from dreamkeep.host import Host, read_file
+
+AGENT = "claude"
+EVENTS = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PostToolUse",
+    "PreCompact",
+    "PostCompact",
+    "SubagentStop",
+    "Stop",
+    "SessionEnd",
+)
+NEXT = NEXT_AFTER_REMOVAL = ""
+DISABLED = Switch(("disableAllHooks",), True, "Take it out of")
+#: It ends a SessionEnd hook that has no timeout of its own after a second.
+_END_S = 60
+#: The first that knows PostCompact: an older one throws the whole settings file away for a name it does not know.
+_POST_COMPACT_SINCE = (2, 1, 76)
+#: Fewer days than this may be gone before anybody has imported what was written.
+_FEW_DAYS = 7
+
+
+def place(home: str, environment: Mapping[str, str]) -> Place:
+    folder = environment.get("CLAUDE_CONFIG_DIR", "").rstrip("/") or f"{home}/.claude"
+    # Beside the folder, unless the folder was moved: then in it.
+    state = f"{folder}/.claude.json" if environment.get("CLAUDE_CONFIG_DIR") else f"{home}/.claude.json"
+    return Place((folder, state), f"{folder}/settings.json", (state,))
+
+
+def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+    state = where.server[0]
+    note = "Claude Code throws a settings file with comments away: take them out"
+    hooks = json_hooks(AGENT, program, events_for(_version(host, state)), timeout, comment_note=note, switches=(DISABLED,))
+    server = Json(AGENT, program.hook, Syntax(), None, "mcpServers", {"type": "stdio", **program.server_entry()})
+    return [Target(AGENT, where.hooks, hooks), *([Target(AGENT, state, server)] if mcp else [])]
+
+
+def events_for(version: tuple[int, ...] = ()) -> tuple[str, ...]:
+    """`version`: its own, as far as it is known."""
+    old = bool(version) and version < _POST_COMPACT_SINCE
+    return tuple(event for event in EVENTS if event != "PostCompact") if old else EVENTS
+
+
+def timeout(event: str) -> int:
+    return _END_S if event == "SessionEnd" else SECONDS
+
+
+def has_plugin(host: Host, where: Place) -> bool:
+    return any(on is True for on in ours_in(jsonedit.members_of(bytes_at(host, where.hooks)).get("enabledPlugins")))
+
+
+def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
+    days = jsonedit.members_of(hooks).get("cleanupPeriodDays")
+    if isinstance(days, (int, float)) and not isinstance(days, bool) and days < _FEW_DAYS:
+        what = "writes no sessions at all" if days <= 0 else f"deletes sessions after {days:g} days"
+        yield Finding(f"{what} (`cleanupPeriodDays`)", f"Raise it in {where.hooks}; 30 is its default.")
+
+
+def _version(host: Host, state: str) -> tuple[int, ...]:
+    """As its own file tells it; () when it does not."""
+    try:
+        told = json.loads(read_file(host, state)) if host.stat(state) else {}
+    except (OSError, ValueError, RecursionError):
+        return ()
+    seen = [told.get(key) for key in ("lastReleaseNotesSeen", "lastOnboardingVersion")] if isinstance(told, dict) else []
+    known = [tuple(map(int, v.split("."))) for v in seen if isinstance(v, str) and re.fullmatch(r"\d{1,9}\.\d{1,9}\.\d{1,9}", v)]
+    return max(known, default=())

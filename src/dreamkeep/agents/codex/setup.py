@@ -1,0 +1,112 @@
+"""Codex CLI's settings: hooks in `hooks.json`, the MCP server in `config.toml`. CODEX_HOME moves both.
+
+It runs no hook that it has not been told to trust, and says nothing about it: `doctor` looks.
+Our plugin, if the user has it: `config.toml` has [plugins."dreamkeep@MARKETPLACE"], unless `enabled = false`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dreamkeep.agents.claude.setup import EVENTS as CLAUDE_EVENTS
+from dreamkeep.capture.setup import jsonedit, tomledit
+from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.offer import SECONDS, Finding, Place, json_hooks, ours_in
+from dreamkeep.capture.setup.plan import Toml
+from dreamkeep.capture.setup.program import Program, is_our_hook
+from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
+from dreamkeep.host import Host
+
+AGENT = "codex"
+EVENTS = tuple(event for event in CLAUDE_EVENTS if event != "SubagentStop")
+NEXT = "Codex runs no hook that it has not been told to trust: start `codex`, type /hooks and trust them, once"
+NEXT_AFTER_REMOVAL = "Codex knows trusted hooks by their position: look at /hooks once"
+TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
+#: How long it waits for a hook that does not say; for one at a session's end at least and at most.
+_TIMEOUT_S = 600
+_ENDS_S = (1, 3)
+
+
+def place(home: str, environment: Mapping[str, str]) -> Place:
+    folder = environment.get("CODEX_HOME", "").rstrip("/") or f"{home}/.codex"
+    return Place((folder,), f"{folder}/hooks.json", (f"{folder}/config.toml",))
+
+
+def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+    hooks = json_hooks(AGENT, program, EVENTS, timeout, comments=False)
+    server = [Target(AGENT, where.server[0], Toml("mcp_servers", program.server_entry()))] if mcp else []
+    return [Target(AGENT, where.hooks, hooks), *server]
+
+
+def timeout(event: str) -> int:
+    return _ENDS_S[1] if event == "SessionEnd" else SECONDS
+
+
+def has_plugin(host: Host, where: Place) -> bool:
+    plugins = tomledit.lookup(tomledit.read(text_of(bytes_at(host, where.server[0]) or b"").body), ("plugins",))
+    return any(not isinstance(one, dict) or one.get("enabled") is not False for one in ours_in(plugins))
+
+
+def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
+    if not installed:
+        return
+    config = bytes_at(host, f"{os.path.dirname(where.hooks)}/config.toml") or b""
+    # It resolves links in CODEX_HOME, but not in the home folder.
+    verdicts = {trust(hooks or b"", config, path) for path in (where.hooks, host.real_path(where.hooks))}
+    if TRUSTED in verdicts:
+        return
+    verdict = UNKNOWN if UNKNOWN in verdicts else UNTRUSTED
+    what = {
+        UNTRUSTED: "its hooks are not trusted yet: it skips them and says nothing about it",
+        UNKNOWN: "its hooks may have changed since they were trusted: then it skips them and says nothing about it",
+    }[verdict]
+    yield Finding(what, "Start `codex`, type /hooks, and trust them.")
+
+
+def trust(hooks_json: bytes, config_toml: bytes, path: str) -> str:
+    """Whether Codex will run our hooks. `path`: of hooks.json, as Codex finds it.
+
+    It keeps a hash of each hook that the user has trusted, under the file, the event and the position. The hash is over the
+    hook's meaning, in a form that was seen in its sources and may change: what we can't confirm is `unknown`, not `untrusted`.
+    """
+    try:
+        states = tomledit.lookup(tomledit.read(text_of(config_toml).body), ("hooks", "state"))
+        hooks = jsonedit.members_of(hooks_json).get("hooks")
+    except Unreadable:
+        return UNKNOWN
+    states = states if isinstance(states, dict) else {}
+    verdicts = {_verdict(states.get(f"{path}:{key}"), identity) for key, identity in _our_identities(hooks)}
+    return next((verdict for verdict in (UNTRUSTED, UNKNOWN, TRUSTED) if verdict in verdicts), UNKNOWN)
+
+
+def _verdict(state: Any, identity: Mapping[str, Any]) -> str:
+    seen = state.get("trusted_hash") if isinstance(state, dict) else None
+    if not isinstance(state, dict) or not isinstance(seen, str) or state.get("enabled") is False:
+        return UNTRUSTED
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return TRUSTED if seen == f"sha256:{hashlib.sha256(canonical).hexdigest()}" else UNKNOWN
+
+
+def _our_identities(hooks: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(event:group:position, what Codex makes of the hook before it hashes it)."""
+    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
+        label = re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
+        for g, group in enumerate(groups if isinstance(groups, list) else ()):
+            handlers = group.get("hooks") if isinstance(group, dict) else None
+            for n, handler in enumerate(handlers if isinstance(handlers, list) else ()):
+                if isinstance(handler, dict) and is_our_hook(handler.get("command"), "", AGENT):
+                    yield f"{label}:{g}:{n}", _identity(label, group, handler)
+
+
+def _identity(label: str, group: Mapping[str, Any], handler: Mapping[str, Any]) -> dict[str, Any]:
+    given = handler.get("timeout")
+    timeout = given if isinstance(given, int) else (_ENDS_S[0] if label == "session_end" else _TIMEOUT_S)
+    timeout = max(timeout, 1) if label != "session_end" else min(max(timeout, _ENDS_S[0]), _ENDS_S[1])
+    hook = {"async": handler.get("async") is True, "command": handler["command"], "timeout": timeout, "type": "command"}
+    matcher = group.get("matcher") if label not in ("user_prompt_submit", "stop") else None
+    return {"event_name": label, "hooks": [hook], **({"matcher": matcher} if isinstance(matcher, str) else {})}

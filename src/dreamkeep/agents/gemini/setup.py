@@ -1,0 +1,44 @@
+"""Gemini CLI's settings: hooks and the MCP server in `settings.json`.
+
+Our plugin, if the user has it: a folder `extensions/dreamkeep` beside that file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, Finding, Place, json_hooks
+from dreamkeep.capture.setup.plan import Switch
+from dreamkeep.capture.setup.program import Program
+from dreamkeep.host import Host
+
+AGENT = "gemini"
+#: Not PreCompress (fires before every request), not Before/AfterModel (fires for every piece of an answer).
+EVENTS = ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd")
+NEXT = NEXT_AFTER_REMOVAL = ""
+DISABLED = Switch(("hooksConfig", "enabled"), False, "Set it to true in")
+SWITCHES = (DISABLED,)
+
+
+def place(home: str, environment: Mapping[str, str]) -> Place:
+    folder = f"{home}/.gemini"
+    return Place((folder,), f"{folder}/settings.json", (f"{folder}/settings.json",))
+
+
+def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+    holder = "mcpServers" if mcp else ""
+    return [Target(AGENT, where.hooks, json_hooks(AGENT, program, EVENTS, timeout, mcp_holder=holder, switches=SWITCHES))]
+
+
+def timeout(event: str) -> int:
+    return SECONDS * 1000  # it counts in milliseconds
+
+
+def has_plugin(host: Host, where: Place) -> bool:
+    return host.stat(f"{os.path.dirname(where.hooks)}/extensions/{PLUGIN}") is not None
+
+
+def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+    return ()

@@ -1,0 +1,44 @@
+"""OpenCode's settings: our own plugin (plugin.py) instead of hooks; the MCP server in `opencode.jsonc` or `opencode.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dreamkeep.agents.opencode import plugin
+from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.offer import Finding, Place, first_there
+from dreamkeep.capture.setup.plan import Json, Own
+from dreamkeep.capture.setup.program import Program
+from dreamkeep.host import Host
+
+AGENT = "opencode"
+EVENTS = plugin.EVENTS
+NEXT = NEXT_AFTER_REMOVAL = ""
+
+
+def place(home: str, environment: Mapping[str, str]) -> Place:
+    config = f"{environment.get('XDG_CONFIG_HOME', '').rstrip('/') or f'{home}/.config'}/opencode"
+    kept = f"{environment.get('XDG_DATA_HOME', '').rstrip('/') or f'{home}/.local/share'}/opencode"
+    names = (f"{config}/opencode.jsonc", f"{config}/opencode.json")
+    return Place((config, kept), f"{config}/plugins/dreamkeep.js", names)
+
+
+def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+    hooks = Target(AGENT, where.hooks, Own(plugin.SIGN, plugin_text(program), plugin.commands))
+    entry = {"type": "local", "command": [program.python, *program.server_words()], "enabled": True}
+    server = Json(AGENT, program.hook, Syntax(comments=True, last_comma=True), None, "mcp", entry)
+    return [hooks, *([Target(AGENT, first_there(host, where.server), server)] if mcp else [])]
+
+
+def plugin_text(program: Program) -> str:
+    *before, _, keep = program.hook_words(AGENT, "EVENT")
+    return plugin.text(before, [keep])
+
+
+def has_plugin(host: Host, where: Place) -> bool:
+    return False  # it has none but the one that is installed here
+
+
+def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+    return ()

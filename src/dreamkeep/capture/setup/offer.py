@@ -1,0 +1,130 @@
+"""What `setup.py` of an agent's folder offers, and what several of them need. Looks, but does not touch.
+
+The module lies above this layer, and is loaded by the agent's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dreamkeep.agents import registry
+from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.jsonedit import Syntax
+from dreamkeep.capture.setup.plan import Json, Switch
+from dreamkeep.capture.setup.program import Program
+from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.host import Host
+
+#: So long an agent may wait for a hook, if it is to say how long.
+SECONDS = 10
+#: What our plugin is called, wherever an agent lists it.
+PLUGIN = "dreamkeep"
+
+
+class Place(NamedTuple):
+    """An agent's folders and files. `signs`: if one of them is there, the agent is."""
+
+    signs: Sequence[str]
+    #: By what they hold: "hooks" and "server"; several names where the agent reads the first that is there.
+    hooks: str
+    server: Sequence[str]
+
+
+class Finding(NamedTuple):
+    """Something that keeps hooks from working, or sessions from lasting, and what to do."""
+
+    what: str
+    step: str
+
+
+class Setup(Protocol):
+    #: The events that hooks are wanted for, as the agent calls them.
+    EVENTS: Sequence[str]
+    #: What the user has to do himself once hooks are installed; and once others' hooks may have moved up. "" for nothing.
+    NEXT: str
+    NEXT_AFTER_REMOVAL: str
+
+    def place(self, home: str, environment: Mapping[str, str]) -> Place:
+        """`environment` is empty when the user named a home."""
+
+    def targets(self, host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+        """Which files get which edit; the one with the hooks first. `mcp`: also the MCP server."""
+
+    def has_plugin(self, host: Host, where: Place) -> bool:
+        """Whether it has our plugin (plugins/ of the repository), which does the same: both would keep everything twice."""
+
+    def check(self, host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+        """What else `doctor` should say of it. `hooks`: the bytes of that file; `installed`: our hooks are in it."""
+
+
+def agents() -> tuple[str, ...]:
+    """The agents that can be set up, in the order in which they are."""
+    return tuple(agent.name for agent in registry.agents() if agent.setup)
+
+
+def setup_of(name: str) -> Setup:
+    agent = registry.find(name)
+    assert agent is not None and agent.setup, "the caller asks for one of `agents`"
+    found: Setup = registry.load(agent, "setup")
+    return found
+
+
+def is_found(host: Host, where: Place) -> bool:
+    for sign in where.signs:
+        try:
+            if host.stat(sign) is not None:
+                return True
+        except OSError:
+            return True  # something is there; what is wrong with it is told when it is opened
+    return False
+
+
+def is_plugged(host: Host, setup: Setup, where: Place) -> bool:
+    """What can't be read tells nothing: whoever edits that file says what is wrong with it."""
+    try:
+        return setup.has_plugin(host, where)
+    except (OSError, Unreadable):
+        return False
+
+
+# -- for the agents' modules
+
+
+def first_there(host: Host, names: Sequence[str]) -> str:
+    """The first that is there, else the last: the one to make."""
+    for name in names[:-1]:
+        try:
+            if host.stat(name) is not None:
+                return name
+        except OSError:
+            continue
+    return names[-1]
+
+
+def handler(agent: str, event: str, program: Program, timeout: int) -> dict[str, Any]:
+    """One hook in the form that Claude Code had first, and others took over."""
+    return {"type": "command", "command": program.hook_command(agent, event), "timeout": timeout}
+
+
+def json_hooks(
+    agent: str,
+    program: Program,
+    events: Sequence[str],
+    timeout: Callable[[str], int],
+    *,
+    mcp_holder: str = "",
+    comments: bool = True,
+    comment_note: str = "",
+    switches: Sequence[Switch] = (),
+) -> Json:
+    """Hooks in that form, in a JSON file; with `mcp_holder` also the MCP server, under that key."""
+    handlers = {event: handler(agent, event, program, timeout(event)) for event in events}
+    server = program.server_entry() if mcp_holder else None
+    return Json(agent, program.hook, Syntax(comments=comments), handlers, mcp_holder, server, comment_note, tuple(switches))
+
+
+def ours_in(plugins: Any) -> list[Any]:
+    """Of an agent's list `name@marketplace` → settings: the settings of our plugin."""
+    found = plugins.items() if isinstance(plugins, dict) else ()
+    return [value for name, value in found if isinstance(name, str) and name.partition("@")[0] == PLUGIN]
