@@ -418,7 +418,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
 
         store = SqliteStore.in_memory()
         try:
-            self._strays = build.follow(self._host, self.root, store, self.progress).strays
+            self._strays = build.follow(self._host, self.root, store, self.progress, writes=False).strays
             return act(store)
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem

@@ -139,8 +139,6 @@ class Recovering(Part):
             ),
             alive=self._alive,
             rebuild=lambda: self._with_index(lambda store: None),
-            forget=self._forget_journal,
-            taken_off=self._taken_off,
             off=self.is_off(),
             misset=bool(self._misset),
             mask=self._mask(),
@@ -233,12 +231,10 @@ class Recovering(Part):
             raise from_os(problem, "deleting", str(problem.filename or ", ".join(sessions))) from problem
 
     def _discard_index(self) -> bool:
-        """On a full disk, to have room for what a deletion writes before it frees any. The index is a view; but if it alone knows
-        what a journal lost, it stays. Whether it is gone."""
+        """On a full disk, to have room for what a deletion writes before it frees any. Whether there was an index."""
         from dreamkeep.index import open as index
 
-        known = index.peek(self._host, self.root, lambda store: bool(store.missed()))
-        if known is not False:
+        if self._host.stat(f"{self.root}/{index.FILE}") is None:
             return False
         index.discard(self._host, self.root, wait_s=_INDEX_WAIT_S)
         return True
@@ -248,11 +244,14 @@ class Recovering(Part):
         any more then. `again`: deleted ones, of which nothing is told."""
         from dreamkeep.app_asked import named_whole
         from dreamkeep.index import build
+        from dreamkeep.journal.witness import gone_sessions
         from dreamkeep.session.summary import empty
+
+        gone = gone_sessions(self._host, self.root)
 
         def known(store: Store) -> dict[str, Summary]:
             build.follow_keep(self._host, self.root, store)
-            return {one: store.session(one) or empty(one) for one in named_whole(store, text)}
+            return {one: store.session(one) or empty(one) for one in named_whole(store, text, gone)}
 
         return {**self._glance(known), **{one: empty(one) for one in again}}
 
@@ -290,49 +289,6 @@ class Recovering(Part):
             # It stays to be done, and doctor tells of it; that is no reason not to record other sessions.
             self.warn(f"A deletion that was interrupted can't be finished: {problem}")
 
-    def _forget_journal(self, name: str) -> None:
-        """The index reads it anew when it is asked next, and misses nothing in it: what was lost is here again."""
-
-        def forget(store: Store) -> None:
-            with store.writing():
-                store.forget(name)
-
-        self._with_index(forget, follow=False)
-
-    def _taken_off(self, name: str, frames: Collection[tuple[int, str]]) -> None:
-        """An undo took these frames off a journal: an index that has read them reads it anew, and misses none of them."""
-        from dreamkeep.index import open as index
-
-        def has_read(store: Store) -> bool:
-            place = store.place(name)
-            return (place is not None and place.position[2:] in frames) or any(one.frame in frames for one in store.missed(name))
-
-        def forget(store: Store) -> None:
-            with store.writing():
-                store.forget(name, missing=True)
-                store.put_missed(name, [one for one in store.missed(name) if one.frame not in frames])
-
-        try:
-            knows = index.peek(self._host, self.root, has_read)
-        except (DreamkeepError, OSError):
-            knows = None  # what is wrong with it an audit tells
-        if knows:
-            self._with_index(forget, follow=False)
-
-    def _indexed(self, name: str) -> list[tuple[int, str]]:
-        """The frame of a journal that was indexed last, and those that are missed in it, by the index as it lies there."""
-        from dreamkeep.index import open as index
-        from dreamkeep.index.sqlite_errors import Unusable
-
-        def known(store: Store) -> list[tuple[int, str]]:
-            place = store.place(name)
-            return [*([place.position[2:]] if place else ()), *(one.frame for one in store.missed(name))]
-
-        try:
-            return index.peek(self._host, self.root, known) or []
-        except Unusable:
-            return []  # what it knew nobody can tell any more
-
     def _forget(self, name: str, pages: Collection[str] | None = None) -> None:
         self._forget_all((name,), pages)
 
@@ -344,9 +300,9 @@ class Recovering(Part):
         def forget(store: Store) -> None:
             with store.writing():
                 for name in names:
-                    store.forget(name, missing=name == KEEP)
+                    store.forget(name)
                 # What was erased in the keep's own journal left every length and checksum as it was: it is read anew.
-                store.forget(KEEP, missing=True)
+                store.forget(KEEP)
 
         if self._host.stat(f"{self.root}/{FILE}") is not None:
             self._with_index(forget)
@@ -369,7 +325,7 @@ class Recovering(Part):
     ) -> dict[str, Any]:
         """The whole keep as one file. `view`: with a page for people of each session."""
         from dreamkeep.recovery import snapshot
-        from dreamkeep.recovery.audit import known_to_index_alone
+        from dreamkeep.recovery.audit import known_to_witness_alone
         from dreamkeep.recovery.snapshot_file import Bad
 
         path = os.path.abspath(os.fspath(file))
@@ -382,8 +338,8 @@ class Recovering(Part):
             except NotDurable as problem:
                 return problem  # of the file, not of the index: there is no sense in asking without one
 
-        # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
-        lost = known_to_index_alone(self._host, self.root)
+        # Before anybody asks: then the pages are made by what the index knows as it is.
+        lost = known_to_witness_alone(self._host, self.root)
         unread = [Bad(one.where.removeprefix(f"{self.root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
         ask = self._glance if any(not one.about["remembered"] for one in lost) else self._ask
         done = ask(out) if view else out(None)
@@ -444,7 +400,7 @@ class Recovering(Part):
             return regain(self._host, self.root, self._ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(self._indexed, self._forget_journal, lambda: self._forget(KEEP, ()), self._placed(), self._take_in)
+        index = Index(lambda: self._forget(KEEP, ()), self._placed(), self._take_in)
         done = Importing(self._host, self.root, path, self._journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

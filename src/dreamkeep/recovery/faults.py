@@ -51,6 +51,7 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
             "a part's plain and compressed form differ", "", "Compare the two; move the wrong one out of the keep."
         ),
         # views and book-keeping of the keep
+        "witness_damaged": Class("the record of what each journal was seen to hold is gone or damaged", "renew_witness", ""),
         "index_unusable": Class("the index file is damaged, or not one of this version", "rebuild", ""),
         "index_drift": Class("the index says other than the journal", "rebuild", ""),
         "page_fence": Class(
