@@ -81,7 +81,7 @@ class StoreSuite:
             for one in (plain, *others):
                 store.put_place(one, None)
         found = {row[0]: row[1:] for row in store.standings()}
-        assert found[plain.name] == (plain.position.part, "1:7:0badcafe", 1, *plain.mark)
+        assert found[plain.name] == (plain.position.part, "1:7:0badcafe", 1, *plain.mark, 1, "0")
         assert [found[one.name][2] for one in others] == [0, 0, 0]
         assert found.keys() == store.places().keys()
         with store.writing():
@@ -127,27 +127,6 @@ class StoreSuite:
                 with store.writing():
                     store.put(Batch(place(session), found._replace(state="ended", ended_at=f"2026-01-0{n + 1}"), [], [], []))
         assert store.ended() == [("python:b", 2), ("python:a", 3)]
-
-    def test_the_last_frame_of_a_journal_is_missed_once_it_is_to_be_read_anew(self, store: Store) -> None:
-        filled(store, "python:a", "hello")
-        filled(store, "python:b", "hello")
-        name, other = place("python:a").name, place("python:b").name
-        with store.writing():
-            store.forget(name, missing=True)
-        [lost] = store.missed()
-        assert (lost.name, lost.session, lost.part, lost.after, lost.state) == (name, "python:a", 2, -1, "active")
-        assert lost.frame == place("python:a").position[2:] and store.missed(other) == []
-        with store.writing():
-            store.put_missed(name, [lost._replace(after=7), lost._replace(seq=3, crc="0badcafe")])
-            store.forget(name, missing=True)
-        assert [(one.seq, one.after) for one in store.missed(name)] == [(1, 7), (3, -1)], "there is nothing more to be missed"
-        with store.writing():
-            store.clear()
-        assert [one.name for one in store.missed()] == [name, name, other] and store.places() == {}
-        with store.writing():
-            store.forget(name)
-            store.put_missed(other, [])
-        assert store.missed() == []
 
     def test_accepted_faults_are_remembered_until_told_anew(self, store: Store) -> None:
         with store.writing():

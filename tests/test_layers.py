@@ -40,7 +40,7 @@ TOGETHER = [
 ]
 THIRD_PARTY = {
     "orjson": {
-        *("event.py", "journal/frame.py", "journal/reader.py", "index/sqlite_rows.py", "session/raw.py"),
+        *("event.py", "journal/frame.py", "journal/reader.py", "journal/witness.py", "index/sqlite_rows.py", "session/raw.py"),
         *("capture/drain.py", "capture/ingest_rows.py", "capture/rejoin.py", "capture/seen.py"),
     },
     "apsw": {"index/sqlite.py", "index/sqlite_errors.py", "agents/shared/database.py", "agents/hermes/recovery.py"},

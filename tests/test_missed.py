@@ -1,5 +1,5 @@
-"""What a journal lost and only the index knew stays told when the index has followed the journal since: until it is accepted,
-comes back, or is deleted. And nothing else is ever taken for such a loss."""
+"""What a journal lost and only the witness knows stays told, whatever becomes of the index: until it is accepted, comes back, or
+is deleted. And nothing else is ever taken for such a loss."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dreamkeep import Keep
 from dreamkeep.errors import NotDurable
 from dreamkeep.host import RealHost
 from dreamkeep.index import build
-from dreamkeep.index.open import peek
 from dreamkeep.index.sqlite import VERSION, SqliteStore
-from dreamkeep.index.store import Missed
+from dreamkeep.journal import witness
 from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery import undo as undoing
 
 from .faults import Dying, PowerCut
@@ -81,12 +81,18 @@ def write_on(world: World) -> None:
 
 
 def upgrade(world: World) -> None:
-    """The index was made by a program before this one."""
+    """The index was made by a program before this one, which knew no witness."""
     db = apsw.Connection(f"{world.root}/index.sqlite")
-    db.execute("DROP TABLE missed")
     db.pragma("user_version", VERSION - 1)
     db.close()
+    os.remove(f"{world.root}/{witness.FILE}")
+    os.remove(f"{world.root}/{witness.LOCK}")
     ask(world)
+
+
+def lose(world: World) -> None:
+    """The index is a view: it may be thrown away."""
+    os.remove(f"{world.root}/index.sqlite")
 
 
 def move(world: World) -> None:
@@ -115,11 +121,14 @@ ASKED: dict[str, Callable[[World], None]] = {
     "upgraded": upgrade,
     "copied": move,
     "rebuilding was killed": die_in_between,
+    "thrown away": lose,
 }
 
 
-def missed(world: World) -> list[Missed]:
-    return peek(HOST, world.root, lambda store: store.missed()) or []
+def missed(world: World) -> list[Sighting]:
+    """What the witness saw, and is not where it was seen."""
+    seen = witness.load(HOST, world.root).seen.values()
+    return [one for found in seen for one in found if not witness.is_there(HOST, world.root, one)]
 
 
 def told(world: World) -> list[dict[str, Any]]:
@@ -192,7 +201,7 @@ def test_what_came_back_is_not_told_any_more(world: World, asked: bool) -> None:
     part.write_bytes(before)
     if asked:
         ask(world)
-    assert world.audit()["clean"] and world.audit(deep=True)["clean"] and bool(missed(world)) != asked
+    assert world.audit()["clean"] and world.audit(deep=True)["clean"] and missed(world) == []
     part.write_bytes(b"".join(before.splitlines(keepends=True)[:-2]))
     ask(world)
     lines = before.splitlines(keepends=True)
@@ -384,10 +393,9 @@ def test_two_that_follow_at_once_miss_a_frame_only_if_it_is_gone(world: World) -
     for _ in range(20):
         for reading in readings:
             next(reading, None)
-    assert [found.name for found in one.missed()] == [KEEP], "which nobody has followed yet"
     one.close()
     other.close()
-    assert world.audit()["clean"]
+    assert world.audit()["clean"] and missed(world) == []
 
 
 @pytest.mark.parametrize("how", ["forgotten", "cleared"])
@@ -406,10 +414,9 @@ def test_who_waited_while_others_read_a_journal_and_forgot_it_misses_none_of_its
     else:
         build._forget(other, name)
     list(waits.read())
-    assert one.missed(name) == []
     one.close()
     other.close()
-    assert world.audit()["clean"]
+    assert world.audit()["clean"] and missed(world) == []
 
 
 def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses_none_of_its_frames(
@@ -431,10 +438,9 @@ def test_who_waited_while_others_read_the_keeps_own_journal_and_forgot_it_misses
 
     monkeypatch.setattr(build, "_keep_events", and_others_do)
     build.follow_keep(HOST, world.root, one)
-    assert one.missed(KEEP) == []
     one.close()
     other.close()
-    assert world.audit()["clean"]
+    assert world.audit()["clean"] and missed(world) == []
 
 
 class Failing(RealHost):

@@ -71,7 +71,7 @@ def truth(root: Path) -> dict[str, bytes]:
     found = {}
     for folder in ("journal", "aside", "pages", "spool"):
         for path in (root / folder).rglob("*"):
-            if path.is_file() and path.name != "lock":
+            if path.is_file() and path.name not in ("lock", "witness", "witness.lock"):
                 name = str(path.relative_to(root)).removesuffix(".zst")
                 found[name] = thawed(path)
     return {**found, "keep.toml": (root / "keep.toml").read_bytes()} if (root / "keep.toml").exists() else found

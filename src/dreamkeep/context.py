@@ -200,7 +200,7 @@ class KeepContext:
 
         store = SqliteStore.in_memory()
         try:
-            self.strays = build.follow(self.host, self.root, store, self.progress).strays
+            self.strays = build.follow(self.host, self.root, store, self.progress, writes=False).strays
             return act(store)
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem

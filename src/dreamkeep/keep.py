@@ -597,6 +597,6 @@ class Keep:
     def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
         `retention.compress_days` (or all, now, if their last part is of `least` bytes). How many there were."""
-        from dreamkeep.verbs.upkeep import compress_cold
+        from dreamkeep.verbs.compress import compress_cold
 
         return compress_cold(self.context, everything=everything, least=least)

@@ -3,8 +3,7 @@
 Which journals changed is told by two stats each. A journal that is not simply longer than before (its last indexed frame is gone,
 or something odd lies in the new part) is read again from zero: the answers must not depend on how they were come by.
 
-One thing outlives that, for the audit alone: which frame was indexed last before. Until it is met again it is *missed*: a journal
-that was cut, or replaced by an older copy, looks whole, and nothing else would tell what it lost.
+What was read is told to the witness (witnessing.py): a journal that was cut, or replaced by an older copy, looks whole.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from dreamkeep.index.looks import (
     note_sources,
     parse_sources,
     parse_sums,
-    reach,
     same,
     sources_text,
 )
-from dreamkeep.index.store import Mark, Missed, Place, Store
-from dreamkeep.journal import parts
+from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import (
@@ -38,9 +36,7 @@ from dreamkeep.journal.reader import (
     Reading,
     Span,
     events,
-    is_that,
     mended_by,
-    tells_of,
     with_mended,
 )
 from dreamkeep.journal.settle import session_of
@@ -79,7 +75,8 @@ class Built(NamedTuple):
     strays: tuple[str, ...] = ()
 
 
-def follow(host: Host, root: str, store: Store, progress: Progress | None = None) -> Built:
+def follow(host: Host, root: str, store: Store, progress: Progress | None = None, *, writes: bool = True) -> Built:
+    """`writes`: whether anything but the store may be written: the witness is told, then."""
     follow_keep(host, root, store)
     known = store.places()  # after that: a tombstone makes the store forget places
     changed = list(_changed(host, root, known))
@@ -108,12 +105,18 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
     gone = _vanished(host, root, known)
     for name in gone:
         _forget(store, name)
+    if writes:
+        from dreamkeep.index.witnessing import tell_witness
+
+        tell_witness(host, root, store, {*changed, KEEP})
     return Built(len(changed), found, len(gone), tuple(strays))
 
 
 def current(host: Host, root: str, known: dict[str, Place]) -> bool:
-    """Whether there is nothing to follow."""
+    """Whether there is nothing to follow, and a witness of it."""
     keep = known.get(KEEP)
+    if host.stat(f"{root}/{witness.FILE}") is None:
+        return False
     if (keep.mark if keep else None) != mark_of(host, f"{root}/{KEEP}", keep.mark if keep else None):
         return False
     return not _vanished(host, root, known) and next(_changed(host, root, known), None) is None
@@ -173,35 +176,30 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
         return True
     looked = looks(host, folder)
     start = place.position if place and _only_longer(host, folder, place) else None
-    missing = _Missing(store, KEEP, place)
-    told, faults, reading, odd = _keep_events(host, folder, start, missing)
+    told, faults, reading, odd = _keep_events(host, folder, start)
     if start and (odd or any(event.kind in _UNDOING for _, event in told)):
         # What was undone never was: that is to be told from the beginning.
         start = None
-        told, faults, reading, odd = _keep_events(host, folder, start, missing)
+        told, faults, reading, odd = _keep_events(host, folder, start)
     found, end = [event for _, event in told], reading.position
     if not _stays(host, folder, end):
         return False
     sums = extended(host, folder, place.sums if place and start else "", end)
     with store.writing():
-        if store.place(KEEP) != place or not missing.is_still_all(store):
+        if store.place(KEEP) != place:
             return False
-        known = max((place.position.seq if place else 0, *(one.seq for one in store.missed(KEEP))))
         if start is None:
-            store.forget(KEEP, missing=True)
-        missing.see_to(store, reading, faults if start is None else None)
-        if start is None:
+            store.forget(KEEP)
             for session in store.tombstones():
                 store.lift(session)
         _remember(store, found, anew=start is None)
-        for seq, event in told:
+        for _, event in told:
             if not (session := named(event)):
                 continue
             if event.kind == Kind.SESSION_DELETED:
                 store.bury(session, event.at)
-                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away. One that is
-                # only told again, because all is, speaks of nothing that was missed since.
-                store.forget(folder_of(session), missing=seq <= known)
+                # From the tombstone on it is not to be seen, even if whoever deletes it died before taking it away.
+                store.forget(folder_of(session))
             else:
                 store.lift(session)
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
@@ -224,9 +222,7 @@ def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     store.remember(memory.changed(), anew=anew)
 
 
-def _keep_events(
-    host: Host, folder: str, start: Position | None, missing: _Missing
-) -> tuple[list[tuple[int, Event]], list[Fault], Reading, bool]:
+def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[tuple[int, Event]], list[Fault], Reading, bool]:
     """Events by seq, faults, the reading, and whether something is odd, so that only a reading from zero sees it whole."""
     reading = Reading(host, folder, start)
     broken: list[int] = []
@@ -238,7 +234,6 @@ def _keep_events(
         for frame in reading:
             told |= frame["kind"] in _ABOUT_FAULTS
             mended.update(mended_by(frame))
-            missing.note(frame)
             yield frame
 
     found = list(events(listening(), broken))
@@ -274,9 +269,9 @@ def _follow_session(host: Host, root: str, store: Store, name: str, session: str
 
 
 def _forget(store: Store, name: str) -> None:
-    """To be read anew, or gone: what was read last is missed until it is met."""
+    """To be read anew, or gone."""
     with store.writing():
-        store.forget(name, missing=True)
+        store.forget(name)
 
 
 def _only_longer(host: Host, folder: str, place: Place) -> bool:
@@ -327,52 +322,6 @@ def _stays(host: Host, folder: str, end: Position) -> bool:
         host.close(handle)
 
 
-class _Missing:
-    """Which frames that are missed in a journal come along while it is read. `place`: the last one of this is looked for, too."""
-
-    def __init__(self, store: Store, name: str, place: Place | None = None) -> None:
-        self._name = name
-        self._last = {place.position[2:]} if place else set()
-        self._met: set[tuple[int, str]] = set()
-        self.ask(store)
-
-    def ask(self, store: Store) -> None:
-        """Again, in the transaction in which is read on: others may have read the journal meanwhile and forgotten it, so that its
-        place is as it was, and more is missed."""
-        self._known = {one.frame for one in store.missed(self._name)}
-        self._wanted = self._known | self._last
-
-    def is_still_all(self, store: Store) -> bool:
-        return {one.frame for one in store.missed(self._name)} <= self._known
-
-    def note(self, frame: Frame) -> None:
-        if self._wanted:
-            self._met.update(one for one in self._wanted if is_that(frame, one))
-
-    def see_to(
-        self, store: Store, reading: Reading, faults: list[Fault] | None, sources: str = "", state: str | None = None
-    ) -> None:
-        """In the transaction that stores what was read. `faults`: of a reading from zero that came to its end. `sources`,
-        `state`: how far files were read by now, and the session's state."""
-        missed = store.missed(self._name)
-        if missed:
-            met = self._met | reading.passed
-            left = (one for one in missed if one.frame not in met and not is_back(one, sources, state))
-            if faults is not None:
-                end = reading.position.seq
-                left = (
-                    one if one.after >= 0 else one._replace(after=end)
-                    for one in left
-                    if not any(tells_of(fault, one.part, one.seq) for fault in faults)
-                )
-            store.put_missed(self._name, list(left))
-
-
-def is_back(one: Missed, sources: str, state: str | None) -> bool:
-    """Whether an ingest took again what was lost: nothing but files spoke, and they were read as far as they had been."""
-    return not one.others and one.state in (life.ACTIVE, state) and reach(sources, one.sources)
-
-
 class _Stretch:
     """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
 
@@ -393,7 +342,6 @@ class _Stretch:
         self._strange: list[int] = []
         self._mended: dict[Mended, bool] = {}
         self._told = False
-        self._missing = _Missing(store, name)
         self.odd = place is not None and place.mark == _BEGUN_ODD
         self.overtaken = False
 
@@ -416,7 +364,6 @@ class _Stretch:
                 if self._store.place(self._name) != self._place:
                     self.overtaken = True
                     return
-                self._missing.ask(self._store)
                 rows = Rows(summary, state, known)
                 count, more = self._take(stream, rows, travelled)
                 if not more and not _stays(self._host, self._folder, self._reading.position):
@@ -434,7 +381,6 @@ class _Stretch:
         """A writer that opened the journal tells of holes it saw, perhaps in what we read before they were there."""
         for frame in self._reading:
             note_sources(self._sources, frame)
-            self._missing.note(frame)
             if frame["kind"] in _ABOUT_FAULTS:
                 self._told = True
                 self._mended.update(mended_by(frame))
@@ -461,8 +407,6 @@ class _Stretch:
             sums = extended(self._host, self._folder, self._sums, end)
             self._place = Place(self._name, self._session, end, self._mark, self._looks, sums, sources)
         self._store.put(rows.batch(self._place, summary, None if more else faults))
-        whole = None if more else faults
-        self._missing.see_to(self._store, self._reading, whole, "" if more else sources, summary.state)
 
     def _faults(self) -> list[Fault] | None:
         found = [

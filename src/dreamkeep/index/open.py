@@ -14,7 +14,7 @@ from dreamkeep.errors import Busy, DreamkeepError, Failed, NotDurable, from_os
 from dreamkeep.host import Host, Stat, lock, make_folders
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.index.sqlite_errors import OtherVersion, Unusable
-from dreamkeep.index.store import Missed
+from dreamkeep.journal import witness
 
 T = TypeVar("T")
 
@@ -79,18 +79,25 @@ def _durably(path: str) -> Iterator[None]:
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:
     """Others may have waited for the same lock and done it already."""
-    missed: list[Missed] = []
     try:
         if _is_file(host, root):
             SqliteStore(path).close()
             return
-    except Unusable as problem:
-        missed = SqliteStore.known_to(path) if isinstance(problem, OtherVersion) else []
+    except OtherVersion:
+        _tell_witness(host, root, path)
+    except Unusable:
+        pass
     take_away(host, root)
     # Created by us, so that it and the -wal and -shm that SQLite makes after it are for this user only.
     host.close(host.create(f"{root}/{_NEW}"))
-    SqliteStore.create(f"{root}/{_NEW}", missed)
+    SqliteStore.create(f"{root}/{_NEW}")
     host.replace(f"{root}/{_NEW}", path)
+
+
+def _tell_witness(host: Host, root: str, path: str) -> None:
+    """Before there was a witness, the index alone knew what journals had held."""
+    with suppress(OSError, DreamkeepError):
+        witness.put_back(host, root, SqliteStore.known_to(path))
 
 
 def _is_file(host: Host, root: str) -> bool:

@@ -14,8 +14,9 @@ from dreamkeep.index import sqlite_rows as columns
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
 from dreamkeep.index.sqlite_errors import OtherVersion, Unusable, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
-from dreamkeep.index.store import Batch, Counts, Missed, Place, Standing
+from dreamkeep.index.store import Batch, Counts, Place, Standing
 from dreamkeep.journal.reader import Fault
+from dreamkeep.journal.witness import Sighting
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dreamkeep.session import folders
 
 #: Anything else in the file's header means: rebuild. Raise it whenever the tables or what is put into them change.
-VERSION = 25
+VERSION = 26
 
 #: Messages that are not searched. Said in the same words where they are counted, or SQLite would read all texts for that.
 _UNSEARCHED = f"mark IN ({','.join(map(repr, NOT_SEARCHED))})"
@@ -55,14 +56,17 @@ CREATE TABLE faults(session INT NOT NULL, kind TEXT, part INT, offset INT, size 
 CREATE INDEX faults_by_session ON faults(session);
 CREATE TABLE tombstones(session TEXT PRIMARY KEY, at TEXT) WITHOUT ROWID;
 CREATE TABLE accepted(fault TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE missed(name TEXT NOT NULL, session TEXT NOT NULL, part INT, seq INT, crc TEXT, after INT, sources TEXT, state TEXT,
-    others INT, PRIMARY KEY(name, seq, crc)) WITHOUT ROWID;
 CREATE TABLE memory(tab TEXT NOT NULL, id TEXT NOT NULL, body, PRIMARY KEY(tab, id)) WITHOUT ROWID;
 """
 
 #: SQLite keeps each statement as it was written, so that tables of another make are known by it.
 _STATEMENTS = {text.strip() for text in f"{_SCHEMA}{SCHEMA}".split(";") if text.strip().startswith("CREATE")}
-_MISSED, _PLACES = (next(s for s in _STATEMENTS if s.startswith(f"CREATE TABLE {name}(")) for name in ("missed", "places"))
+_PLACES = next(s for s in _STATEMENTS if s.startswith("CREATE TABLE places("))
+#: Until version 25 an index also had what journals lost.
+_MISSED = (
+    "CREATE TABLE missed(name TEXT NOT NULL, session TEXT NOT NULL, part INT, seq INT, crc TEXT, after INT, sources TEXT,"
+    " state TEXT,\n    others INT, PRIMARY KEY(name, seq, crc)) WITHOUT ROWID"
+)
 #: Tables that SQLite makes for its full-text search.
 _OF_SEARCH = {f"{table}_{of}" for table in ("words", "recalled_words") for of in ("data", "idx", "docsize", "config")}
 
@@ -78,7 +82,6 @@ _PROJECTS = "projects"
 #: How long who shreds waits between his tries to empty the log; and, after the first, for readers.
 _PAUSES_S = (0.01, 0.05, 0.2, 0.5, 1.0)
 _BRIEFLY_MS = 500
-_PUT_MISSED = "INSERT OR IGNORE INTO missed VALUES (?,?,?,?,?,?,?,?,?)"
 _OWNED = " AND t.owner != ''"
 _TURN = "t.id, t.seq, t.state, t.prompt, t.submitted_at, t.started_at, t.settled_at, t.reason, t.owner, t.n"
 
@@ -127,33 +130,41 @@ class SqliteStore(Searching):
         return store
 
     @staticmethod
-    def create(path: str, missed: Iterable[Missed] = ()) -> None:
-        """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same. `missed`:
-        what the one before it knew."""
+    def create(path: str) -> None:
+        """Make a new index in an empty file (or `:memory:`). The caller sees to it that nobody else does the same."""
         with translated(path):
             db = apsw.Connection(path)
             try:
                 _make(db)
-                db.executemany(_PUT_MISSED, missed)
             finally:
                 db.close()
 
     @classmethod
-    def known_to(cls, path: str) -> list[Missed]:
-        """What an index of another version has read of journals, so that what they lost is not forgotten with it; nothing where
-        this program does not understand it."""
+    def known_to(cls, path: str) -> list[Sighting]:
+        """What an index of a version before the witness has read of journals, and what they lost; nothing where this program does
+        not understand it."""
         store = cls.__new__(cls)
         store.path = path
         try:
             store._db = apsw.Connection(path)
             try:
                 tables = store._tables()
-                missed = store.missed() if _MISSED in tables else []
-                return missed + (store._last_of_all() if _PLACES in tables else [])
+                rows = store._rows("SELECT * FROM missed") if _MISSED in tables else []
+                lost = [Sighting._make((*row[:3], 0, *row[3:8], bool(row[8]))) for row in rows]
+                places = store.places().values() if _PLACES in tables else ()
+                return [*lost, *(store._last_of(place) for place in places if place.position.seq)]
             finally:
                 store._db.close()
         except (apsw.Error, DreamkeepError):
             return []
+
+    def _last_of(self, place: Place) -> Sighting:
+        from dreamkeep.index.witnessing import sighting
+
+        try:
+            return sighting(self, place)
+        except (apsw.Error, DreamkeepError, ValueError, TypeError, AttributeError):
+            return Sighting(place.name, place.session, *place.position)  # its tables of sessions are others
 
     @classmethod
     def in_memory(cls) -> SqliteStore:
@@ -232,7 +243,7 @@ class SqliteStore(Searching):
     def standings(self) -> list[Standing]:
         return self._rows(
             "SELECT name, part, sums, looks = '' AND mark_part = part AND mark_size = offset,"
-            " mark_part, mark_size, mark_part_mtime, mark_part_inode, mark_folder_mtime FROM places"
+            " mark_part, mark_size, mark_part_mtime, mark_part_inode, mark_folder_mtime, seq, crc FROM places"
         )
 
     @understood
@@ -328,9 +339,8 @@ class SqliteStore(Searching):
             ((session, *f[:4], columns.spans_text(f.missing), f.recorded, f.times, f.mended + f.accepted) for f in faults),
         )
 
-    def forget(self, name: str, *, missing: bool = False) -> None:
+    def forget(self, name: str) -> None:
         place = self.place(name)
-        self.put_missed(name, [*self.missed(name), *self._last_of(place)] if missing else ())
         if place is None:
             return
         with translated(self.path):
@@ -341,46 +351,13 @@ class SqliteStore(Searching):
                 self._db.execute("DELETE FROM sessions WHERE no = ?", (no,))
             self._db.execute("DELETE FROM places WHERE name = ?", (name,))
 
-    def _last_of(self, place: Place | None) -> Iterator[Missed]:
-        """The frame that was indexed last, as it is missed until it is met again."""
-        if place is None or not place.position.seq:
-            return
-        import json
-
-        from dreamkeep.session.fold import FROM_FILES
-
-        part, _, seq, crc = place.position
-        rows = self._rows("SELECT state, fold FROM sessions WHERE id = ?", place.session) if place.session else []
-        state, fold = rows[0] if rows else ("", "")
-        try:
-            others = bool(json.loads(fold).get("channels", 0) & ~FROM_FILES)
-        except (ValueError, TypeError, AttributeError):
-            others = True  # nobody knows who spoke
-        yield Missed(place.name, place.session, part, seq, crc, -1, place.sources, str(state), others)
-
-    def put_missed(self, name: str, missed: Iterable[Missed]) -> None:
-        with translated(self.path):
-            self._db.execute("DELETE FROM missed WHERE name = ?", (name,))
-            self._db.executemany(_PUT_MISSED, missed)
-
-    @understood
-    def missed(self, name: str | None = None) -> list[Missed]:
-        which = () if name is None else (name,)  # a rebuilding asks for each journal, while all are missed
-        rows = self._rows(f"SELECT * FROM missed {'WHERE name = ?' if which else ''} ORDER BY name, seq, crc", *which)
-        return [Missed._make((*row[:8], bool(row[8]))) for row in rows]
-
-    def _last_of_all(self) -> list[Missed]:
-        return [one for place in self.places().values() for one in self._last_of(place)]
-
     def clear(self) -> None:
-        missed = [*self.missed(), *self._last_of_all()]
         with translated(self.path):
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type='table' AND sql IS NOT NULL").fetchall()
             for name in (str(row[0]) for row in tables):
                 if name not in _OF_SEARCH and not name.startswith("sqlite_"):
                     self._db.execute(f"DROP TABLE {name}")
             self._db.execute(_SCHEMA + SCHEMA)
-            self._db.executemany(_PUT_MISSED, missed)
 
     def shred(self, sleep: Callable[[float], None]) -> None:
         with translated(self.path):
@@ -442,7 +419,7 @@ class SqliteStore(Searching):
                 for (name,) in self._rows(
                     "SELECT p.name FROM places p JOIN sessions s ON s.id = p.session WHERE s.project = ?", found["now"]
                 ):
-                    self.forget(name, missing=True)
+                    self.forget(name)
         for old, found in after.items():
             self._rows("UPDATE sessions SET project = ? WHERE project = ?", found["now"], old)
 

@@ -39,29 +39,10 @@ class Place(NamedTuple):
     sources: str = ""
 
 
-class Missed(NamedTuple):
-    """A frame that once was the last to be indexed of a journal (`name`), and has not been met there since: lost with it is what
-    came after `after`, the seq with which the journal ended when that was seen (-1: nobody has read all of it yet). Then what was
-    known of the session: how far its files were read, its state, and whether anything but files spoke. No word of it."""
-
-    name: str
-    session: str
-    part: int
-    seq: int
-    crc: str
-    after: int = -1
-    sources: str = ""
-    state: str = ""
-    others: bool = True
-
-    @property
-    def frame(self) -> tuple[int, str]:
-        return self.seq, self.crc
-
-
 #: Of a journal: its name, the part up to which it is indexed, its sums; whether it is plain: one part, indexed to its end, and no
-#: other file beside it; then its Mark. A bare row, because of thousands most are only ever compared.
-Standing = tuple[str, int, str, int, int, int, int, int, int]
+#: other file beside it; its Mark; then the seq and checksum of the frame that was indexed last. A bare row, because of thousands
+#: most are only ever compared.
+Standing = tuple[str, int, str, int, int, int, int, int, int, int, str]
 
 
 class Batch(NamedTuple):
@@ -118,18 +99,11 @@ class Store(Searchable, Protocol):
     def put_place(self, place: Place, faults: Sequence[Fault] | None) -> None:
         """For a journal that has no rows: the keep's own. Its faults (None: as they were) are listed under the session ""."""
 
-    def forget(self, name: str, *, missing: bool = False) -> None:
-        """Drop all that came from that journal, also what is missed in it. `missing`: only so that it is read anew: the frame
-        that was indexed last is missed until it is met again."""
-
-    def put_missed(self, name: str, missed: Iterable[Missed]) -> None:
-        """What is missed in that journal: these and no others."""
-
-    def missed(self, name: str | None = None) -> list[Missed]:
-        """What is missed in a journal, or in all. It is what was seen once, and no answer of a rebuilt index has it."""
+    def forget(self, name: str) -> None:
+        """Drop all that came from that journal."""
 
     def clear(self) -> None:
-        """Drop everything, to be read anew: as `forget` with `missing` does of each journal."""
+        """Drop everything, to be read anew."""
 
     def shred(self, sleep: Callable[[float], None]) -> None:
         """Leave no byte of what was forgotten in the store's files. `sleep`: how to wait for others who are at them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dreamkeep.errors import Deleted, from_os
 from dreamkeep.event import Body, Carry, Event, Ids, rfc3339
@@ -13,6 +13,7 @@ from dreamkeep.held import notice_forks
 from dreamkeep.host import Host, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.journal.witness import Sighting, note_quietly
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
 # A writer has two handles; half of what the process may have open is for others.
@@ -20,7 +21,8 @@ _HANDLES_SHARE = 4
 
 
 class Journals:
-    """`mask`: what is done to each event before it is written; None: nothing."""
+    """`mask`: what is done to each event before it is written; None: nothing. `witness`: whether the witness is told what was
+    written."""
 
     def __init__(
         self,
@@ -31,8 +33,10 @@ class Journals:
         part_size: int = PART_SIZE,
         open_writers: int | None = None,
         mask: Callable[[Event], Event] | None = None,
+        witness: bool = True,
     ) -> None:
         self.mask = mask
+        self._witness = witness
         self._host = host
         self._root = root
         self._ids = ids
@@ -85,7 +89,7 @@ class Journals:
         return writer
 
     def _new(self, session: str) -> Writer:
-        name = folder_of(session) if session else KEEP
+        name = _folder(session)
         self._prepare(os.path.dirname(name))
         return Writer(
             self._host,
@@ -94,6 +98,7 @@ class Journals:
             aside=f"{self._root}/aside",
             new_id=self._ids.new,
             may_begin=lambda: self._refuse_if_buried(session),
+            witness=lambda position: self._note([Sighting(name, session, *position)]),
             part_size=self._part_size,
         )
 
@@ -127,11 +132,21 @@ class Journals:
         with self._mutex:
             for writer in self._writers.values():
                 writer.park()
+            ends = [(session, writer.sighting()) for session, writer in self._writers.items()]
             self._writers.clear()
             self._recent.clear()
+        self._note([Sighting(_folder(session), session, *end) for session, end in ends if end])
+
+    def _note(self, sightings: Collection[Sighting]) -> None:
+        if self._witness:
+            note_quietly(self._host, self._root, sightings)
 
     def after_fork(self) -> None:
         self._mutex = threading.Lock()
         self._ids.after_fork()
         for writer in self._writers.values():
             writer.after_fork()
+
+
+def _folder(session: str) -> str:
+    return folder_of(session) if session else KEEP

@@ -22,6 +22,7 @@ from dreamkeep.host import Host, lock, make_folders
 from dreamkeep.journal import erase, parts
 from dreamkeep.journal.erase import Change
 from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
+from dreamkeep.journal.reader import Position
 from dreamkeep.journal.settle import Carried, merge, set_aside, survey
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Writer:
         aside: str,
         new_id: Callable[[], str],
         may_begin: Callable[[], None] = lambda: None,
+        witness: Callable[[Position], None] = lambda position: None,
         part_size: int = PART_SIZE,
         wait_s: float = _WAIT_S,
     ) -> None:
@@ -82,6 +84,7 @@ class Writer:
         self._aside = aside
         self._new_id = new_id
         self._may_begin = may_begin
+        self._witness = witness
         self._part_size = part_size
         self._wait_s = wait_s
         self._mutex = threading.Lock()
@@ -90,6 +93,8 @@ class Writer:
         self._seq = 0
         self._crc = NO_CRC
         self._carry: Carried = {}
+        #: The seq that the witness need not be told of: it was there before we wrote. Below 0: not known yet.
+        self._witnessed = -1
 
     # -- what callers use
 
@@ -129,11 +134,21 @@ class Writer:
         with self._mutex:
             self._close_handles()
 
+    def sighting(self) -> Position | None:
+        """Of a parked writer: behind the last frame, if one was written since that was asked last, and all of it is on disk."""
+        with self._mutex:
+            part = self._part
+            if part is None or part.failed or part.unended or part.synced < part.end or self._seq <= self._witnessed:
+                return None
+            self._witnessed = self._seq
+            return Position(part.number, part.end, self._seq, self._crc)
+
     def remove(self) -> None:
         """Take the whole journal away. Writers elsewhere see at their next append that their lock lost its name."""
         host = self._host
         with self._mutex:
             self._close_part()
+            self._witnessed = -1
             handle = host.open_lock(f"{self.folder}/{parts.LOCK}")
             try:
                 lock(host, handle, where=self.folder, wait_s=self._wait_s)
@@ -152,6 +167,7 @@ class Writer:
         if self._part:
             self._part.sync_turn = threading.Lock()
             self._part.synced = self._part.end  # the parent's frames are the parent's to sync
+        self._witnessed = self._seq
         self._close_handles()
 
     # -- durable
@@ -291,6 +307,8 @@ class Writer:
         self._close_part()
         found = survey(host, self.folder)
         self._seq, self._crc, self._carry = found.position.seq, found.position.crc, found.carry
+        if self._witnessed < 0:
+            self._witnessed = self._seq
         notes: list[Draft] = []
         if found.part == 0:
             # Asked under the lock: a tombstone that was written before the parts were removed is seen here.
@@ -420,6 +438,8 @@ class Writer:
             return
         self._open_part(old.number + 1)
         self._retire(old)
+        self._witness(Position(self._current.number, self._current.end, self._seq, self._crc))
+        self._witnessed = self._seq
 
     def _seal(self, why: str) -> None:
         """After a failed sync: a new part that says so and holds again every frame that we never saw synced."""

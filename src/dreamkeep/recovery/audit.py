@@ -1,8 +1,9 @@
 """Find everything that is wrong, and change nothing: not in the keep, not in an agent's store, not in a cache of its own.
 
-Its memory is what others wrote down: the index (how each journal looked, its checksums and faults) and `state/sources.json`. What
-looks as it did then is not opened; `deep` reads every byte, by one checksum over each file. Each check tells of its own things,
-and what goes wrong with one of them is a fault of that one: nothing bad hides anything else.
+Its memory is what others wrote down: the witness (what each journal was seen to hold), the index (how each looked, its checksums
+and faults) and `state/sources.json`. What looks as it did then is not opened; `deep` reads every byte, by one checksum over each
+file. Each check tells of its own things, and what goes wrong with one of them is a fault of that one: nothing bad hides anything
+else.
 
 Under a writer's hands: what is odd at the end of a journal counts only while its lock is held; an index that is missing or behind
 is no fault; what is young enough to be at work is left alone.
@@ -19,7 +20,9 @@ from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.index import open as index
 from dreamkeep.index.store import Store
+from dreamkeep.journal import witness
 from dreamkeep.journal.parts import LOCK
+from dreamkeep.journal.witness import Witness
 from dreamkeep.recovery.audit_journal import Journals
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
@@ -45,6 +48,7 @@ _CHECKS = {
     "captured": ("journal_unreadable", "journal/sessions"),
     "keep": ("journal_unreadable", "journal/keep"),
     "prove": ("journal_unreadable", "journal"),
+    "witness": ("witness_damaged", witness.FILE),
     "sources": ("state_unreadable", "state/sources.json"),
     "stores": ("store_unreadable", ""),
 }
@@ -66,6 +70,7 @@ _BY_LOOK = frozenset(
         "store_unreadable",
         "webui_corrupt",
         "webui_orphan_backup",
+        "witness_damaged",
     )
 )
 
@@ -127,19 +132,28 @@ def audit(
     return Report(checked, sure, sorted(notices))
 
 
-def known_to_index_alone(host: Host, root: str) -> list[Fault]:
-    """What journals lost, only the index remembers, and nobody has accepted: it forgets that when it follows the journals."""
+def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
+    """What journals lost, only the witness knows of, and nobody has accepted."""
+    seen = _witness(host, root)
 
-    def look(store: Store) -> list[Fault]:
-        journals = Journals(host, root, store, deep=False, proven=set())
+    def look(store: Store | None) -> list[Fault]:
+        journals = Journals(host, root, store, seen, deep=False, proven=set())
         found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
-        lost = [one for one in found if one.about.get("known_by") == "index"]
+        lost = [one for one in found if one.about.get("known_by") == "witness"]
         return [one for one in lost if not journals.accepted & {one.id, seen_from(root, one).id}]
 
     try:
-        return index.peek(host, root, look) or []
+        found = index.peek(host, root, look)
     except (DreamkeepError, OSError):
-        return []  # what it knew nobody can tell; that it is so is the audit's to tell
+        found = None  # that it is so is the audit's to tell
+    return look(None) if found is None else found
+
+
+def _witness(host: Host, root: str) -> Witness:
+    try:
+        return witness.load(host, root)
+    except OSError as problem:
+        return Witness({}, {}, 0, why(problem))
 
 
 def _misset(path: str, reason: str) -> Fault:
@@ -179,9 +193,10 @@ class Found(NamedTuple):
 def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> Found:
     """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
     proven: set[tuple[str, str]] = set()
+    seen = _witness(host, root)
 
     def look(store: Store | None) -> Found:
-        return _looked(host, root, environment, store, deep, sound, proven, cache)
+        return _looked(host, root, environment, store, seen, deep, sound, proven, cache)
 
     wrong = None
     try:
@@ -201,17 +216,19 @@ def _looked(
     root: str,
     environment: Mapping[str, str],
     store: Store | None,
+    seen: Witness,
     deep: bool,
     sound: bool,
     proven: set[tuple[str, str]],
     cache: Cache,
 ) -> Found:
-    journals = Journals(host, root, store, deep=deep, proven=proven)
+    journals = Journals(host, root, store, seen, deep=deep, proven=proven)
     keeping = Keeping(host, root, environment)
     checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
         ("prove", journals.prove if deep else tuple),
         ("keep", journals.keep),
         ("sessions", journals.sessions),
+        ("witness", lambda: keeping.witness(seen)),
         ("captured", lambda: journals.captured(cache)),
         ("going_on", lambda: keeping.going_on(store, journals)),
         ("tombstones", lambda: keeping.tombstones(journals)),

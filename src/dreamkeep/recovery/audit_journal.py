@@ -14,9 +14,9 @@ from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, Look, lock
 from dreamkeep.index import looks
-from dreamkeep.index.build import is_back
 from dreamkeep.index.rows import Rows, Stored
-from dreamkeep.index.store import Mark, Missed, Place, Store
+from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.index.witnessing import is_back, sighting
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
@@ -24,13 +24,13 @@ from dreamkeep.journal.reader import Fault as Seen
 from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, is_that, mended_by, tells_of, with_mended
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones, is_strange, named
+from dreamkeep.journal.witness import Sighting, Witness, is_there
 from dreamkeep.recovery.audit_told import captured_lost, end_lost, made, tail_told, told
 from dreamkeep.recovery.captured import lacks
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.plain import is_link
 from dreamkeep.session import summary as life
-from dreamkeep.session.fold import FROM_FILES
 from dreamkeep.session.messages import Message
 from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
 
@@ -77,7 +77,7 @@ class Read(NamedTuple):
     #: From where the last part can be read again: behind the last frame of the part before.
     edge: Position | None
     odd: bool
-    #: Whether the frame that was indexed last was met; and which of those that are missed.
+    #: Whether the frame that was indexed last was met; and which of those that are not where they were seen.
     met: bool
     found: frozenset[tuple[int, str]]
     turns: dict[str, Turn]
@@ -89,10 +89,13 @@ class Read(NamedTuple):
 class Journals:
     """All journals of a keep. Iterate `keep()`, then `sessions()`; afterwards the rest is true.
 
-    `proven`: (journal, sums) that were found to hold: lives on when the same is done again because the index moved.
+    `witness`: as it was before any journal was read, so that it is never ahead of one that is whole. `proven`: (journal, sums)
+    that were found to hold: lives on when the same is done again because the index moved.
     """
 
-    def __init__(self, host: Host, root: str, store: Store | None, *, deep: bool, proven: set[tuple[str, str]]) -> None:
+    def __init__(
+        self, host: Host, root: str, store: Store | None, witness: Witness, *, deep: bool, proven: set[tuple[str, str]]
+    ) -> None:
         self._host = host
         self._root = root
         self._store = store
@@ -103,10 +106,8 @@ class Journals:
         self._known: dict[str, list[Seen]] = {}
         for session, seen in store.faults() if store else ():
             self._known.setdefault(session, []).append(seen)
-        #: What was lost before the index was brought up to date last, by journal.
-        self._missed: dict[str, list[Missed]] = {}
-        for one in store.missed() if store else ():
-            self._missed.setdefault(one.name, []).append(one)
+        #: What journals were seen to hold; by the index where there is no witness.
+        self._seen = witness.seen if witness.size or not store else _seen_by(store)
         #: What undos took off journals; looked up when something is missed.
         self._taken: Taken | None = None
         self.dead = set(store.tombstones()) if store else set()
@@ -143,7 +144,7 @@ class Journals:
         self.checked["journals"] += len(quiet)
         yield from each(sorted(names - quiet), self._one, self._unreadable)
         yield from self._strays
-        gone = (self._indexed | self._missed.keys()) - names - {KEEP}
+        gone = (self._indexed | self._seen.keys()) - names - {KEEP}
         hidden = {name for name in gone if name.startswith(self._closed)} if self._closed else set()
         yield from each(sorted(gone - hidden), self._vanished, self._unreadable)
 
@@ -162,52 +163,47 @@ class Journals:
 
     def _unreadable(self, name: str, why: str) -> Fault:
         self.unread.add(name)
+        return made("journal_unreadable", f"{self._root}/{name}", why, name, self._session_seen(name), why=why)
+
+    def _session_seen(self, name: str) -> str:
+        """Whose journal it was; "" where nobody knows."""
         place = self._place(name)
-        return made("journal_unreadable", f"{self._root}/{name}", why, name, place.session if place else "", why=why)
+        return place.session if place else next((one.session for one in self._seen.get(name, ())), "")
 
     def _vanished(self, name: str) -> Iterator[Fault]:
-        if looks.mark_of(self._host, f"{self._root}/{name}", None) is not None:
-            return
+        if looks.mark_of(self._host, f"{self._root}/{name}", None) is None:
+            yield from self._lost(name, self._seen.get(name, ()), (), ())
+
+    def _unmet(self, name: str, place: Place | None = None) -> list[Sighting]:
+        """What is not where it was seen. `place`: the journal is as it was when this was indexed: nothing is opened for that."""
+        known = place.position[2:] if place else ()
+        return [one for one in self._seen.get(name, ()) if one.frame != known and not is_there(self._host, self._root, one)]
+
+    def _lost(
+        self, name: str, unmet: Iterable[Sighting], met: Collection[tuple[int, str]], seen: Iterable[Seen], end: int = 0
+    ) -> Iterator[Fault]:
+        """What the journal held and has not any more. `unmet`: not where it was seen; `met`: of these, those that are accounted
+        for; `seen`: faults that tell of it by themselves; `end`: the seq with which the journal ends."""
         place = self._place(name)
-        known = place is not None and place.position.seq > 0  # of what was made just then nothing was read yet
-        if place and known and place.session not in self.dead and not self._is_no_loss(name, place.session, place.position[2:]):
-            what = f"the whole journal is missing; the index knows {place.position.seq} frames of it"
-            yield self._lost_end(name, place, 1, what, 0)
-        yield from self._still_missed(name, frozenset(), ())
-
-    def _lost_end(self, name: str, place: Place, part: int, what: str, after: int) -> Fault:
-        indexed = self._indexed_of(place.session)
-        self._lossy.add(name)
-        return end_lost(self._root, name, place.session, part, what, after=after, known=place.position, indexed=indexed)
-
-    def _still_missed(self, name: str, met: Collection[tuple[int, str]], seen: Iterable[Seen], end: int = 0) -> Iterator[Fault]:
-        """What was lost before the index was brought up to date last. `met`: these came back since; `seen`: faults that tell of
-        it by themselves; `end`: the seq with which the journal ends."""
-        for one in self._missed.get(name, ()):
+        for one in unmet:
             told = one.frame in met or any(tells_of(fault, one.part, one.seq) for fault in seen)
             if told or one.session in self.dead or self._is_no_loss(name, one.session, one.frame):
                 continue
             after = one.after if one.after >= 0 else end
-            ended = f"the journal later ended at {after}" if name in self._names or name == KEEP else "the journal is missing now"
-            what = f"the index knew frames up to {one.seq}, but {ended}: truncated, an older copy, or a power cut"
-            indexed = {"state": one.state, "others": one.others} if one.session else None
-            known = Position(one.part, 0, one.seq, one.crc)
+            remembered = place is None or place.position[2:] != one.frame
             # Where hooks or a tap spoke, nobody knows whose words these were; of lines capture may, and they can be taken again.
             self._lossy.update(() if one.others else [name])
-            yield end_lost(
-                self._root, name, one.session, one.part, what, after=after, known=known, indexed=indexed, remembered=True
-            )
+            what = _said_of_end(one, after, is_gone=name not in self._names and name != KEEP)
+            yield end_lost(self._root, one, what, after=after, witnessed=self._witnessed(name, one), remembered=remembered)
 
-    def _indexed_of(self, session: str) -> dict[str, Any] | None:
-        """What the index knows of a session that no line of a transcript says: its state, and whether others spoke."""
-        summary = self._store.session(session) if self._store and session else None
-        if self._store is None or summary is None:
-            return None
-        channels = json.loads(self._store.state(session)).get("channels", 0)
-        return {"state": summary.state, "others": bool(channels & ~FROM_FILES)}
+    def _witnessed(self, name: str, one: Sighting | None = None) -> dict[str, Any] | None:
+        """What was known of a session that no line of a transcript says: its state, and whether others spoke. `one`: up to that
+        frame."""
+        known = one or next((one for one in reversed(self._seen.get(name, ())) if one.state), None)
+        return {"state": known.state, "others": known.others} if known and known.session else None
 
     def _is_no_loss(self, name: str, session: str, frame: tuple[int, str]) -> bool:
-        """Whether an indexed frame is gone because its session was deleted, or because an undo took it off."""
+        """Whether a frame is gone because its session was deleted, or because an undo took it off."""
         if self._taken is None:
             from dreamkeep.recovery.ledger import all_taken_off
 
@@ -215,7 +211,7 @@ class Journals:
         return frame in self._taken.get(name, ()) or self._deleted_since(session)
 
     def _deleted_since(self, session: str) -> bool:
-        """Whether it was deleted after it was indexed, also if that was lifted again: what the index knows of it is history."""
+        """Whether it was deleted after it was seen, also if that was lifted again: what is known of it is history."""
         keep = self._place(KEEP)
         tombs = Tombstones(self._host, self._root, keep.position if keep else None, self.dead)
         try:
@@ -262,12 +258,13 @@ class Journals:
     def _quiet(self) -> set[str]:
         """The common case, in one piece because there are thousands: one part, all of it indexed, nothing known against it, and
         it looks as it did. Then there is nothing to tell, and two stats said so (and, when asked, its checksum)."""
-        loud = {*self._missed, *(folder_of(session) for session in (*self._known, *self.dead) if session)}
+        loud = {folder_of(session) for session in (*self._known, *self.dead) if session}
+        seen = {name: {one.frame for one in found} for name, found in self._seen.items()}
         deep, proven, part_name = self._deep, self._proven, parts.name
         files: dict[str, str] = {}
         looks_of: list[Look] = []
-        for name, _, sums, plain, part, size, mtime_ns, inode, folder_mtime_ns in self._standings:
-            if plain and name not in loud and (not deep or (name, sums) in proven):
+        for name, _, sums, plain, part, size, mtime_ns, inode, folder_mtime_ns, *frame in self._standings:
+            if plain and name not in loud and seen.get(name, set()) <= {tuple(frame)} and (not deep or (name, sums) in proven):
                 files[name] = path = f"{name}/{part_name(part)}"
                 looks_of += (path, size, mtime_ns, inode), (name, 0, folder_mtime_ns, 0)
         try:
@@ -294,7 +291,7 @@ class Journals:
         elif link := self._link_in(name, place):
             self.unread.add(name)
             what = "it is a link, and its target is not part of the keep"
-            yield made("journal_unreadable", link, what, name, place.session if place else "", why=what, step=_NO_LINK)
+            yield made("journal_unreadable", link, what, name, self._session_seen(name), why=what, step=_NO_LINK)
         elif place and not self._deep and self._is_as_indexed(name, place):
             if name == KEEP:
                 self.keep_mark = place.mark
@@ -329,7 +326,7 @@ class Journals:
         known = self._known.get(place.session)
         if known:
             yield from self._told(name, place.session, known)
-        yield from self._still_missed(name, (), known or (), place.position.seq)
+        yield from self._lost(name, self._unmet(name, place), (), known or (), place.position.seq)
         if not self._ends(place):
             read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
             yield from self._tail(name, place.session, read.tail if read else None)
@@ -360,7 +357,7 @@ class Journals:
     def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
         """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
         yield from self._vanished(name)
-        if place:
+        if place or name in self._seen:
             return
         at = self._host.stat(f"{self._root}/{name}")
         if at is None:
@@ -381,20 +378,20 @@ class Journals:
             return
         if start and (start.part, start.offset) == (mark.part, mark.size + 1):
             start = None  # the last frame still lacks its line feed
-        read = self._read(name, session, start, place)
+        unmet = self._unmet(name)
+        read = self._read(name, session, start, place, unmet)
         if start and read.odd:
-            start, read = None, self._read(name, session, None, place)
-        lost = place is not None and not same and not read.met
-        if read.tail or lost or any(seen.part == read.last_part for seen in read.faults):
-            read = self._sure(name, read, place)
-        known = self._known.get(session, ())
-        # What the index has no word of came after it.
-        yield from self._told(name, session, [*(known if start else ()), *read.faults], known if place else None)
+            start, read = None, self._read(name, session, None, place, unmet)
+        drifted = place is not None and not same and not read.met
+        if read.tail or drifted or unmet or any(seen.part == read.last_part for seen in read.faults):
+            read = self._sure(name, read, place, unmet)
+        yield from self._told(name, session, [*(self._known.get(session, ()) if start else ()), *read.faults])
         yield from self._tail(name, session, read.tail)
-        if place and not same:
+        back = {one.frame for one in unmet if is_back(one, self._carried[name][0], read.state)}
+        lost = list(self._lost(name, unmet, read.found | back, read.faults, read.end.seq))
+        yield from lost
+        if place and not same and not lost:
             yield from self._drifted(name, place, read)
-        back = {one.frame for one in self._missed.get(name, ()) if is_back(one, self._carried[name][0], read.state)}
-        yield from self._still_missed(name, read.found | back, read.faults, read.end.seq)
         self.reread.add(session)
         if read.segments is not None:
             self.open.append(Open(session, name, mark, self._unsettled(session, start, read), read.segments))
@@ -435,23 +432,8 @@ class Journals:
         return looks.hold(self._host, folder, place.sums, last, which=changed)
 
     def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
-        """The index knows of something else than what lies there."""
-        known, here = place.position, read.end
-        indexed = self._indexed_of(place.session)
-        about = {"sources": place.sources, **(indexed or {})}
-        last = Missed(name, place.session, known.part, known.seq, known.crc, **about)
-        if not known.seq or is_back(last, self._carried[name][0], read.state):
-            return
-        if self._is_no_loss(name, place.session, last.frame):
-            return
-        if known.part > read.last_part:
-            what = f"the last parts are missing: the index knows frames up to {known.seq}, the journal ends at {here.seq}"
-            yield self._lost_end(name, place, read.last_part + 1, what, here.seq)
-        elif _end_is_gone(known, read):
-            ends = f"the journal ends at {here.seq}" if known.seq > here.seq else "the journal has other frames there"
-            what = f"the index knows frames up to {known.seq}, but {ends}: truncated, an older copy, or a power cut"
-            yield self._lost_end(name, place, known.part, what, here.seq)
-        elif not read.faults and not read.tail and place.sums and place.mark.part:
+        """The index knows of something else than what lies there. What is gone and was never known to be on disk is no fault."""
+        if read.met and not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal is intact, but differs from what was indexed")
 
     def _drift(self, name: str, place: Place, what: str) -> Fault:
@@ -459,8 +441,8 @@ class Journals:
 
     # -- reading
 
-    def _read(self, name: str, session: str, start: Position | None, place: Place | None = None) -> Read:
-        """`place`: what was indexed of it, if anything."""
+    def _read(self, name: str, session: str, start: Position | None, place: Place | None, unmet: Collection[Sighting]) -> Read:
+        """`place`: what was indexed of it, if anything. `unmet`: what is not where it was seen."""
         self.checked["read"] += 1
         reading = Reading(self._host, f"{self._root}/{name}", start)
         broken: list[int] = []
@@ -469,7 +451,7 @@ class Journals:
         sources = looks.parse_sources(place.sources) if place and start else {}
         edge = start
         last = _last_of(place)
-        missed = [one.frame for one in self._missed.get(name, ())]
+        missed = [one.frame for one in unmet]
         found_again: set[tuple[int, str]] = set()
 
         def listening() -> Iterator[Frame]:
@@ -565,22 +547,25 @@ class Journals:
 
     # -- under a writer's hands
 
-    def _sure(self, name: str, read: Read, place: Place | None) -> Read:
+    def _sure(self, name: str, read: Read, place: Place | None, unmet: Collection[Sighting]) -> Read:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
         last = _last_of(place)
-        met = read.met
+        met, found = read.met, set(read.found)
 
         def look() -> Reading:
             nonlocal met
             reading = Reading(self._host, f"{self._root}/{name}", read.edge, heads=True)
             for frame in reading:
                 met = met or is_that(frame, last)
+                found.update(one.frame for one in unmet if is_that(frame, one.frame))
             return reading
 
         second = self._alone(name, look)
         there = {seen[:3] for seen in second.faults} if second else set()
         faults = [seen for seen in read.faults if seen.part != read.last_part or seen[:3] in there]
-        return read._replace(faults=faults, tail=second.tail if second else None, met=met or second is None)
+        if second is None:
+            return read._replace(faults=faults, tail=None, met=True, found=frozenset(one.frame for one in unmet))
+        return read._replace(faults=faults, tail=second.tail, met=met, found=frozenset(found))
 
     def _alone(self, name: str, act: Callable[[], T]) -> T | None:
         """Look while no writer may write; None when one holds the lock all the time. Makes no lock file."""
@@ -611,27 +596,20 @@ class Journals:
         return reading
 
     def _session_of(self, name: str) -> str | None:
-        """By what its heads say, or else any frame, or else what is missed in it; None when that would lie elsewhere (a copy made
-        by hand)."""
+        """By what its heads say, or else any frame, or else the witness; None when that would lie elsewhere (a copy by hand)."""
         if name == KEEP:
             return ""
-        missed = (one.session for one in self._missed.get(name, ()))
-        return session_of(self._host, f"{self._root}/{name}", name) or next(missed, None)
+        return session_of(self._host, f"{self._root}/{name}", name) or self._session_seen(name) or None
 
     # -- telling
 
-    def _told(self, name: str, session: str, seen: Iterable[Seen], indexed: Collection[Seen] | None = None) -> Iterator[Fault]:
-        """`indexed`: those that the index has of this journal, where it has the journal and there may be others."""
-        old = {one[:3] for one in indexed} if indexed is not None else None
+    def _told(self, name: str, session: str, seen: Iterable[Seen]) -> Iterator[Fault]:
         for one in seen:
             if one.mended:
                 self.checked["accepted" if one.accepted else "mended"] += 1
             else:
                 self._lossy.update([name] if one.missing or one.kind in ("cold", "chunks") else ())
-                fresh = old is not None and one[:3] not in old
-                yield told(
-                    self._root, name, session, one, index_knows=fresh, indexed=self._indexed_of(session) if fresh else None
-                )
+                yield told(self._root, name, session, one, witnessed=self._witnessed(name))
 
     def _tail(self, name: str, session: str, tail: Tail | None) -> Iterator[Fault]:
         if tail:
@@ -687,9 +665,15 @@ def _last_of(place: Place | None) -> tuple[int, str]:
     return (place.position.seq, place.position.crc) if place else (0, "")
 
 
-def _end_is_gone(known: Position, read: Read) -> bool:
-    """Whether the frame that was indexed last is not there, and no hole says so already."""
-    return bool(known.seq) and not read.met and not any(tells_of(seen, known.part, known.seq) for seen in read.faults)
+def _seen_by(store: Store) -> dict[str, list[Sighting]]:
+    return {name: [sighting(store, place)] for name, place in store.places().items() if place.position.seq}
+
+
+def _said_of_end(one: Sighting, after: int, *, is_gone: bool) -> str:
+    if is_gone:
+        return f"the whole journal is missing; it held {one.seq} frames"
+    ends = f"it ends at {after}" if one.seq > after else "has other frames there"
+    return f"the journal held frames up to {one.seq}, but now {ends}: truncated, an older copy, or a power cut"
 
 
 def is_temp(name: str) -> bool:

@@ -3,6 +3,7 @@
 `Fault.about` of each class here (what a repair may rely on); paths are absolute.
 
     index_unusable          path, why
+    witness_damaged         path, why ("it is gone" where it is)
     index_drift             path; journal (folder relative to the keep; "" when it is not one journal's)
     page_fence              path
     spool_waiting           path (the spool); calls, batches. Calls count from an hour on (drainers come when turns end), batches
@@ -35,6 +36,8 @@ from dreamkeep.index.sqlite_errors import Unusable
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.tombs import Tombstones
+from dreamkeep.journal.witness import FILE as WITNESS
+from dreamkeep.journal.witness import Witness
 from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
 from dreamkeep.recovery.delete import INTENTS, Intent
 from dreamkeep.recovery.delete import LOCK as DELETING
@@ -93,6 +96,14 @@ class Keeping:
     def unusable(self, why: str) -> Fault:
         unsafe = next(filter(None, (why_not(self._host, f"{self._index}{end}") for end in ("", "-wal", "-shm"))), "")
         return fault("index_unusable", self._index, why, unsafe=unsafe, path=self._index, why=why)
+
+    # -- the witness
+
+    def witness(self, seen: Witness) -> Iterator[Fault]:
+        if seen.problem:
+            path = f"{self._root}/{WITNESS}"
+            what = f"what journals held before can't be told by it: {seen.problem}"
+            yield fault("witness_damaged", path, what, unsafe=why_not(self._host, path), path=path, why=seen.problem)
 
     # -- turns and compactions
 
@@ -257,7 +268,7 @@ class Keeping:
 
     def leftovers(self, found: Iterable[str]) -> Iterator[Fault]:
         yield from each(found, self._leftover, self._no_state)
-        yield from each(("", "state", INTENTS, "aside", "pages"), self._left_in, self._no_folder)
+        yield from each(("", "state", "journal", INTENTS, "aside", "pages"), self._left_in, self._no_folder)
 
     def _left_in(self, folder: str) -> Iterator[Fault]:
         place = f"{self._root}/{folder}" if folder else self._root

@@ -8,7 +8,7 @@ for the keep's own, and where none can be told).
                             knows how much was lost); part, at, size, missing [[first, last], …], times, recorded, mend
     journal_gap             kind "gap" or "suspect" (lost with a failed sync, never acknowledged); the same keys
     journal_missing_part    kind "missing_part"; the same keys; part: the first that is missing; known_by "journal", or
-                            "index": the last parts or frames are gone, and only the index remembers them (then mend is None,
+                            "witness": the last parts or frames are gone, and only the witness knows of them (then mend is None,
                             and after: the seq with which the journal ends; remembered: the index was brought up to
                             date since); or "capture": lines of a file that were captured
                             (part 0; mend None; after, too)
@@ -22,8 +22,8 @@ for the keep's own, and where none can be told).
     journal_twice           part
     journal_differs         part
 
-Of the first four kinds, `index_knows`: whether the index was made before that was lost, so that it knows more than the journal;
-then `indexed`: what it knows of the session that stands in no file (`state`, and whether `others` than files spoke).
+Of the first four kinds, `witnessed`: what was known of the session before that was lost, and stands in no file (`state`, and
+whether `others` than files spoke); None where nobody knew anything.
 
 `mend`: {"kind", "part", "at", "size"}, to be put as it is into the body of a frame `journal.mended` of that journal
 ({"faults": [mend, …], "how": "accepted" | "noted" | "recaptured" | "readded" | "imported"}): then the fault is no longer
@@ -36,7 +36,8 @@ from typing import Any
 
 from dreamkeep.journal import parts
 from dreamkeep.journal.reader import Fault as Seen
-from dreamkeep.journal.reader import Position, Tail
+from dreamkeep.journal.reader import Tail
+from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery.faults import Fault, counted, fault
 
 _CLASS = {
@@ -56,17 +57,15 @@ _RECAPTURED = frozenset(("journal_damage", "journal_gap", "journal_missing_part"
 _NOWHERE_ELSE = "There is no other copy of what was lost here."
 
 
-def told(
-    root: str, name: str, session: str, seen: Seen, *, index_knows: bool = False, indexed: dict[str, Any] | None = None
-) -> Fault:
-    """One fault of the journal `name`. `index_knows`: the index was made before it came to be."""
+def told(root: str, name: str, session: str, seen: Seen, *, witnessed: dict[str, Any] | None = None) -> Fault:
+    """One fault of the journal `name`."""
     folder = f"{root}/{name}"
     cls = _CLASS[seen.kind]
     where = f"{folder}/{parts.name(seen.part)}:{seen.offset}" if seen.part else f"{folder}:{seen.offset}"
     # Where no frame is missing nothing was lost; of a compressed part that can't be read nobody knows.
     lost = bool(seen.missing) or seen.kind == "cold"
     unsafe = _unsafe(cls, session) if lost else ""
-    about = {**_about(seen), "index_knows": index_knows and lost, "indexed": indexed}
+    about = {**_about(seen), "witnessed": witnessed if lost else None}
     return made(cls, where, _said(seen), name, session, key=seen.kind, unsafe=unsafe, **about)
 
 
@@ -97,32 +96,30 @@ def tail_told(root: str, name: str, session: str, tail: Tail) -> Fault:
 
 def end_lost(
     root: str,
-    name: str,
-    session: str,
-    part: int,
+    one: Sighting,
     what: str,
     *,
     after: int,
-    known: Position,
-    indexed: dict[str, Any] | None,
-    remembered: bool = False,
+    witnessed: dict[str, Any] | None,
+    remembered: bool,
 ) -> Fault:
-    """What was in the parts from `part` on, behind the seq `after`, is gone, and only the index remembers it.
+    """What followed the seq `after` is gone, and only the witness knows of it.
 
-    `known`: behind the last frame that was indexed. By that alone it is named: what is written there since, be it that this was
-    accepted, makes it no other loss. `remembered`: the index has followed the journal since, and knows no more than that.
+    By `one` alone it is named: what is written there since, be it that this was accepted, makes it no other loss. `remembered`:
+    the index has followed the journal since, and knows no more than that.
     """
     cls = "journal_missing_part"
-    known_by = {"known_by": "index", "index_knows": True, "indexed": indexed, "remembered": remembered}
-    about = {**_about(Seen("missing_part", part, 0, 0)), "mend": None, "after": after, **known_by}
-    where = f"{root}/{name}/{parts.name(known.part)}"
-    return made(cls, where, what, name, session, key=f"{known.seq} {known.crc}", unsafe=_unsafe(cls, session), **about)
+    known_by = {"known_by": "witness", "witnessed": witnessed, "remembered": remembered}
+    about = {**_about(Seen("missing_part", one.part, 0, 0)), "mend": None, "after": after, **known_by}
+    where = f"{root}/{one.journal}/{parts.name(one.part)}"
+    unsafe = _unsafe(cls, one.session)
+    return made(cls, where, what, one.journal, one.session, key=f"{one.seq} {one.crc}", unsafe=unsafe, **about)
 
 
 def captured_lost(root: str, name: str, session: str, what: str, *, after: int, key: str) -> Fault:
     """Lines that capture remembers to have journaled are not there, behind the seq `after`, and nothing else tells of them."""
     cls = "journal_missing_part"
-    known_by = {"known_by": "capture", "index_knows": False, "indexed": None}
+    known_by = {"known_by": "capture", "witnessed": None}
     about = {**_about(Seen("missing_part", 0, 0, 0)), "mend": None, "after": after, **known_by}
     return made(cls, f"{root}/{name}", what, name, session, key=key, **about)
 

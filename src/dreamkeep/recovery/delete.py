@@ -18,7 +18,7 @@ from dreamkeep.capture import forget
 from dreamkeep.errors import Busy, DreamkeepError
 from dreamkeep.event import Kind
 from dreamkeep.host import Host, Stat, alone, make_folders, read_file, remove_tree, replace_file
-from dreamkeep.journal import parts
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import DELETIONS, EXCHANGE, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.tombs import Tombstones
@@ -150,6 +150,7 @@ class Deleting:
                 self._journals.writer(session).remove()
         self._sweep_imports()
         names = [folder_of(intent.session) for intent in intents]
+        witness.forget(self._host, self._root, names)
         known = [intent.pages for intent in intents if intent.pages is not None]
         self._forget(names, frozenset().union(*known) if len(known) == len(intents) else None)
         for name in names:

@@ -53,6 +53,7 @@ CLASSES: Mapping[str, Class] = MappingProxyType(
             "a part's plain and compressed forms differ", "", "Compare the two; move the wrong one out of the keep."
         ),
         # views and book-keeping of the keep
+        "witness_damaged": Class("the record of what each journal was seen to hold is missing or damaged", "renew_witness", ""),
         "index_unusable": Class("the index file is damaged or from another version", "rebuild", ""),
         "index_drift": Class("the index disagrees with the journal", "rebuild", ""),
         "page_fence": Class(

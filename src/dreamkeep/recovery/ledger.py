@@ -4,11 +4,12 @@
     aside/repair-<undo id>/<whose>.<n>      the bytes that were there, named by the session they belong to ("shared": by none)
     aside/repair-<undo id>/taken.json      the frames that its undo took off journals
 
-Four kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
-none), `mode`, `journal` (how long it was; the unfinished append at its end). What lies in the keep is named from there: a keep
-may be moved, or copied, and an undo must not reach out of it to where it once was. A line `{"void":n}` takes one back: nothing
-was done. All frames that a repair writes have ids that end as its own id does, so that what it appended is known again without
-further notes, also when it died in between (`undo.py`).
+Five kinds of line, by what they name: `file` (its bytes before, and what they will be), `folder` (its mode; null where there is
+none), `mode`, `journal` (how long it was; the unfinished append at its end), `witness` (a journal, and frames that it was seen to
+hold and that nobody misses any more). What lies in the keep is named from there: a keep may be moved, or copied, and an undo must
+not reach out of it to where it once was. A line `{"void":n}` takes one back: nothing was done. All frames that a repair writes
+have ids that end as its own id does, so that what it appended is known again without further notes, also when it died in between
+(`undo.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from zlib import crc32
 from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids
 from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, replace_file, write_all, write_new
-from dreamkeep.journal import parts
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
 from dreamkeep.journal.reader import Tail
@@ -236,6 +237,14 @@ class Ledger:
             self.note({**about, **({"before": {**before, "lock": length}} if before else {"before": None, **stood})})
         finally:
             self._host.close(handle)
+
+    def drop_sightings(self, journal: str) -> None:
+        """What that journal lost is here again, under other seqs: nobody shall miss it."""
+        seen = witness.load(self._host, self._root).seen.get(journal, ())
+        lost = [one for one in seen if not witness.is_there(self._host, self._root, one)]
+        if lost:
+            self.note({"witness": journal, "session": lost[0].session, "seen": [list(one) for one in lost]})
+            witness.drop(self._host, self._root, journal, [one.frame for one in lost])
 
     def will_append(self, ids: Sequence[str]) -> None:
         """Events that keep their own ids: by this they are known again as this repair's."""
@@ -457,7 +466,8 @@ class NotedJournals(Journals):
     """The journals of a keep, each noted in the ledger before the first writer of it is made: opening one may settle it."""
 
     def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger, mask: Callable[[Event], Event] | None = None) -> None:
-        super().__init__(host, root, ids, mask=mask)
+        # The witness is left to the indexer: what is undone at once was never seen.
+        super().__init__(host, root, ids, mask=mask, witness=False)
         self._ledger = ledger
 
     def _new(self, session: str) -> Writer:

@@ -16,7 +16,7 @@ from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.held import is_held
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.index import open as index
-from dreamkeep.journal import parts
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame, body_of, parse
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, events
@@ -164,11 +164,21 @@ def _make_index(mending: Mending) -> Done:
             if not moved.mended:
                 return moved
         settled = mending.ledger.about_to_change(paths)
-        if not index.is_of_other_version(mending.host, mending.root):  # then what it knows of lost frames is taken over
+        if not index.is_of_other_version(mending.host, mending.root):  # then the witness is told what it knows
             index.take_away(mending.host, mending.root)
     mending.rebuild()
     settled()
     return MENDED
+
+
+def renew_witness(mending: Mending, fault: Fault) -> Done:
+    """What can be read of it stays; the indexer adds what the journals hold now."""
+    path = f"{mending.root}/{witness.FILE}"
+    with witness.held(mending.host, mending.root):
+        data = witness.mended(mending.host, mending.root)
+        if mending.host.stat(path) is None:
+            return mending.ledger.publish(path, data)
+        return mending.ledger.replace(path, data)
 
 
 def _is_folder(host: Host, path: str) -> bool:
@@ -320,6 +330,7 @@ ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {
     "readd": readd,
     "finish_compress": finish_compress,
     "rebuild": rebuild,
+    "renew_witness": renew_witness,
     "drain": drain_spool,
     "set_aside": set_aside,
     "sweep": sweep,

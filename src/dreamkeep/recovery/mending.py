@@ -59,7 +59,5 @@ class Mending(Looking):
     alive: Callable[[str], bool]
     #: Throw the index away and build it again.
     rebuild: Callable[[], None]
-    #: Take a journal (by its folder's name) out of the index.
-    forget: Callable[[str], None]
     #: Capture is switched off.
     off: bool = False

@@ -28,8 +28,7 @@ from dreamkeep.capture.opening import facts_in
 from dreamkeep.capture.seen import Cache, Look, Seen
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Event, Kind
-from dreamkeep.host import Host, alone
-from dreamkeep.index import open as index
+from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
@@ -197,7 +196,7 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
     else:
         _check_kinds(journal, kinds)
     if kinds is None:
-        _check_index(journal, fault)
+        _check_witness(journal, fault)
     after = _last_lost(fault, heard)
     found = _Files(journal, bad).to_read(after)
     if _is_open(fault):
@@ -239,8 +238,8 @@ def _is_open(fault: Fault) -> bool:
 
 
 def _end_is_gone(fault: Fault) -> bool:
-    """No frame tells of it; the index remembers it, or capture does."""
-    return fault.about.get("known_by") in ("index", "capture")
+    """No frame tells of it; the witness does, or capture."""
+    return fault.about.get("known_by") in ("witness", "capture")
 
 
 def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> Heard:
@@ -366,15 +365,15 @@ def _check_kinds(journal: Journal, kinds: frozenset[str] | None) -> None:
         raise Unsafe(_BEGAN)
 
 
-def _check_index(journal: Journal, fault: Fault) -> None:
-    """What the index still knows of what was lost: it must be nothing that only a hook, a tap or the user said."""
-    known = fault.about.get("indexed")
+def _check_witness(journal: Journal, fault: Fault) -> None:
+    """What is known of what was lost: it must be nothing that only a hook, a tap or the user said."""
+    known = fault.about.get("witnessed")
     if not known:
         return
     if known["state"] not in (ACTIVE, journal.heard.state):
         raise Unsafe(_BEGAN)
     if known["others"] and not any(one.get("role") == "turns" for one in journal.told.values()):
-        raise Unsafe("It is unknown what was lost: the index knows messages that didn't come from files alone.")
+        raise Unsafe("It is unknown what was lost: some messages didn't come from files alone.")
 
 
 def _check_beginning(journal: Journal) -> None:
@@ -582,18 +581,9 @@ def recapture(mending: Mending, fault: Fault) -> Done:
         return left("another process is capturing the same file; run the repair again")
     if fault.about.get("mend"):
         mended(mending, fault, "recaptured" if _was_lost(fault) else "noted")
-    elif fault.about["known_by"] == "index":
-        forget(mending, str(fault.about["journal"]))
+    elif fault.about["known_by"] == "witness":
+        mending.ledger.drop_sightings(str(fault.about["journal"]))
     return MENDED
-
-
-def forget(mending: Mending, journal: str) -> None:
-    """The index remembers what is here again, under other seqs: it shall read this journal anew. Of others it may know more."""
-    paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
-    with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
-        done = mending.ledger.about_to_change(paths)
-    mending.forget(journal)
-    done()
 
 
 def _was_lost(fault: Fault) -> bool:

@@ -8,7 +8,7 @@ because every action looks at the thing as it is; so a repair that died half-way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -94,8 +94,7 @@ class Result:
 
 
 class Repair:
-    """`audit`: looks at everything. `taken_off`: tells the index of frames that are no longer in a journal, and not lost. The
-    others: what only the app can do (see `Mending`)."""
+    """`audit`: looks at everything. The others: what only the app can do (see `Mending`)."""
 
     def __init__(
         self,
@@ -104,8 +103,6 @@ class Repair:
         *,
         alive: Callable[[str], bool],
         rebuild: Callable[[], None],
-        forget: Callable[[str], None],
-        taken_off: Callable[[str, Collection[tuple[int, str]]], None] = lambda journal, frames: None,
         off: bool = False,
         misset: bool = False,
         mask: Callable[[Event], Event] | None = None,
@@ -117,8 +114,6 @@ class Repair:
         self._audit = audit
         self._alive = alive
         self._rebuild = rebuild
-        self._forget = forget
-        self._taken_off = taken_off
         self._off = off
         self._misset = misset
 
@@ -128,8 +123,7 @@ class Repair:
         _known(report.faults, only)
         result = Result(report)
         for fault in report.faults:
-            reason = self._reason(fault, only) or _would_forget(fault, report.faults)
-            if reason:
+            if reason := self._reason(fault, only):
                 result.skip(fault.id, reason)
             else:
                 result.plan.append(Step(fault, CLASSES[fault.cls].repair))
@@ -183,14 +177,10 @@ class Repair:
     def undo(self, text: str) -> Result:
         undo_id = which(self._host, self._root, text)
         with self._alone():
-            before = {fault.id for fault in self._audit().faults}
             steps = take_back(self._host, self._root, undo_id)
             self._forget_sources(steps)
-            for step in steps:
-                if step.taken and not step.reason:
-                    self._taken_off(step.where, step.taken)
             report = self._audit()
-            if self._is_ahead(steps, report, before):
+            if self._is_ahead(steps, report):
                 self._rebuild()
                 report = self._audit()
         result = Result(report, undo_id=undo_id)
@@ -210,15 +200,12 @@ class Repair:
             cache.forget_session(session)
         cache.save()
 
-    def _is_ahead(self, steps: Sequence[Undone], report: Report, before: Collection[str]) -> bool:
-        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.) What it alone knew
-        `before` that, it must not forget now."""
+    def _is_ahead(self, steps: Sequence[Undone], report: Report) -> bool:
+        """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.)"""
         back = {f"{self._root}/{step.where}" for step in steps if not step.reason}
         if f"{self._root}/{INDEX}" in {step.where for step in steps}:
             return False
-        if any(one.id in before and one.about.get("index_knows") for one in report.faults):
-            return False
-        ahead = (one for one in report.faults if one.cls == "index_drift" or one.about.get("known_by") == "index")
+        ahead = (one for one in report.faults if one.cls == "index_drift")
         return any(f"{self._root}/{fault.about.get('journal')}" in back for fault in ahead)
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -250,19 +237,12 @@ class Repair:
                     ledger,
                     self._alive,
                     self._rebuild,
-                    self._forget,
                     self._off,
                 )
                 ledger.finish()
             finally:
                 journals.close()
                 ledger.close()
-
-
-def _would_forget(fault: Fault, faults: Sequence[Fault]) -> str:
-    """Why an index that can be read is not made anew: it may be the last that knows what a journal lost."""
-    knows = sorted({one.where for one in faults if one.about.get("index_knows")}) if fault.cls == "index_drift" else []
-    return f"Only the index still knows what was lost at {knows[0]}: fix or accept that first." if knows else ""
 
 
 def _isolated(mending: Mending, step: Step) -> Done:
@@ -291,7 +271,7 @@ def _accept(mending: Mending, fault: Fault) -> None:
         return
     about = {"fault": fault.id, "class": fault.cls, "where": fault.where, "key": str(fault.about.get("key", ""))}
     mending.journals.say("", Kind.FAULT_ACCEPTED, about)
-    if fault.about.get("known_by") == "index" and fault.session:
+    if fault.about.get("known_by") == "witness" and fault.session:
         mend_keep.look_again(mending, fault.session)  # or the same loss would be told again, by what capture remembers
 
 

@@ -18,7 +18,7 @@ from dreamkeep.capture.spool import SPOOL
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, NotDurable, Refused, from_os
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, make_folders, read_file, write_new
-from dreamkeep.journal import parts
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.pool import Journals
@@ -52,10 +52,6 @@ Regain = Callable[[str, str, str], str]
 class Index(NamedTuple):
     """What an import must know and change of it, and of the pages, by the name of a journal's folder."""
 
-    #: The frame that was indexed last, and those that are missed, by seq and checksum; none where nobody can tell.
-    known: Callable[[str], Sequence[tuple[int, str]]]
-    #: It shall read this journal anew.
-    forget: Callable[[str], None]
     #: Something was erased in the keep's own journal, pages came from elsewhere, or a project has another name now: no view may
     #: show what is not there.
     renew: Callable[[], None]
@@ -247,11 +243,12 @@ class Importing:
     def _see_to_losses(self, session: str, staging: str) -> None:
         """All that they have is here now: what was lost here, and is proven to be among that, is lost no more."""
         name = folder_of(session) if session else KEEP
-        found = proven(self._host, f"{self._root}/{name}", staging, self._index.known(name))
+        known = [one.frame for one in witness.load(self._host, self._root).seen.get(name, ())]
+        found = proven(self._host, f"{self._root}/{name}", staging, known)
         if found.mended:
             self._journals().say(session, Kind.JOURNAL_MENDED, {"faults": found.mended, "how": "imported"})
-        if found.indexed:
-            self._index.forget(name)
+        if found.lost:
+            witness.drop(self._host, self._root, name, found.lost)
 
     def _append_all(self, session: str, more: Iterable[Event], ours: Ours) -> int | None:
         """How many were new here. None when somebody wrote meanwhile what these events would turn back: then look again."""

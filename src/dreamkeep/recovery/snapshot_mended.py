@@ -1,8 +1,8 @@
 """What a journal lost, and another copy of it is proven to have had, after that copy's events were merged. Pure but for reading.
 
 Proven is a hole if the copy has the very frame that stands behind it here, and all that are missing before that one; a compressed
-part that can't be read, if the copy's part has the checksum with which the compressed one ends; what only the index knows, if the
-copy has the frame that was indexed last and lacks none before it.
+part that can't be read, if the copy's part has the checksum with which the compressed one ends; what only the witness knows, if
+the copy has the frame that was seen last and lacks none before it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LOOSE = frozenset((Kind.PART_OPENED, Kind.KEEP_CREATED, Kind.FAULT_ACCEPTED, Ki
 
 
 class Proven(NamedTuple):
-    """`mended`: to be put into a frame `journal.mended`. `indexed`: all that the index knows, and the journal lost, is here."""
+    """`mended`: to be put into a frame `journal.mended`. `lost`: frames that the journal lost, and all that they said is here."""
 
     mended: list[dict[str, Any]]
-    indexed: bool
+    lost: set[tuple[int, str]]
 
 
 class _Here(NamedTuple):
     """`holes`: nobody has seen to them yet. `behind`: checksums of the frames behind holes, and of those that bind pieces, by
-    seq. `lost`: the frames that were indexed once, and are not there."""
+    seq. `lost`: the frames that were seen once, and are not there."""
 
     holes: list[Fault]
     behind: dict[int, str]
@@ -50,10 +50,10 @@ class _There(NamedTuple):
 
 
 def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]]) -> Proven:
-    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: frames that were indexed once."""
+    """`ours`, `theirs`: the folders of both, all of theirs merged into ours. `known`: frames that were seen there once."""
     here = _here(host, ours, known)
     if not here.holes and not here.lost:
-        return Proven([], False)
+        return Proven([], set())
     asked = {*here.behind.items(), *here.lost}
     there = _there(host, theirs, asked, own=ours.endswith(f"/{KEEP}"))
     sound = not there.lacks and not there.bound
@@ -63,9 +63,10 @@ def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]])
         if _filled(hole, here, there) or (hole.kind == "cold" and sound and _was_that(host, ours, theirs, hole.part))
     ]
     if not here.lost or not here.lost <= there.has:
-        return Proven(mended, False)
+        return Proven(mended, set())
     last = max(seq for seq, _ in here.lost)
-    return Proven(mended, _is_clear(Span(_shared(host, ours, theirs) + 1, last), there.lacks))
+    is_here = _is_clear(Span(_shared(host, ours, theirs) + 1, last), there.lacks)
+    return Proven(mended, here.lost if is_here else set())
 
 
 def _here(host: Host, folder: str, known: Iterable[tuple[int, str]]) -> _Here:

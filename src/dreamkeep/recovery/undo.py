@@ -16,11 +16,11 @@ from dreamkeep.capture import spool
 from dreamkeep.errors import DreamkeepError, Failed, NotFound
 from dreamkeep.event import Kind
 from dreamkeep.host import FOLDER_MODE, Host, lock, make_folders, read_file, write_all, write_new
-from dreamkeep.journal import parts
+from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import parse
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, Tail, events
-from dreamkeep.journal.settle import set_aside
+from dreamkeep.journal.settle import set_aside, survey
 from dreamkeep.recovery.ledger import (
     ASIDE,
     NOTES,
@@ -45,14 +45,12 @@ class Refusal(Exception):
 
 
 class Step(NamedTuple):
-    """What one note came to: `reason` is "" when what it names is as it was before the repair. `taken`: frames that are no longer
-    in that journal, by seq and checksum."""
+    """What one note came to: `reason` is "" when what it names is as it was before the repair."""
 
     where: str
     fault: str
     reason: str
     session: str = ""
-    taken: frozenset[tuple[int, str]] = frozenset()
 
 
 def which(host: Host, root: str, text: str) -> str:
@@ -82,14 +80,13 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
         if not where or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
         reason = _undone(back, note, files.get(where, []))
-        taken = frozenset(back.taken.get(note.get("journal", ""), ()))
-        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", ""), taken))
+        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", "")))
     return steps
 
 
 def _where(note: Note) -> str:
     """What a note names; empty where it names nothing that was changed."""
-    return str(note.get("file") or note.get("folder") or note.get("mode") or note.get("journal") or "")
+    return str(note.get("file") or note.get("folder") or note.get("mode") or note.get("journal") or note.get("witness") or "")
 
 
 def _notes(host: Host, root: str, undo_id: str) -> list[Note]:
@@ -109,6 +106,8 @@ def _undone(back: _Undo, note: Note, changes: list[Note]) -> str:
             back.folder(note)
         elif "mode" in note:
             back.mode(note)
+        elif "witness" in note:
+            back.witness(note)
         else:
             back.journal(note)
     except Refusal as refusal:
@@ -255,6 +254,7 @@ class _Undo:
             if before is None:
                 self._will_take(note["journal"], frames)
                 self._remove(folder, newer, handle, note.get("stood"))
+                self._tell_witness(note["journal"], note.get("session", ""))
                 return
             tail = None if before.get("cold") else self._checked_end(folder, before, frames)
             self._will_take(note["journal"], frames)
@@ -263,6 +263,22 @@ class _Undo:
                 self._cut_back(folder, before, tail)
             if self._host.end(handle) != before["lock"]:
                 self._host.cut(handle, before["lock"])
+            self._tell_witness(note["journal"], note.get("session", ""))
+
+    def _tell_witness(self, journal: str, session: str) -> None:
+        """What was taken off is not lost, and the journal ends where it did before. (`taken.json` says so if this can't.)"""
+        with suppress(OSError, DreamkeepError):
+            taken = self.taken.get(journal, set())
+            seen = witness.load(self._host, self._root).seen.get(journal, ())
+            if not any(one.frame in taken for one in seen):
+                return
+            witness.drop(self._host, self._root, journal, taken)
+            end = survey(self._host, f"{self._root}/{journal}").position
+            if end.seq:
+                witness.note(self._host, self._root, [witness.Sighting(journal, session, *end)])
+
+    def witness(self, note: Note) -> None:
+        witness.put_back(self._host, self._root, [witness.Sighting(*one) for one in note["seen"]])
 
     def _will_take(self, journal: str, frames: list[tuple[int, str]]) -> None:
         """Said first: whoever has read these frames meanwhile must not call them lost, also if this undo dies."""

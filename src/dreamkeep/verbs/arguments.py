@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dreamkeep.errors import BadUsage, NotFound
@@ -87,9 +87,9 @@ def resolve_session(context: KeepContext, text: str) -> str:
     return context.ask(lambda store: find_session(store, text))
 
 
-def find_sessions_named(store: Store, text: str) -> list[str]:
+def find_sessions_named(store: Store, text: str, gone: Iterable[str] = ()) -> list[str]:
     """Sessions with that id, else with that native id, by the index as it is, else by what is remembered: a journal may be gone
-    while an insight or a task still has words of it, or while it is missed. None that is deleted."""
+    while an insight or a task still has words of it. `gone`: sessions whose journals are. None that is deleted."""
     from dreamkeep.memory.memory import INSIGHTS, TASKS, Memory
 
     dead = store.tombstones()
@@ -99,7 +99,7 @@ def find_sessions_named(store: Store, text: str) -> list[str]:
     memory = Memory.load((table, *row) for table in (INSIGHTS, TASKS) for row in store.memory_table(table))
     sources = {quote.session for one in memory.insights.values() for quote in one.evidence}
     sources.update(session for one in memory.tasks.values() for session in one.sessions)
-    sources.update(one.session for one in store.missed())
+    sources.update(gone)
     called = sorted(one for one in sources if text in _names(one) and one.partition(":")[2] and one not in dead)
     return [one for one in called if one == text] or called
 

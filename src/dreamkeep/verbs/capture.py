@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import DreamkeepError, Failed, from_os
-from dreamkeep.verbs.upkeep import compress_cold
+from dreamkeep.verbs.compress import compress_cold
 
 if TYPE_CHECKING:
     from dreamkeep.capture.ingest import Ingest, Outcome

@@ -158,7 +158,7 @@ class Families:
     def faults(self) -> FaultVerbs:
         from dreamkeep.verbs.recovery.faults import FaultVerbs
 
-        return FaultVerbs(self._context, self.limits, self.dreams, self.forgetting)
+        return FaultVerbs(self._context, self.limits, self.dreams)
 
     @cached_property
     def restore(self) -> RestoreVerbs:

@@ -6,7 +6,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dreamkeep.verbs.upkeep import compress_cold
+from dreamkeep.verbs.compress import compress_cold
 
 if TYPE_CHECKING:
     from dreamkeep.capture.quota import Quota

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dreamkeep.event import rfc3339
-from dreamkeep.verbs.upkeep import compress_cold
+from dreamkeep.verbs.compress import compress_cold
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext

@@ -90,12 +90,10 @@ class DeleteVerbs:
             raise from_os(problem, "deleting", str(problem.filename or ", ".join(sessions))) from problem
 
     def _discard_index(self) -> bool:
-        """On a full disk, to have room for what a deletion writes before it frees any. The index is a view; but if it alone knows
-        what a journal lost, it stays. Whether it is gone."""
+        """On a full disk, to have room for what a deletion writes before it frees any. Whether there was an index."""
         from dreamkeep.index import open as index
 
-        known = index.peek(self._host, self._root, lambda store: bool(store.missed()))
-        if known is not False:
+        if self._host.stat(f"{self._root}/{index.FILE}") is None:
             return False
         index.discard(self._host, self._root, wait_s=INDEX_WAIT_S)
         return True
@@ -104,11 +102,14 @@ class DeleteVerbs:
         """What a session of that name was, before the index follows the journals: of one whose journal is gone it knows nothing
         any more then. `again`: deleted ones, of which nothing is told."""
         from dreamkeep.index import build
+        from dreamkeep.journal.witness import gone_sessions
         from dreamkeep.session.summary import empty
         from dreamkeep.verbs.arguments import find_sessions_named
 
+        gone = gone_sessions(self._host, self._root)
+
         def known(store: Store) -> dict[str, Summary]:
             build.follow_keep(self._host, self._root, store)
-            return {one: store.session(one) or empty(one) for one in find_sessions_named(store, text)}
+            return {one: store.session(one) or empty(one) for one in find_sessions_named(store, text, gone)}
 
         return {**self._context.glance(known), **{one: empty(one) for one in again}}

@@ -12,19 +12,17 @@ if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.verbs.dream.run import DreamVerbs
     from dreamkeep.verbs.limits import Limits
-    from dreamkeep.verbs.recovery.forget import Forgetting
 
 
 class FaultVerbs:
     """Faults: found, mended, accepted; and what a repair did, undone."""
 
-    def __init__(self, context: KeepContext, limits: Limits, dreams: DreamVerbs, forgetting: Forgetting) -> None:
+    def __init__(self, context: KeepContext, limits: Limits, dreams: DreamVerbs) -> None:
         self._context = context
         self._host = context.host
         self._root = context.root
         self._limits = limits
         self._dreams = dreams
-        self._forgetting = forgetting
 
     def doctor(self) -> list[dict[str, Any]]:
         from importlib.util import find_spec
@@ -107,8 +105,6 @@ class FaultVerbs:
             ),
             alive=self._context.is_alive,
             rebuild=lambda: self._context.with_index(lambda store: None),
-            forget=self._forgetting.forget_journal,
-            taken_off=self._forgetting.forget_frames,
             off=self._context.is_off(),
             misset=bool(self._context.config_problem),
             mask=self._context.event_mask(),

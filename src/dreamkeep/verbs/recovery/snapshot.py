@@ -37,7 +37,7 @@ class SnapshotVerbs:
         self, file: str | os.PathLike[str], *, view: bool = True, progress: Callable[[int, int], None] | None = None
     ) -> dict[str, Any]:
         from dreamkeep.recovery import snapshot
-        from dreamkeep.recovery.audit import known_to_index_alone
+        from dreamkeep.recovery.audit import known_to_witness_alone
         from dreamkeep.recovery.snapshot_file import Bad
 
         path = os.path.abspath(os.fspath(file))
@@ -50,8 +50,8 @@ class SnapshotVerbs:
             except NotDurable as problem:
                 return problem  # of the file, not of the index: there is no sense in asking without one
 
-        # Before anybody asks: an index that follows forgets it. Then the pages are made by what it knows as it is.
-        lost = known_to_index_alone(self._host, self._root)
+        # Before anybody asks: then the pages are made by what the index knows as it is.
+        lost = known_to_witness_alone(self._host, self._root)
         unread = [Bad(one.where.removeprefix(f"{self._root}/"), f"{one.what}. {_NOT_IN_IT}") for one in lost]
         ask = self._context.glance if any(not one.about["remembered"] for one in lost) else self._context.ask
         done = ask(out) if view else out(None)
@@ -68,13 +68,7 @@ class SnapshotVerbs:
             return regain(self._host, self._root, self._capture.open_ingest(), session, name, other)
 
         path = os.path.abspath(os.fspath(file))
-        index = Index(
-            self._forgetting.find_indexed,
-            self._forgetting.forget_journal,
-            lambda: self._forgetting.forget(KEEP, ()),
-            self._open_placing(),
-            self._pages.take_in_edits,
-        )
+        index = Index(lambda: self._forgetting.forget(KEEP, ()), self._open_placing(), self._pages.take_in_edits)
         done = Importing(self._host, self._root, path, self._context.journals, again, index).run(progress)
         skipped = [{"where": where, "why": why} for where, why in done.skipped]
         return {"file": path, **done._asdict(), "skipped": skipped, "bad": [one._asdict() for one in done.bad]}

@@ -1,0 +1,111 @@
+"""What the indexer tells the witness: up to which frame it has read each journal, and what became of those that were seen before.
+
+The index itself may be thrown away at any time. Only frames that are on disk are told: a reader sees what a writer has not synced
+yet, and a power cut takes that away again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+
+from dreamkeep.errors import DreamkeepError
+from dreamkeep.host import Host
+from dreamkeep.index.looks import parse_sources, reach
+from dreamkeep.index.store import Place, Store
+from dreamkeep.journal import parts, witness
+from dreamkeep.journal.places import KEEP, folder_of
+from dreamkeep.journal.reader import Reading, is_that, tells_of
+from dreamkeep.journal.witness import Sighting, Witness
+from dreamkeep.session import summary as life
+from dreamkeep.session.fold import FROM_FILES
+
+_OLD_NS = 600 * 10**9
+#: Of a session with more files than that, how far they were read is not told.
+_MOST_SOURCES = 64
+
+
+def tell_witness(host: Host, root: str, store: Store, changed: Collection[str]) -> None:
+    """After the index followed the journals. `changed`: those that were read now. What can't be told now, will be next time."""
+    with suppress(OSError, DreamkeepError):
+        buried = {folder_of(session) for session in store.tombstones()}
+        known = witness.load(host, root)
+        if buried & known.seen.keys():
+            witness.forget(host, root, buried)
+        _tell(host, root, store, known, [name for name in _to_tell(store, known.seen, changed) if name not in buried])
+
+
+def _to_tell(store: Store, seen: witness.Seen, changed: Collection[str]) -> Iterator[str]:
+    for name, *_, seq, crc in store.standings():
+        known = [one for one in seen.get(name, ()) if one.frame == (seq, crc) and (one.state or name == KEEP)]
+        lost = len(seen.get(name, ())) > len(known)
+        if seq and (not known or (lost and name in changed)):
+            yield name
+
+
+def _tell(host: Host, root: str, store: Store, before: Witness, names: Collection[str]) -> None:
+    found: list[Sighting] = []
+    settled: set[tuple[str, int, str]] = set()
+    ended: dict[str, int] = {}
+    for name in names:
+        place = store.place(name)
+        if place is None:
+            continue
+        with suppress(OSError, DreamkeepError):  # one that can't be read must not hide the others
+            one = sighting(store, place)
+            known = before.seen.get(name, ())
+            if one.frame not in {other.frame for other in known}:
+                _make_durable(host, f"{root}/{name}", one.part, named=one.part in {other.part for other in known})
+            found.append(one)
+            if unmet := [other for other in known if not witness.ends_there(host, root, other)]:
+                met, ended[name] = _look_for(host, root, unmet, one)
+                settled |= {(name, *frame) for frame in met}
+    if found:
+        witness.note(host, root, found, settled=settled, ended=ended, known=before)
+
+
+def sighting(store: Store, place: Place) -> Sighting:
+    """The frame that was indexed last, and what is known of its session."""
+    summary = store.session(place.session) if place.session else None
+    state = (summary.state or "") if summary else ""
+    others = bool(json.loads(store.state(place.session)).get("channels", 0) & ~FROM_FILES) if summary else True
+    return Sighting(place.name, place.session, *place.position, -1, _reached(place.sources), state, others)
+
+
+def _reached(sources: str) -> str:
+    """How far each was read, in numbers, as `reach` compares it."""
+    known = parse_sources(sources)
+    told = (f"{name} {' '.join(word.split()[:2])} \n" for name, word in sorted(known.items()))
+    return "".join(told) if len(known) <= _MOST_SOURCES else ""
+
+
+def _make_durable(host: Host, folder: str, part: int, *, named: bool) -> None:
+    """Whoever wrote it may have died before doing so. A compressed part is durable before it gets its name, and what nobody has
+    touched for a while the system has written by itself. `named`: the part was there when it was seen before."""
+    path = f"{folder}/{parts.name(part)}"
+    at = host.stat(path)
+    if at is None or host.now() - at.mtime_ns > _OLD_NS:
+        return
+    handle = host.open_read(path)
+    try:
+        host.sync(handle)
+    finally:
+        host.close(handle)
+    if not named:
+        host.sync_folder(folder)
+
+
+def _look_for(host: Host, root: str, unmet: Collection[Sighting], now: Sighting) -> tuple[set[tuple[int, str]], int]:
+    """Those that are elsewhere in the journal, that its holes tell of, or that came back under other seqs; and with which seq the
+    journal ends."""
+    reading = Reading(host, f"{root}/{now.journal}", heads=True)
+    met = {one.frame for frame in reading for one in unmet if is_that(frame, one.frame)} | reading.passed
+    told = (one for one in unmet if any(tells_of(fault, one.part, one.seq) for fault in reading.faults))
+    back = (one for one in unmet if is_back(one, now.sources, now.state))
+    return met | {one.frame for one in (*told, *back)}, reading.position.seq
+
+
+def is_back(one: Sighting, sources: str, state: str | None) -> bool:
+    """Whether an ingest took again what was lost: nothing but files spoke, and they were read as far as they had been."""
+    return not one.others and one.state in (life.ACTIVE, state) and reach(sources, one.sources)
