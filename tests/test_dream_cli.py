@@ -115,7 +115,7 @@ def test_a_preview_tells_of_each_page_what_the_dream_then_writes_into_it(
     elsewhere.write_text(elsewhere.read_text().replace("<!-- dreamkeep:end -->", ""))
     with Keep.open(told) as keep:
         keep.end("open")
-    assert f"{elsewhere} would not be written: the region of dreamkeep has no end" in cli("dream", "--preview").out
+    assert f"{elsewhere} would not be written: dreamkeep's region has no end" in cli("dream", "--preview").out
 
 
 def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_until_it_is_mended(told: str, cli: Cli) -> None:
@@ -124,7 +124,7 @@ def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_un
     [page] = Path(told).glob("pages/*/MEMORY.md")
     whole = page.read_text()
     page.write_text(whole.replace("<!-- dreamkeep:end -->", ""))
-    said = f"{page}: the region of dreamkeep has no end"
+    said = f"{page}: dreamkeep's region has no end"
     ran = cli("dream")
     assert ran.code == 1 and f"Not written: {said}" in ran.out and "Read 1 of 1 session" in ran.out
     [run, _] = cli("dream", "history", "--json").json["runs"]

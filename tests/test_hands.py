@@ -13,6 +13,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, Refused
 from dreamkeep.host import RealHost
+from dreamkeep.memory import page
 
 from .faults import Dying, PowerCut
 from .test_delete import holding
@@ -306,6 +307,31 @@ def test_headings_and_comments_written_into_the_region_stay_behind_it(tmp_path: 
         before = file.read_bytes()
         keep.dream()
         assert file.read_bytes() == before
+
+
+def test_a_page_with_the_headings_of_an_earlier_version_is_read_without_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M10: what a hand did below them is taken in, and they are not kept as if somebody had written them."""
+    old = {"Rejected": "Turned down", "How we work": "How it is done here", "Open items": "Open"}
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(page, "LOOK", page.LOOK - 1)
+            earlier.setattr(page, "_HEADINGS", {kind: old.get(name, name) for kind, name in page._HEADINGS.items()})
+            project = say(keep, "s")
+            for text, kind in (("No Celery.", "rejection"), ("Run make test.", "procedure"), ("The disk is full.", "open_loop")):
+                keep.note_add(text, kind=kind, project=project)
+            keep.page(project=project, write=file)
+        assert [line for line in file.read_text().splitlines() if line[:3] == "###"] == [f"### {name}" for name in old.values()]
+        changed(file, "No Celery.", "No Celery, and no cron.")
+        changed(file, "### Open\n", "### Open\n- The lamp is broken.\n")
+        assert keep.page(project=project, write=file)["edits"] == 2
+        assert texts(keep) == {"No Celery, and no cron.", "Run make test.", "The disk is full.", "The lamp is broken."}
+        shown = file.read_text()
+        assert all(f"### {name}\n" in shown for name in old), "the new headings"
+        assert not any(f"### {name}\n" in shown for name in old.values()), "and none of the old ones, not even behind the region"
+        assert all(text in shown for text in texts(keep))
 
 
 def test_a_file_in_another_code_is_left_alone_and_a_byte_order_mark_stays(tmp_path: Path) -> None:
