@@ -159,7 +159,7 @@ def test_a_run_that_is_running_is_not_undone(tmp_path: Path) -> None:
             def backfill(self, given: Any) -> Any:
                 with Keep.open(tmp_path / "k") as other:
                     assert [one["running"] for one in other.dream_history()] == [True, False]
-                    with pytest.raises(Busy, match="dreams just now"):
+                    with pytest.raises(Busy, match="a dream is running"):
                         other.dream_undo(run)
                 return super().backfill(given)
 
@@ -386,7 +386,7 @@ def test_a_file_where_the_pages_belong_is_told_with_what_to_do(tmp_path: Path) -
         (tmp_path / "k" / "pages").write_text("not a folder")
         [told] = keep.dream(backend=Prompts())["pages"]
         assert told["project"] == project and texts(keep) == {FORCE}
-        assert f"a file lies where the folder of the pages belongs ({tmp_path}/k/pages). Move it away" in told["problem"]
+        assert f"a file is in the place of the pages' folder ({tmp_path}/k/pages). Move it away" in told["problem"]
         (tmp_path / "k" / "pages").rename(tmp_path / "elsewhere")
         [told] = keep.dream(backend=Prompts())["pages"]
         assert told["changed"] and not told["problem"]

@@ -74,7 +74,7 @@ class Dreams(Part):
         from dreamkeep.dream import run
 
         if dry_run and preview:
-            raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
+            raise BadUsage("choose a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
         if limit is not None:
             at_least_one(limit, "limit")
         from dreamkeep.dream.parts import assemble, named
@@ -87,9 +87,9 @@ class Dreams(Part):
         if again:
             chosen = self._read_before(name, chosen, since)
             if not chosen:
-                return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
+                return run.report(run.Scope((), "", "no session was read before", 0), why="no session was read before")
         elif since is not None:
-            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
+            raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
         if dry_run:
             dreaming = self._dreaming(look=True)
             scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
@@ -115,7 +115,7 @@ class Dreams(Part):
 
         if name == RULES:
             way = "Choose one with `dreamkeep model use`, or name it with --backend."
-            raise BadUsage("sessions are read again only with a model", where="--again", next=way)
+            raise BadUsage("only a model can reread sessions", where="--again", next=way)
         first = moment(since, "since") or ""
 
         def read(store: Store) -> list[str]:
@@ -183,7 +183,7 @@ class Dreams(Part):
         try:
             self._remembering(lambda memory: None)
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self.warn(f"Everything is safe, but the index can't be updated: {problem}")
 
     def _given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
@@ -272,7 +272,7 @@ class Dreams(Part):
             model = str(self.config["dream.model.model"] or "")
             return "anthropic" if "anthropic" in str(self.config["dream.model.url"]) or model.startswith("claude") else "openai"
         raise BadUsage(
-            "no model is named in the settings",
+            "the settings name no model",
             where="--with-model",
             next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
         )
@@ -319,7 +319,7 @@ class Dreams(Part):
                 seen = now  # and not as they are afterwards: somebody may come in between
                 return self._take_in()
             except (DreamkeepError, OSError) as problem:
-                self.warn(f"What was edited on the pages is taken in later: {problem}")
+                self.warn(f"Hand edits on the pages will be applied later: {problem}")
                 return []
 
         return taken_in
@@ -338,7 +338,7 @@ class Dreams(Part):
             with alone(self._host, self.root):
                 return self._remembering(lambda memory: self._publish_all(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
-            warn(f"The pages can't be written now; the next dream does: {problem}")
+            warn(f"The pages can't be written now; the next dream writes them: {problem}")
             return [_unwritten("", f"{self.root}/{FOLDER}", str(problem))]
         finally:
             self.render_packs()  # whoever comes here changed what is remembered
@@ -368,8 +368,8 @@ class Dreams(Part):
         holding = self._remembering(lambda memory: still_holding(self._host, self.root, memory))
         for path in (one for one in holding if not in_keep(self.root, one)):
             self.warn(
-                f"The file {path} is not in the keep, and has lines of the deleted session. "
-                "Once it can be written, and its fence is whole, the next dream takes them out."
+                f"The file {path} is outside the keep and has lines of the deleted session. "
+                "Once it is writable and its fence is intact, the next dream removes them."
             )
         held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self.root, one)]
         return held + self._retire_pages()
@@ -396,7 +396,7 @@ class Dreams(Part):
 
         for path in given_up(self._host, self.root, memory):
             if why := self._retire(memory, path):
-                warn(f"The page {path} of a name that was given up is left alone: {why}")
+                warn(f"The page {path} of an old project name was not changed: {why}")
         publishing = self._publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}
         for _ in range(2):  # what a hand did on one page holds for the project's others, too
@@ -406,7 +406,7 @@ class Dreams(Part):
                 try:
                     told = publishing.publish(project, path, run, asked=False)._asdict()
                     if told["problem"]:
-                        warn(f"The page {path} is left alone: {told['problem']}")
+                        warn(f"The page {path} was not written: {told['problem']}")
                 except (DreamkeepError, OSError) as problem:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
                     why = self._blocked(path) or str(problem)
@@ -426,9 +426,7 @@ class Dreams(Part):
         at = self._host.stat(folder) if in_keep(self.root, path) else None
         if at is None or not at.is_file:
             return ""
-        return (
-            f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
-        )
+        return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
 
     def _publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing
@@ -544,15 +542,13 @@ class Dreams(Part):
         runs = self._memory("runs").runs
         found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
         if len(found) != 1:
-            what = "there is no run" if not found else f"{len(found)} runs begin with"
+            what = "no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
         again = runs[found[0]].undone
         if not again:
             with self._dreaming().lock() as ours:
                 if not ours:
-                    raise Busy(
-                        "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
-                    )
+                    raise Busy("a dream is running", where="dream undo", next="Wait until it has finished, or stop it.")
                 if self._pages_differ():
                     self._publish("")  # what was edited by hand stands by itself: it is taken in before anything is taken back
                 self._take_back(found[0])
@@ -623,7 +619,7 @@ def _with_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, 
     told = [{"id": one.session, "attempts": one.attempts, "reason": when.reason(one)} for one in found]
     why = made.get("why", "")
     if found and not made["considered"]:
-        why = f"{why or 'nothing waits'}; {when.told(found)}"
+        why = f"{why or 'no sessions are waiting'}; {when.told(found)}"
     return {**made, "why": why, "given_up": told}
 
 
