@@ -320,4 +320,4 @@ def test_an_ingest_leaves_the_index_up_to_date_and_does_not_need_it(tmp_path: Pa
     Path(f"{root}/aside").write_text("where the folder would be put aside")
     told = cli("ingest", "--json", "--again", "--home", str(home))
     assert told.code == 0 and told.json["totals"]["failed"] == 0
-    assert "index can't be brought up to date" in told.err
+    assert "index can't be updated" in told.err

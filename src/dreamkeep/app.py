@@ -53,7 +53,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         except OSError as problem:
             raise cannot_read(problem, root) from problem
         if found and not found.is_folder:
-            raise BadUsage("a keep is a folder, and this is a file", where=root, next="Choose another with --keep.")
+            raise BadUsage("a keep is a folder, but this is a file", where=root, next="Choose another with --keep.")
         #: Why keep.toml counts for nothing, where somebody goes on without it.
         self._misset = ""
         try:
@@ -150,7 +150,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
             folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
             about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
         except (OSError, ValueError, TypeError) as problem:
-            raise BadUsage(f"the folder can't be looked at ({problem})", where="cwd", next="Pass one that is there.") from problem
+            raise BadUsage(f"the folder can't be read ({problem})", where="cwd", next="Pass an existing folder.") from problem
         return {**about, "title": title} if title else about
 
     def _handle(self, session: str) -> Session:
@@ -195,7 +195,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
     def summary(self, session: str) -> Summary:
         found = self._ask(lambda store: store.session(session))
         if found is None:
-            raise NotFound("there is no such session", where=session, next="`dreamkeep sessions` lists them.")
+            raise NotFound("no such session", where=session, next="`dreamkeep sessions` lists them.")
         return found
 
     @staticmethod
@@ -295,7 +295,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
             self._with_index(lambda store: None)
             self.embed(most=_EMBEDDED_AT_ONCE, progress=self.progress)
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self.warn(f"Everything is safe, but the index can't be updated: {problem}")
 
     def compress(self, *, everything: bool = False, least: int = 0) -> int:
         """Cold parts as zstd: those that nobody will write again, and whole journals that nobody has written to for
@@ -359,7 +359,7 @@ class Keep(Capturing, Recovering, Recalling, Dreams, Exchanges, Models, Remember
         try:
             return self._with_index(act)
         except NotDurable as problem:
-            self.warn(f"The index can't be written, so everything is read again for this answer: {problem}")
+            self.warn(f"The index can't be written, so this answer rereads everything: {problem}")
             return self._ask_memory(act)
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem
@@ -450,7 +450,7 @@ def _toml(host: Host, root: str) -> bytes | None:
     try:
         found = host.stat(path)
         if found and found.is_folder:
-            raise BadConfig("keep.toml must be a file", where=path, next="Take the folder away.")
+            raise BadConfig("keep.toml must be a file", where=path, next="Remove the folder.")
         return read_file(host, path) if found else None
     except OSError as problem:
         raise cannot_read(problem, path) from problem

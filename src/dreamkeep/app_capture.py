@@ -132,7 +132,7 @@ class Capturing(Part):
                     self.hygiene()
                     self.start_dream()
             except (DreamkeepError, OSError) as problem:
-                self.warn(f"Watching goes on, but: {problem}")
+                self.warn(f"Still watching, but: {problem}")
             yield
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Capturing(Part):
         try:
             problems = self.drain()["problems"] if spool.waiting(self._host, self.root) else ()
         except (DreamkeepError, OSError) as problem:
-            problems = [f"What hooks left can't be journaled now: {problem}"]
+            problems = [f"Waiting hook calls can't be moved into the journals now: {problem}"]
         for one in problems:
             self.warn(one)
 

@@ -112,7 +112,7 @@ class Remembering(Part):
             one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
         ]
         if len(found) != 1:
-            what = "there is no note" if not found else f"{len(found)} notes begin with"
+            what = "no note" if not found else f"{len(found)} notes begin with"
             raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
         return found[0]
 
@@ -178,9 +178,9 @@ class Remembering(Part):
         memory = self._memory("notes")
         if not done.note:
             raise Refused(
-                "the user has rejected this note before",
+                "the user has already rejected this note",
                 where=said.text[:80],
-                next="Only the user brings it back: `dreamkeep notes --state rejected` lists it.",
+                next="Only the user can bring it back; `dreamkeep notes --state rejected` lists it.",
             )
         return {**self._as_note(memory.notes[done.note], _newest(memory)), "changed": told.as_json(done)}
 
@@ -196,9 +196,9 @@ class Remembering(Part):
             if found.quote is not None and found.quote.author == USER and not found.among_agents:
                 return found
         raise NotFound(
-            "the user typed those words in no late session",
+            "the user typed those words in no recent session",
             where="quote",
-            next="Quote the user's message, word for word; or leave the quote out: then the note is a suggestion.",
+            next="Quote the user's message word for word. Without a quote, the note is a suggestion.",
         )
 
     def add_insight(
@@ -231,7 +231,7 @@ class Remembering(Part):
 
         words = redacted(" ".join(text.split()))
         if quote and not session:
-            raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
+            raise BadUsage("a quote needs a session", where="quote", next="Name the session, or leave the quote out.")
         where = self._ground(session, quote or "") if session else told.Ground(project or "")
         if task:
             where = where._replace(task=self.task_show(task)["id"])
@@ -251,7 +251,7 @@ class Remembering(Part):
         id = self.resolve(session)
         summary, messages = self._ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
-            raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
+            raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
         return told.ground(summary, messages, quote, redacted)
 
     @contextmanager
@@ -265,7 +265,7 @@ class Remembering(Part):
             try:
                 held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
             except OSError as problem:
-                raise from_os(problem, "taking in what is told", path) from problem
+                raise from_os(problem, "recording statements", path) from problem
             yield
 
     def _tell(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
@@ -327,14 +327,14 @@ class Remembering(Part):
         found = self._note(self._memory("notes"), note)
         if found.state != ACTIVE:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
-            raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
+            raise Refused(f"the note is {found.state}, so it can't be promoted", where=found.id, next=way)
         try:
             with alone(self._host, self.root):
                 done = put_into(self._host, self.root, path, found.text)
         except OSError as problem:
             raise from_os(problem, "promoting a note", path) from problem
         # Written first: whoever dies in between finds the line there, and promotes it again.
-        body = {**_itself(found), "file": done.path, "reason": f"put into {done.path} by the user"}
+        body = {**_itself(found), "file": done.path, "reason": f"added to {done.path} by the user"}
         self._journals().say("", Kind.NOTE_PROMOTED, body)
         self._publish("")
         memory = self._memory("notes")
@@ -378,7 +378,7 @@ class Remembering(Part):
             events = [Event(self._ids.new(), kind, at, body) for kind, body in bodies]
             self._journals().append("", [*events, *self._without(found, events)])
         else:
-            raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
+            raise BadUsage(f"a note has no action {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
 
     def _confirm(self, memory: Memory, found: Note, why: str, at: str) -> None:
@@ -459,7 +459,7 @@ class Remembering(Part):
 
         words = redacted(" ".join(title.split()))
         if not words:
-            raise BadUsage("what is the task?", where="task open", next="Give it a title.")
+            raise BadUsage("the task has no title", where="task open", next="Give it a title.")
         id = task_id(self._ids.new())
         self._journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
         return self.task_show(id)
@@ -480,7 +480,7 @@ class Remembering(Part):
         found = self.task_show(task)
         words = redacted(" ".join(title.split()))
         if not words:
-            raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
+            raise BadUsage("the task has no title", where="task rename", next="Give it a title.")
         self._journals().say("", Kind.TASK_RENAMED, {**_task_itself(found), "title": words})
         return self.task_show(found["id"])
 
@@ -489,7 +489,7 @@ class Remembering(Part):
         memory = self._memory("tasks", "insights")
         found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
         if len(found) != 1:
-            what = "there is no task" if not found else f"{len(found)} tasks begin with"
+            what = "no task" if not found else f"{len(found)} tasks begin with"
             raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
         rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
         return {**memory.tasks[found[0]].as_json(), "insights": rests}
@@ -527,8 +527,8 @@ def check_state(found: Note, act: str) -> None:
         return
     by = f" by {found.by}" if found.by and found.state == SUPERSEDED else ""
     brings = "makes it active" if found.state == SUGGESTED else "brings it back"
-    back = f"`dreamkeep note confirm {found.id}` {brings}." if may_come_back else "`dreamkeep note add` says it anew."
-    raise Refused(f"the note is {found.state}{by}: it is not {_DONE[act]}", where=found.id, next=back)
+    back = f"`dreamkeep note confirm {found.id}` {brings}." if may_come_back else "Say it again with `dreamkeep note add`."
+    raise Refused(f"the note is {found.state}{by}, so it can't be {_DONE[act]}", where=found.id, next=back)
 
 
 _DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
@@ -536,4 +536,4 @@ _DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
 
 def _known(word: str | None, words: Sequence[str], name: str) -> None:
     if word is not None and word not in words:
-        raise BadUsage(f"there is no {name} {word!r} of notes", where=f"--{name}", next=f"Use one of {', '.join(words)}.")
+        raise BadUsage(f"notes have no {name} {word!r}", where=f"--{name}", next=f"Use one of {', '.join(words)}.")

@@ -192,7 +192,7 @@ class Packing(Part):
             with rendered.alone(self._host, self.root):
                 self._ask(lambda store: self._render(store, rendered.Shelf(self._host, self.root), said))
         except (DreamkeepError, OSError) as problem:
-            self.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
+            self.warn(f"The packs for agents can't be written now; the next drain or dream writes them: {problem}")
 
     def _forget_packs(self) -> None:
         """None that may hold a word of what was deleted is left; then they are made again."""

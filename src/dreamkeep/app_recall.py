@@ -151,7 +151,7 @@ def _checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     named = tuple(kinds) if not isinstance(kinds, str) else tuple(part.strip() for part in kinds.split(",") if part.strip())
     wrong = [kind for kind in named if kind not in KINDS]
     if wrong:
-        raise BadUsage(f"there is no kind {wrong[0]!r} to search", where="kind", next=f"Use {', '.join(KINDS)}.")
+        raise BadUsage(f"unknown kind {wrong[0]!r}", where="kind", next=f"Use {', '.join(KINDS)}.")
     return named or KINDS
 
 
@@ -166,7 +166,7 @@ def moment(text: str | None, name: str, *, end: bool = False) -> str | None:
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, AttributeError, OverflowError):
         raise BadUsage(
-            f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
+            f"{name} must be a date or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
         ) from None
     if end and len(text.strip()) == 10:
         moment += timedelta(days=1, seconds=-1)
