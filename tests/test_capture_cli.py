@@ -57,10 +57,10 @@ def test_a_problem_is_told_and_gives_exit_code_1(place: Path, capsys: pytest.Cap
     lost.write_bytes(b"\xff\xfe nothing of Gemini's\n")
     code, data = run(capsys, "ingest", "--home", str(place / "home"))
     assert code == 1
-    assert [one["problem"] for one in data["sources"] if "problem" in one] == ["its beginning does not say which session it is"]
+    assert [one["problem"] for one in data["sources"] if "problem" in one] == ["its beginning doesn't name a session"]
     assert data["totals"]["sessions"] == 1
     assert main(["ingest", "--home", str(place / "home")]) == 1
-    assert "does not say which session" in capsys.readouterr().out
+    assert "doesn't name a session" in capsys.readouterr().out
 
 
 def test_files_and_folders_can_be_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -181,7 +181,7 @@ def test_mutated_files_are_ingested_and_come_back_byte_for_byte(agent: str, tmp_
                     file = Path(source.path)
                     file.write_bytes(b"\n".join(mutated(chance, file.read_bytes().split(b"\n"))))
             for one in keep.ingest(agents=[agent], home=home):
-                assert one.state != "failed" or "does not say which session" in str(one.problem), one
+                assert one.state != "failed" or "doesn't name a session" in str(one.problem), one
         for session in keep.sessions():
             keep.show(session.id)
             folder = f"{keep.root}/{folder_of(session.id)}"

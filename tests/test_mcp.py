@@ -298,7 +298,7 @@ def test_long_texts_are_cut_and_an_answer_is_never_endless(tmp_path: Path) -> No
     with wire(root) as server:
         page = found(server.ask(call(1, "timeline", session="long")))
         assert all(len(m["text"]) < 2_100 for m in page["messages"])
-        assert page["messages"][1]["text"].endswith("characters more]")
+        assert page["messages"][1]["text"].endswith("more characters]")
         large = found(server.ask(call(2, "timeline", session="long", max_chars=20_000)))
         assert len(large["messages"]) < 10 and large["next"] == len(large["messages"])
         last = found(server.ask(call(3, "timeline", session="long", offset=31)))["messages"][0]

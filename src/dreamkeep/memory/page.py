@@ -353,7 +353,7 @@ def put(text: str, region: str, below: Sequence[str] = ()) -> str:
     An empty one changes nothing."""
     found = parse(text)
     if found.problem:
-        raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none; then try again.")
+        raise Refused(found.problem, where="the page", next="Leave one pair of dreamkeep's fences, or none, then try again.")
     if not region:
         return text
     end = line_end(found.before + found.after)

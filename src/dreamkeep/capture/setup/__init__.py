@@ -25,10 +25,10 @@ from dreamkeep.host import Host, alone, make_folders
 __all__ = ["AGENTS", "Change", "codex_trust", "examine", "init"]
 
 _WAIT_S = 30.0
-_PLUGGED = "its plugin does that already; both would keep everything twice"
+_PLUGGED = "its plugin already does this; with both, everything would be recorded twice"
 _NEXT = {
-    "codex": "Codex runs no hook that it has not been told to trust: start `codex`, type /hooks and trust them, once",
-    "hermes": "Hermes asks once for each new hook: start `hermes` in a terminal and say yes",
+    "codex": "Codex runs only trusted hooks: start `codex` once, type /hooks and trust them",
+    "hermes": "Hermes asks once about each new hook: start `hermes` in a terminal and say yes",
 }
 
 
@@ -51,7 +51,7 @@ def init(
         raise BadUsage(
             f"`{unknown[0]}` can't be set up",
             where="--agent",
-            next=f"Use one of {', '.join(AGENTS)}; others are found by `ingest`.",
+            next=f"Use one of {', '.join(AGENTS)}; `ingest` finds the others.",
         )
     program = Program(python, hook, keep)
     chosen = [agent for agent in AGENTS if (agent in agents if agents else found(host, agent, home, environment))]
@@ -82,5 +82,5 @@ def _told(change: Change, uninstall: bool) -> Change:
         step = _NEXT.get(change.agent, "")
     elif uninstall and change.agent == "codex" and change.backup and change.file.endswith("hooks.json"):
         # Others had written to the file, so their hooks may have moved up.
-        step = "Codex knows trusted hooks by their position: look at /hooks once"
+        step = "Codex identifies trusted hooks by their position: check /hooks once"
     return change._replace(reason="; ".join(filter(None, (change.reason, step)))) if step else change

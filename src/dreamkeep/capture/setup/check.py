@@ -41,9 +41,9 @@ def _guarded(host: Host, agent: str, home: str, environment: Mapping[str, str], 
     try:
         return list(_agent(host, agent, home, environment, program))
     except Unreadable as problem:
-        return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep leaves them alone.")]
+        return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep won't change them.")]
     except OSError as problem:
-        return [_entry(agent, False, f"can't look: {problem}", "Check that this user may read the agent's settings.")]
+        return [_entry(agent, False, f"can't check: {problem}", "Check that this user can read the agent's settings.")]
 
 
 def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
@@ -57,19 +57,19 @@ def _agent(host: Host, agent: str, home: str, environment: Mapping[str, str], pr
     again = f"dreamkeep init --agent {agent}"
     plugin = plugged(host, agent, home, environment)
     if plugin and there:
-        step = f"Take one of them away: `dreamkeep init --uninstall --agent {agent}`, or the plugin."
-        yield _entry(agent, False, "has our hooks twice, from `init` and from the plugin: what is said is kept twice", step)
+        step = f"Remove one of them: run `dreamkeep init --uninstall --agent {agent}`, or remove the plugin."
+        yield _entry(agent, False, "has hooks from both `init` and the plugin, so everything is recorded twice", step)
     elif plugin:
         yield _entry(agent, True, "hooks come with the plugin")
     elif not there:
-        yield _entry(agent, True, "no hooks; its sessions are taken in by `ingest` and `watch` alone", again)
+        yield _entry(agent, True, "no hooks; only `ingest` and `watch` import its sessions", again)
     if there:
         yield from _installed(host, agent, hooks, there, program, again)
         if agent == "codex":
             yield from _codex(host, hooks.file, data or b"")
     if plugin and not _on_path(host, "dreamkeep-hook", environment.get("PATH", "")):
-        step = "Put it there (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
-        yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, and it is not there", step)
+        step = "Install it (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
+        yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, but it is missing", step)
     yield from _settings(agent, hooks, data, bool(there))
     for target in targets_of(host, agent, home, environment, program, mcp=True):
         yield from _server(host, agent, target, again)
@@ -84,13 +84,13 @@ def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Chec
     try:
         servers = _servers(target, bytes_at(host, target.file) or b"")
     except Unreadable as problem:
-        yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep leaves it alone.")
+        yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep won't change it.")
         return
     entry = servers.get("dreamkeep") if isinstance(servers, dict) else None
     command = entry.get("command") if isinstance(entry, dict) else None
     word = command[0] if isinstance(command, list) and command else command
     if isinstance(word, str) and os.path.isabs(word) and host.stat(word) is None:
-        yield _entry(agent, False, f"its MCP server starts {word}, which is not there any more", again)
+        yield _entry(agent, False, f"its MCP server starts {word}, which no longer exists", again)
 
 
 def _servers(target: Target, data: bytes) -> Any:
@@ -108,7 +108,7 @@ def _installed(
     words = {word for command in there.values() for word in _files_in(command)}
     gone = sorted(word for word in words if host.stat(word) is None)
     for word in gone:
-        yield _entry(agent, False, f"hooks start {word}, which is not there any more", again)
+        yield _entry(agent, False, f"hooks start {word}, which no longer exists", again)
     keeps = sorted({keep for command in there.values() for keep in command[_hook_at(command) + 3 :][:1]} - {program.keep})
     if program.keep and keeps:
         yield _entry(agent, True, f"hooks write to another keep ({', '.join(keeps)})", f"{again} --keep {program.keep}")
@@ -130,10 +130,10 @@ def _settings(agent: str, hooks: Target, data: bytes | None, installed: bool) ->
     """Switches of the agent's own that matter."""
     value = jsonedit.members_of(data) if hooks.file.endswith(".json") else {}
     if installed and agent in ("claude", "qwen") and value.get("disableAllHooks") is True:
-        yield _entry(agent, False, "`disableAllHooks` keeps it from running any hook", f"Take it out of {hooks.file}.")
+        yield _entry(agent, False, "`disableAllHooks` stops it from running any hook", f"Remove it from {hooks.file}.")
     config = value.get("hooksConfig")
     if installed and agent in ("gemini", "qwen") and isinstance(config, dict) and config.get("enabled") is False:
-        yield _entry(agent, False, "`hooksConfig.enabled` keeps it from running any hook", f"Set it to true in {hooks.file}.")
+        yield _entry(agent, False, "`hooksConfig.enabled` stops it from running any hook", f"Set it to true in {hooks.file}.")
     days = value.get("cleanupPeriodDays")
     if agent == "claude" and isinstance(days, (int, float)) and not isinstance(days, bool) and days < _FEW_DAYS:
         what = "writes no sessions at all" if days <= 0 else f"deletes sessions after {days:g} days"
@@ -151,8 +151,8 @@ def _codex(host: Host, path: str, hooks_json: bytes) -> Iterator[Check]:
         return
     trust = UNKNOWN if UNKNOWN in verdicts else UNTRUSTED
     what = {
-        UNTRUSTED: "its hooks are not trusted yet: it skips them and says nothing about it",
-        UNKNOWN: "its hooks may have changed since they were trusted: then it skips them and says nothing about it",
+        UNTRUSTED: "its hooks are not trusted yet, so it skips them silently",
+        UNKNOWN: "its hooks may have changed since they were trusted; if so, it skips them silently",
     }[trust]
     yield _entry("codex", False, what, "Start `codex`, type /hooks, and trust them.")
 

@@ -53,7 +53,7 @@ def _json(agent: str, program: Program, *, holder: str = "", comments: bool = Tr
         handlers,
         holder,
         wanted.server(agent, program) if holder else None,
-        "Claude Code throws a settings file with comments away: take them out" if agent == "claude" else "",
+        "Claude Code discards a settings file with comments: remove them" if agent == "claude" else "",
     )
 
 
