@@ -152,7 +152,7 @@ def test_a_row_that_is_gone_or_blanked_is_told_with_the_same_id_before_and_after
     ingest(root, home)
     with Keep.open(root) as keep:
         said = [one["text"] for one in keep.show(f"{agent}:{S}")["messages"]]
-        assert [one for one in said if one.startswith("Answer")] == [f"Answer {n}. {LONG}" for n in range(3)], "captured stays"
+        assert [one for one in said if one.startswith("Answer")] == [f"Answer {n}. {LONG}" for n in range(3)], "captured is safe"
 
 
 @pytest.mark.parametrize("seen", [False, True])

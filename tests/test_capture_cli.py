@@ -57,10 +57,10 @@ def test_a_problem_is_told_and_gives_exit_code_1(place: Path, capsys: pytest.Cap
     lost.write_bytes(b"\xff\xfe nothing of Gemini's\n")
     code, data = run(capsys, "ingest", "--home", str(place / "home"))
     assert code == 1
-    assert [one["problem"] for one in data["sources"] if "problem" in one] == ["its beginning does not say which session it is"]
+    assert [one["problem"] for one in data["sources"] if "problem" in one] == ["its beginning doesn't name a session"]
     assert data["totals"]["sessions"] == 1
     assert main(["ingest", "--home", str(place / "home")]) == 1
-    assert "does not say which session" in capsys.readouterr().out
+    assert "doesn't name a session" in capsys.readouterr().out
 
 
 def test_files_and_folders_can_be_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,4 +320,4 @@ def test_an_ingest_leaves_the_index_up_to_date_and_does_not_need_it(tmp_path: Pa
     Path(f"{root}/aside").write_text("where the folder would be put aside")
     told = cli("ingest", "--json", "--again", "--home", str(home))
     assert told.code == 0 and told.json["totals"]["failed"] == 0
-    assert "index can't be brought up to date" in told.err
+    assert "index can't be updated" in told.err

@@ -198,7 +198,7 @@ def test_a_keep_that_cannot_be_written_says_so_in_one_line(tmp_path: Path) -> No
         capture_output=True,
         text=True,
     )
-    assert "BadUsage: a keep is a folder, and this is a file" in done.stderr.splitlines()[-1]
+    assert "BadUsage: a keep is a folder, but this is a file" in done.stderr.splitlines()[-1]
 
 
 def test_an_error_is_a_json_document_too(sample: Keep, root: str, cli: Cli) -> None:

@@ -238,7 +238,7 @@ def test_a_search_may_name_the_ends_of_the_calendar(tmp_path: Path, at: str) -> 
             keep.search("lock", since=at)
             keep.search("lock", as_of=at)
         except BadUsage as problem:
-            assert "must be a day or a time" in str(problem)
+            assert "must be a date or a time" in str(problem)
         assert keep.search("lock", since="0999-01-01"), "a year before 1000 is before now"
 
 

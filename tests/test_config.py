@@ -147,5 +147,5 @@ def test_a_command_in_a_variable_is_typed_as_in_a_shell_or_as_in_the_file(said: 
 
 @pytest.mark.parametrize("said", ['["claude"', '[["claude"]]', "'claude"])
 def test_a_command_that_is_none_is_named(said: str) -> None:
-    with pytest.raises(BadConfig, match=r"`dream\.model\.command` must be a command: a list of words"):
+    with pytest.raises(BadConfig, match=r"`dream\.model\.command` must be a command: a list of strings"):
         load(None, {"DREAMKEEP_DREAM_MODEL_COMMAND": said})

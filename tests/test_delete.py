@@ -175,7 +175,7 @@ def test_a_delete_given_twice_takes_no_other_session_that_begins_so(tmp_path: Pa
         keep.session("chat-42/agent-1").record("pears")
         assert keep.delete(words).id == "python:chat-42"
         for verb in (keep.delete, keep.show, keep.resolve, keep.end):
-            with pytest.raises(NotFound, match=r"that session is deleted.*undelete python:chat-42"):
+            with pytest.raises(NotFound, match=r"that session was deleted.*undelete python:chat-42"):
                 verb(words)
         assert [one.id for one in keep.sessions()] == ["python:chat-42/agent-1"]
         assert keep.show("chat-42/a")["session"]["id"] == "python:chat-42/agent-1"
@@ -189,9 +189,9 @@ def test_a_delete_by_the_beginning_of_an_id_given_twice_takes_no_second_session(
         keep.session("chat-42").record("xylophone")
         assert keep.delete("chat").id == "python:chat-42"
         keep.session("chat-43").record("pears")
-        with pytest.raises(NotFound, match="give its whole id"):
+        with pytest.raises(NotFound, match="give the full id"):
             keep.delete("chat")
-        with pytest.raises(NotFound, match="there is no session"):
+        with pytest.raises(NotFound, match="no session"):
             keep.delete("chatter")
         assert keep.show("chat")["session"]["id"] == "python:chat-43"
         assert keep.delete("chat-43").id == "python:chat-43"
@@ -226,7 +226,7 @@ def test_what_was_put_back_of_a_deleted_session_is_not_deleted_instead_of_one_of
         keep.delete("chat")
         keep.session("chat", agent="other").record("pears")
         shutil.copytree(tmp_path / "backup", tmp_path / "k" / folder_of("python:chat"))
-        with pytest.raises(NotFound, match="not one session but 2"):
+        with pytest.raises(NotFound, match="matches 2 sessions"):
             keep.delete("chat")
         assert keep.delete("python:chat").id == "python:chat"
         assert [one.id for one in keep.sessions()] == ["other:chat"] and holding(tmp_path / "k", WORD) == []
@@ -265,7 +265,7 @@ def test_a_session_whose_journal_is_gone_can_be_deleted_with_all_that_rests_on_i
         assert keep.delete(words).id == "python:goes"
         assert holding(root, WORD) == []
         assert [note["text"] for note in keep.notes()] == ["Never commit the quince file to git."]
-        with pytest.raises(NotFound, match="that session is deleted"):
+        with pytest.raises(NotFound, match="that session was deleted"):
             keep.delete(words)
         with pytest.raises(Deleted):
             keep.session("goes")
@@ -282,7 +282,7 @@ def test_a_session_that_only_the_index_knew_is_deleted_as_it_was(tmp_path: Path)
         gone = keep.delete("python:goes")
         assert (gone.title, gone.messages) == ("a walk", 1)
         assert holding(root, WORD) == []
-        with pytest.raises(NotFound, match="there is no session"):
+        with pytest.raises(NotFound, match="no session"):
             keep.delete("python:never")
 
 

@@ -131,7 +131,7 @@ def test_lines_whose_fence_was_taken_away_are_told_until_a_hand_takes_them_out(t
     loose = "".join(line for line in page.read_text().splitlines(keepends=True) if not line.startswith("<!--"))
     page.write_text(loose)
     with Keep.open(root) as keep:
-        with pytest.raises(Failed, match="outside of its fence"):
+        with pytest.raises(Failed, match="outside its fence"):
             keep.delete(SID)
         assert unfinished(root) == [SID] and loose in page.read_text()
         page.write_text(page.read_text().replace(loose, "".join(f"{line}\n" for line in loose.split("\n") if TUNE not in line)))

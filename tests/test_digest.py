@@ -173,7 +173,7 @@ def test_show_digest_gives_the_lines_their_places_and_the_tokens(tmp_path: Path,
 def test_show_digest_of_an_unknown_session_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Keep.open(tmp_path / "keep").close()
     assert main(["--keep", str(tmp_path / "keep"), "show", "nobody", "--digest"]) != 0
-    assert "there is no session 'nobody'" in capsys.readouterr().err
+    assert "no session 'nobody'" in capsys.readouterr().err
 
 
 # -- how a session stood

@@ -147,7 +147,7 @@ def test_what_is_no_request_or_is_not_wanted_any_more_is_refused(tmp_path: Path)
         with pytest.raises(BadUsage, match="too long"):
             keep.dream_submit(request, {"items": ["x" * (300 << 10)]})
         keep.dream_submit(request, {"items": []})
-        with pytest.raises(NotFound, match="not wanted any more"):
+        with pytest.raises(NotFound, match="no longer open"):
             keep.dream_submit(request, {"items": []})
 
 
@@ -166,7 +166,7 @@ def test_a_deleted_session_leaves_no_word_in_the_exchange_and_its_request_is_ref
         assert "paint the xylophone" in told["request"]["user"]
         keep.delete("a")
         assert held(root) == []
-        with pytest.raises(NotFound, match="not wanted any more"):
+        with pytest.raises(NotFound, match="no longer open"):
             keep.dream_submit(told["request"]["id"], answer(told["request"]))
         keep.delete("b")
     assert [path for path in root.rglob("*") if path.is_file() and b"xylophon" in path.read_bytes()] == []
@@ -199,7 +199,7 @@ def test_what_rules_alone_have_read_is_offered_again_only_where_that_is_asked_fo
     with Keep.open(filled(tmp_path / "k")) as keep:
         keep.dream()
         told = keep.dream_next()
-        assert told["request"] is None and "rules alone have read 2" in told["why"]
+        assert told["request"] is None and "only rules have read 2" in told["why"]
         told = keep.dream_next(again=True)
         assert keep.dream_next(session=told["session"])["request"] == told["request"], "also who lost it goes on"
         seen = []

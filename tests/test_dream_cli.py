@@ -115,7 +115,7 @@ def test_a_preview_tells_of_each_page_what_the_dream_then_writes_into_it(
     elsewhere.write_text(elsewhere.read_text().replace("<!-- dreamkeep:end -->", ""))
     with Keep.open(told) as keep:
         keep.end("open")
-    assert f"{elsewhere} would not be written: the region of dreamkeep has no end" in cli("dream", "--preview").out
+    assert f"{elsewhere} would not be written: dreamkeep's region has no end" in cli("dream", "--preview").out
 
 
 def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_until_it_is_mended(told: str, cli: Cli) -> None:
@@ -124,7 +124,7 @@ def test_a_page_that_is_left_alone_is_told_by_dream_history_status_and_doctor_un
     [page] = Path(told).glob("pages/*/MEMORY.md")
     whole = page.read_text()
     page.write_text(whole.replace("<!-- dreamkeep:end -->", ""))
-    said = f"{page}: the region of dreamkeep has no end"
+    said = f"{page}: dreamkeep's region has no end"
     ran = cli("dream")
     assert ran.code == 1 and f"Not written: {said}" in ran.out and "Read 1 of 1 session" in ran.out
     [run, _] = cli("dream", "history", "--json").json["runs"]
@@ -348,7 +348,7 @@ def test_ones_own_backend_and_only_some_sessions(told: str) -> None:
         made = keep.dream(backend=Mine(), sessions=["s1"])
         assert [one["id"] for one in made["sessions"]] == ["python:s1"]
         assert keep.notes()[0]["kind"] == "decision"
-        with pytest.raises(BadUsage, match="no backend 'gpt'"):
+        with pytest.raises(BadUsage, match="unknown backend 'gpt'"):
             keep.dream(backend="gpt")
         with pytest.raises(NotFound):
             keep.dream(sessions=["nobody"])
@@ -391,7 +391,7 @@ def test_the_fifth_session_that_ends_starts_a_dream_by_itself_and_off_means_off(
 def test_an_unknown_backend_is_refused_also_where_there_is_no_keep_yet(tmp_path: Path) -> None:
     """D35: whoever tries a name before the first session must not think that it is one."""
     with Keep.open(tmp_path / "none", environment={}) as keep:
-        with pytest.raises(BadUsage, match="there is no backend 'gpt'"):
+        with pytest.raises(BadUsage, match="unknown backend 'gpt'"):
             keep.dream(backend="gpt")
         assert keep.dream()["run"] is None and not keep.exists()
 
@@ -399,7 +399,7 @@ def test_an_unknown_backend_is_refused_also_where_there_is_no_keep_yet(tmp_path:
 def test_with_model_means_the_model_of_the_settings_and_says_so_where_there_is_none(told: str, cli: Cli) -> None:
     """D35: never silently another one."""
     refused = cli("dream", "--with-model")
-    assert refused.code == 2 and "no model is named" in refused.err
+    assert refused.code == 2 and "name no model" in refused.err
     settings = Path(told) / "keep.toml"
     settings.write_text('[dream.model]\ncommand = ["false"]\n')
     made = cli("dream", "--with-model", "--json")
@@ -605,7 +605,7 @@ def test_status_knows_what_waits_though_nobody_recorded_its_end_or_it_failed_jus
     assert {one["eligibility"] for one in found["sessions"]} == {"retry_after_failure"}
     assert found["trigger"] == {
         "due": False,
-        "why": "nothing waits but 2 that failed, to be tried again after a while",
+        "why": "only 2 failed sessions are waiting, for a later retry",
         "waiting": 2,
     }
     skipped = cli("dream", "--if-due", "--json").json
@@ -624,13 +624,13 @@ def test_what_is_given_up_is_told_with_its_reason_and_the_way_out_and_another_ba
     assert last.code == 1 and "Gave up on 2 sessions after 2 attempts" in last.out and "--session ID" in last.out
     for words in (("dream",), ("dream", "--dry-run"), ("dream", "--preview"), ("dream", "--if-due")):
         ran, made = cli(*words), cli(*words, "--json").json
-        assert "2 sessions are given up after 2 attempts" in ran.out and "--session ID" in ran.out, words
+        assert "gave up on 2 sessions after 2 attempts" in ran.out and "--session ID" in ran.out, words
         assert [(one["id"], one["attempts"]) for one in made["given_up"]] == [("python:s0", 2), ("python:s1", 2)]
-        assert "given up" in made["why"] and "false" in made["given_up"][0]["reason"]
+        assert "gave up" in made["why"] and "false" in made["given_up"][0]["reason"]
     found = cli("dream", "status")
-    assert "2 sessions are given up" in found.out and "--session ID" in found.out
+    assert "gave up on 2 sessions" in found.out and "--session ID" in found.out
     [entry] = [one for one in cli("doctor", "--json").json["checks"] if one["check"] == "dream"]
-    assert not entry["ok"] and "2 sessions are given up after 2 attempts" in entry["what"] and "--session ID" in entry["next"]
+    assert not entry["ok"] and "gave up on 2 sessions after 2 attempts" in entry["what"] and "--session ID" in entry["next"]
     assert cli("dream", "--dry-run", "--backend", "rules", "--json").json["considered"] == 2
     assert cli("dream", "--backend", "rules", "--limit", "1", "--json").json["processed"] == 1
     monkeypatch.setenv("DREAMKEEP_DREAM_BACKEND", "rules")

@@ -120,7 +120,7 @@ def test_a_dream_that_can_not_begin_says_that_it_could_not_write(tmp_path: Path)
     with Keep.open(tmp_path / "keep") as keep:
         keep.session("s").record("We never use floats for prices.", ("assistant", "Understood."))
         (tmp_path / "keep" / LOCK).mkdir(parents=True)
-        with pytest.raises(NotDurable, match=r"beginning a dream failed .*dream\.lock"):
+        with pytest.raises(NotDurable, match=r"starting a dream failed .*dream\.lock"):
             keep.dream()
 
 
@@ -262,7 +262,7 @@ def test_a_dream_that_is_stopped_by_hand_has_tried_nothing_and_keeps_what_it_rea
         assert told == [("completed", 0), ("pending", 0), ("pending", 1)], "what failed before was tried before"
         assert texts(keep) == ["rule 0.0", "rule 0.1"] and keep.audit(home=tmp_path / "home")["clean"]
         last = keep.dream_history()[0]["report"]
-        assert (last["status"], last["failed"], last["why"]) == ("partial", 0, "the dream was stopped by hand")
+        assert (last["status"], last["failed"], last["why"]) == ("partial", 0, "the dream was stopped")
         assert dreaming(keep).run(parts(Prompts()))["processed"] == 2
 
 
@@ -390,7 +390,7 @@ def test_a_subagents_session_waits_for_no_dream_and_makes_none_due(tmp_path: Pat
         for one in below:
             keep.end(one)
         told = keep.dream_status()
-        assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "nothing waits"), "as it will be"
+        assert (told["trigger"]["waiting"], told["trigger"]["why"]) == (0, "no sessions are waiting"), "as it will be"
         assert set(keep.families.dreams.open_dreaming().complete().sessions) == set(below)
         told = keep.dream_status()
         assert {one["id"] for one in told["sessions"]} == set(below)
@@ -411,7 +411,7 @@ def test_what_failed_too_often_is_read_when_it_is_asked_for_by_name(tmp_path: Pa
         assert dreaming(keep).run(parts(Prompts()))["considered"] == 0
         assert dreaming(keep).run(parts(Prompts()), sessions=["python:s0"])["status"] == "completed"
         made = dreaming(keep).run(parts(Prompts()), sessions=["python:s0", "python:open"])
-        assert made["why"] == "nothing waits (python:s0: already_consolidated, python:open: not_completed)"
+        assert made["why"] == "no sessions are waiting (python:s0: already_consolidated, python:open: not_completed)"
 
 
 def test_a_reason_holds_no_secret(tmp_path: Path) -> None:
@@ -657,7 +657,7 @@ def test_a_chunk_whose_whole_reply_is_of_no_use_is_read_again(tmp_path: Path, re
     with Keep.open(tmp_path / "k") as keep:
         made = dreaming(keep).run(parts(Speechless()))
         assert (made["status"], made["failed"]) == ("failed", 1) and texts(keep) == ["rule 0.0"]
-        assert "chunk 2 of 2: NoAnswer: the backend gave no list of proposals, but" in made["sessions"][0]["reason"]
+        assert "chunk 2 of 2: NoAnswer: the backend returned" in made["sessions"][0]["reason"]
         assert made["usage"]["calls"] == 1 + isinstance(reply, Answer)
         [row] = keep.dream_status()["sessions"]
         assert (row["eligibility"], row["attempts"]) == ("retry_after_failure", 1)

@@ -133,7 +133,7 @@ def test_people_are_told_how_many_requests_are_left_and_not_each_session_that_wa
     capsys.readouterr()
     assert main(["--keep", str(root), "dream", "--import", str(folder)]) == 1
     told = capsys.readouterr().out
-    assert f"2 requests still to be answered in {folder}/requests\n" in told and "pending" not in told
+    assert f"2 requests still unanswered in {folder}/requests\n" in told and "pending" not in told
 
 
 def test_the_same_answers_taken_in_twice_change_no_byte(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_two_exports_never_hold_the_same_session_and_no_dream_reads_it_meanwhile
         assert keep.dream_export(str(tmp_path / "z"))["sessions"] == []
         assert keep.dream()["considered"] == 0
         told = keep.dream(sessions=["a"])
-        assert told["considered"] == 0 and "somebody else reads it now" in told["why"]
+        assert told["considered"] == 0 and "another process is reading it" in told["why"]
         assert keep.dream_export(str(folder))["sessions"] == ["python:a", "python:b"], "its own folder is written again"
 
 
@@ -359,7 +359,7 @@ def test_after_the_lease_ended_another_export_may_have_the_sessions_and_keeps_th
         assert len(keep.dream_export(str(other))["sessions"]) == 2
         answer_all(folder)
         late = keep.dream_import(str(folder))
-        assert late["considered"] == 0 and "somebody else reads it now" in late["why"]
+        assert late["considered"] == 0 and "another process is reading it" in late["why"]
         assert keep.dream_export(str(tmp_path / "z"))["sessions"] == [], "the late one gave nothing free that is not its own"
     assert len(requests(other)) == 2
 

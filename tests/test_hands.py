@@ -13,6 +13,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, Refused
 from dreamkeep.host import RealHost
+from dreamkeep.memory import page
 
 from .faults import Dying, PowerCut
 from .test_delete import holding
@@ -158,7 +159,7 @@ def test_a_run_that_is_running_is_not_undone(tmp_path: Path) -> None:
             def backfill(self, given: Any) -> Any:
                 with Keep.open(tmp_path / "k") as other:
                     assert [one["running"] for one in other.dream_history()] == [True, False]
-                    with pytest.raises(Busy, match="dreams just now"):
+                    with pytest.raises(Busy, match="a dream is running"):
                         other.dream_undo(run)
                 return super().backfill(given)
 
@@ -308,6 +309,31 @@ def test_headings_and_comments_written_into_the_region_stay_behind_it(tmp_path: 
         assert file.read_bytes() == before
 
 
+def test_a_page_with_the_headings_of_an_earlier_version_is_read_without_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M10: what a hand did below them is taken in, and they are not kept as if somebody had written them."""
+    old = {"Rejected": "Turned down", "How we work": "How it is done here", "Open items": "Open"}
+    file = tmp_path / "C.md"
+    with Keep.open(tmp_path / "k") as keep:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(page, "LOOK", page.LOOK - 1)
+            earlier.setattr(page, "_HEADINGS", {kind: old.get(name, name) for kind, name in page._HEADINGS.items()})
+            project = say(keep, "s")
+            for text, kind in (("No Celery.", "rejection"), ("Run make test.", "procedure"), ("The disk is full.", "open_loop")):
+                keep.note_add(text, kind=kind, project=project)
+            keep.page(project=project, write=file)
+        assert [line for line in file.read_text().splitlines() if line[:3] == "###"] == [f"### {name}" for name in old.values()]
+        changed(file, "No Celery.", "No Celery, and no cron.")
+        changed(file, "### Open\n", "### Open\n- The lamp is broken.\n")
+        assert keep.page(project=project, write=file)["edits"] == 2
+        assert texts(keep) == {"No Celery, and no cron.", "Run make test.", "The disk is full.", "The lamp is broken."}
+        shown = file.read_text()
+        assert all(f"### {name}\n" in shown for name in old), "the new headings"
+        assert not any(f"### {name}\n" in shown for name in old.values()), "and none of the old ones, not even behind the region"
+        assert all(text in shown for text in texts(keep))
+
+
 def test_a_file_in_another_code_is_left_alone_and_a_byte_order_mark_stays(tmp_path: Path) -> None:
     wide, marked = tmp_path / "wide.md", tmp_path / "marked.md"
     wide.write_text("# Héllo\n", encoding="utf-16")
@@ -360,7 +386,7 @@ def test_a_file_where_the_pages_belong_is_told_with_what_to_do(tmp_path: Path) -
         (tmp_path / "k" / "pages").write_text("not a folder")
         [told] = keep.dream(backend=Prompts())["pages"]
         assert told["project"] == project and texts(keep) == {FORCE}
-        assert f"a file lies where the folder of the pages belongs ({tmp_path}/k/pages). Move it away" in told["problem"]
+        assert f"a file is in the place of the pages' folder ({tmp_path}/k/pages). Move it away" in told["problem"]
         (tmp_path / "k" / "pages").rename(tmp_path / "elsewhere")
         [told] = keep.dream(backend=Prompts())["pages"]
         assert told["changed"] and not told["problem"]

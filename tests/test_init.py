@@ -458,7 +458,7 @@ def test_a_file_that_is_not_understood_is_refused_and_untouched(home: Home, agen
     home.write(".qwen/x", "")
     changes = {c.file: c for c in home.init()}
     refused = changes.pop(str(path))
-    assert refused.action == "refused" and "not touched" in refused.problem
+    assert refused.action == "refused" and "not changed" in refused.problem
     assert ("by hand" in refused.reason) == name.endswith(("toml", "yaml"))
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == (seen.st_mtime_ns, seen.st_ino)
@@ -475,7 +475,7 @@ def test_a_server_of_our_name_that_is_not_ours_is_left_alone(home: Home) -> None
     before = home.tree()
     changes = {os.path.basename(c.file): c for c in home.init()}
     assert changes[".claude.json"].action == changes["config.toml"].action == "skipped"
-    assert "not ours" in changes["config.yaml"].reason and "not ours" in changes["config.toml"].reason
+    assert "not dreamkeep's" in changes["config.yaml"].reason and "not dreamkeep's" in changes["config.toml"].reason
     home.uninstall()
     assert home.tree() == before
 
@@ -877,9 +877,7 @@ def test_doctor_tells_what_keeps_hooks_from_working(home: Home, tmp_path: Path) 
     hook.write_text("")
     home.init(python=sys.executable, hook=str(hook))
     good = checks(home, hook=str(hook), keep=home.keep)
-    assert [what for what, ok in good if not ok] == [
-        "codex: its hooks are not trusted yet: it skips them and says nothing about it"
-    ]
+    assert [what for what, ok in good if not ok] == ["codex: its hooks are not trusted yet, so it skips them silently"]
     assert [what.partition(" in ")[0] for what, ok in good if ok] == [
         "claude: 8 hooks",
         "codex: 7 hooks",
@@ -890,7 +888,7 @@ def test_doctor_tells_what_keeps_hooks_from_working(home: Home, tmp_path: Path) 
     ]
     assert sum("another keep" in what for what, _ in checks(home, keep="/elsewhere")) == 6
     hook.unlink()
-    assert sum("not there any more" in what for what, ok in checks(home) if not ok) == 6
+    assert sum("no longer exists" in what for what, ok in checks(home) if not ok) == 6
     home.init(python=str(tmp_path / "gone" / "python"), hook=str(hook))
     told = [what for what, ok in checks(home) if not ok and "its MCP server starts" in what]
     assert [what.partition(":")[0] for what in told] == ["claude", "codex", "gemini", "qwen", "opencode"]

@@ -282,7 +282,7 @@ def test_a_suggestion_that_the_user_confirms_is_the_users_word_and_one_that_is_r
         bad = keep.note_suggest(f"We obey {EVIL}.", kind="constraint")
         assert keep.note_suggest(f"We obey {EVIL}.", kind="constraint")["id"] == bad["id"], "suggested twice, it is one note"
         assert keep.note_change(bad["id"], "reject")["state"] == "rejected"
-        with pytest.raises(Refused, match="rejected this note before"):
+        with pytest.raises(Refused, match="already rejected this note"):
             keep.note_suggest(f"We obey {EVIL}!", kind="constraint")
         before = keep.notes(state="all")
         keep.reindex(from_zero=True)

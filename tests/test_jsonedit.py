@@ -132,7 +132,7 @@ def test_strict_json_has_no_comments_and_no_last_comma(text: str) -> None:
 
 def test_a_key_that_is_there_twice_is_nobodys_to_choose_from() -> None:
     text = '{"hooks": {}, "x": {"y": 1, "y": 2}, "hooks": {}}'
-    with pytest.raises(Unreadable, match="`hooks` is there 2 times"):
+    with pytest.raises(Unreadable, match="`hooks` occurs 2 times"):
         jsonedit.append(text, ("hooks", "Stop"), 1)
     assert jsonedit.put(text, ("x", "z"), 3) == '{"hooks": {}, "x": {"y": 1, "y": 2, "z": 3}, "hooks": {}}'
 

@@ -202,7 +202,7 @@ def test_a_file_that_is_rewritten_much_larger_waits_before_any_of_it_is_read(tmp
             rewritten.truncate(300 * MIB)
         [one] = ingest(keep, home)
         assert (one.state, one.new_bytes) == ("paused", 0)
-        assert one.problem and "300.0 MiB more would come" in one.problem
+        assert one.problem and "300.0 MiB more are waiting" in one.problem
         file.write_bytes(record(1, "second"))
         assert [one.state for one in ingest(keep, home)] == ["rewritten"]
         assert keep.status()["paused"] == []
@@ -241,7 +241,7 @@ def test_below_the_reserve_transcripts_wait_and_sessions_of_python_go_on(tmp_pat
         keep.session("mine").record("said")
         [one] = ingest(keep, home)
         assert one.state == "paused"
-        assert one.problem and "3,072.0 MiB are free" in one.problem and "`reserve_mb` under [capture]" in one.problem
+        assert one.problem and "3,072.0 MiB free" in one.problem and "`reserve_mb` under [capture]" in one.problem
         assert keep.status()["disk"] == {"free": 3 * GIB, "reserve": 10 * GIB, "short": True}
         [space] = [check for check in keep.doctor() if check["check"] == "space"]
         assert not space["ok"] and "no transcripts are imported" in space["what"] and "reserve_mb" in space["next"]

@@ -243,17 +243,17 @@ def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat
         ("timeline", {"session": ""}, "`session` must be a non-empty text"),
         ("timeline", {"session": "chat", "around": 1.5}, "`around` must be a text or a whole number"),
         ("timeline", {"session": "chat", "around": 99}, "it has no message '99'"),
-        ("timeline", {"session": "nobody"}, "there is no session 'nobody'"),
+        ("timeline", {"session": "nobody"}, "no session 'nobody'"),
         ("timeline", {"session": "chat", "around": 3, "offset": 1}, "around and offset exclude each other"),
         ("note_pin", {"note": "n-1", "pinned": "yes"}, "`pinned` must be true or false"),
-        ("note_pin", {"note": "n-1"}, "there is no note 'n-1'"),
+        ("note_pin", {"note": "n-1"}, "no note 'n-1'"),
         ("note_retract", {}, "`note` is missing"),
         ("note_add", {"text": "x", "kind": "gossip"}, "`kind` must be one of decision"),
-        ("why", {"note": "n-1"}, "there is no note"),
+        ("why", {"note": "n-1"}, "no note"),
         ("insight_add", {"type": "finding"}, "`text` is missing"),
-        ("insight_add", {"type": "finding", "text": "x", "session": "nobody"}, "there is no session 'nobody'"),
-        ("insight_add", {"type": "finding", "text": "x", "quote": "y"}, "a quote stands in a session"),
-        ("dream_run", {"sessions": ["nobody"]}, "there is no session 'nobody'"),
+        ("insight_add", {"type": "finding", "text": "x", "session": "nobody"}, "no session 'nobody'"),
+        ("insight_add", {"type": "finding", "text": "x", "quote": "y"}, "a quote needs a session"),
+        ("dream_run", {"sessions": ["nobody"]}, "no session 'nobody'"),
     ],
 )
 def test_wrong_arguments_are_told_in_words_that_a_model_can_act_on(tmp_path: Path, name: str, arguments: Any, told: str) -> None:
@@ -298,7 +298,7 @@ def test_long_texts_are_cut_and_an_answer_is_never_endless(tmp_path: Path) -> No
     with wire(root) as server:
         page = found(server.ask(call(1, "timeline", session="long")))
         assert all(len(m["text"]) < 2_100 for m in page["messages"])
-        assert page["messages"][1]["text"].endswith("characters more]")
+        assert page["messages"][1]["text"].endswith("more characters]")
         large = found(server.ask(call(2, "timeline", session="long", max_chars=20_000)))
         assert len(large["messages"]) < 10 and large["next"] == len(large["messages"])
         last = found(server.ask(call(3, "timeline", session="long", offset=31)))["messages"][0]
@@ -490,7 +490,7 @@ def test_a_broken_keep_is_told_and_used_once_it_is_mended(tmp_path: Path) -> Non
         root.unlink()
         talked(root, ("hello", "there"))
         (root / "keep.toml").write_text("[dream]\nnonsense = 1\n")
-        assert "there is no setting `dream.nonsense`" in refused(server.ask(call(2, "search", query="x")))
+        assert "unknown setting `dream.nonsense`" in refused(server.ask(call(2, "search", query="x")))
         (root / "keep.toml").unlink()
         assert found(server.ask(call(3, "search", query="hello")))["hits"]
         (root / "index.sqlite").write_bytes(b"no database" * 100)

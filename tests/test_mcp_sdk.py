@@ -157,7 +157,7 @@ def test_the_agent_at_hand_dreams_with_two_tools_until_nothing_waits(tmp_path: P
         assert list(dict.fromkeys(seen)) == ["python:one", "python:two"] and len(seen) <= 3 * 2
         assert told["why"] and (await ask(client, "dream_status"))["counts"] == {"already_consolidated": 2}
         refused = await client.call_tool("dream_submit", {"request": "0" * 32, "answer": {"items": []}})
-        assert refused.is_error and "not wanted any more" in refused.content[0].text
+        assert refused.is_error and "no longer open" in refused.content[0].text
 
     drive(root, transport, era, work)
     with Keep.open(root) as keep:
@@ -203,8 +203,8 @@ def test_malformed_arguments_get_a_clear_error(tmp_path: Path, transport: str, e
             ("search", {}, "`query` is missing"),
             ("search", {"query": ["x"]}, "`query` must be a text"),
             ("search", {"query": "x", "limit": 5000}, "`limit` must be from 1 to 50, not 5000"),
-            ("timeline", {"session": "nobody"}, "there is no session 'nobody'"),
-            ("why", {"note": "n-1"}, "there is no note"),
+            ("timeline", {"session": "nobody"}, "no session 'nobody'"),
+            ("why", {"note": "n-1"}, "no note"),
             ("dream_run", {"force": True}, "unknown argument 'force'"),
         ]
         for tool, arguments, told in bad:

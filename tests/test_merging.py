@@ -185,7 +185,7 @@ def test_a_dream_says_that_the_sessions_that_wait_are_with_others(keep: Keep, tm
         keep.dream_export(str(tmp_path / "x"))
     for flags in ((), ("--dry-run",)):
         told = cli("dream", *flags, "--keep", keep.root).out
-        assert "1 that wait are left to others: exported" in told and "reads ended sessions" not in told
+        assert "1 waiting sessions are left to others: exported" in told and "reads ended sessions" not in told
 
 
 def test_an_import_that_only_compares_says_so(keep: Keep, tmp_path: Path, cli: Callable[..., Ran]) -> None:

@@ -585,9 +585,9 @@ def test_settings_come_from_variables_too() -> None:
     ("name", "toml", "environment", "what"),
     [
         ("openai", "", {"OPENAI_API_KEY": "k"}, "no model"),
-        ("openai", 'model = "m"', {}, "key is not there"),
-        ("anthropic", 'model = "m"\nkey_env = "MINE"', {"ANTHROPIC_API_KEY": "k"}, "key is not there"),
-        ("anthropic", 'model = "m"', {"ANTHROPIC_API_KEY": "k\nX: y"}, "signs"),
+        ("openai", 'model = "m"', {}, "key is missing"),
+        ("anthropic", 'model = "m"\nkey_env = "MINE"', {"ANTHROPIC_API_KEY": "k"}, "key is missing"),
+        ("anthropic", 'model = "m"', {"ANTHROPIC_API_KEY": "k\nX: y"}, "invalid characters"),
         ("openai", 'model = "m"\nurl = "http://api.example.org/v1"', {}, "plain http"),
         ("command", "", {}, "no command"),
         ("magic", 'model = "m"', {}, "no backend `magic`"),
@@ -669,9 +669,9 @@ def test_a_command_gets_the_request_without_secrets_on_stdin(script: Callable[[s
 @pytest.mark.parametrize(
     ("program", "what"),
     [
-        ("sys.exit(1)", "ended with 1"),
-        ("sys.stderr.write('no credit, token=abcDEF123456ghi'); sys.exit(3)", "ended with 3"),
-        ("os.kill(os.getpid(), 9)", "ended with -9"),
+        ("sys.exit(1)", "exited with 1"),
+        ("sys.stderr.write('no credit, token=abcDEF123456ghi'); sys.exit(3)", "exited with 3"),
+        ("os.kill(os.getpid(), 9)", "exited with -9"),
         ("print('I can not do that')", "not JSON"),
         ("pass", "empty"),
         ("sys.stdout.buffer.write(bytes(range(256)) * 100)", "not JSON"),
@@ -732,7 +732,7 @@ kid = subprocess.Popen(["sleep", "600"])
 open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{kid.pid}}")
 time.sleep(600)
 """
-    with pytest.raises(NoAnswer, match="did not end within"):
+    with pytest.raises(NoAnswer, match="did not finish within"):
         command(script(program), timeout_s=2).ask(question())
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2 and waited_for(lambda: all(map(gone, pids)))

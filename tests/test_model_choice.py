@@ -366,7 +366,7 @@ def test_what_rules_have_read_can_be_read_again_with_a_model_and_once_is_enough(
     talk(root, "a", words, "thanks")
     with opened(root) as keep:
         keep.dream()
-        with pytest.raises(BadUsage, match="only with a model"):
+        with pytest.raises(BadUsage, match="only a model"):
             keep.dream(again=True)
         with pytest.raises(BadUsage):
             keep.dream(since="2026-01-01")

@@ -156,7 +156,7 @@ def test_a_session_for_which_a_whole_budget_is_not_enough_fails_and_says_so(serv
         say(keep, "a", "please remember the tabs")
         for attempt in (1, 2):
             [told] = keep.dream()["sessions"]
-            assert told["status"] == "failed" and "no run gets through this session" in told["reason"]
+            assert told["status"] == "failed" and "more than one run may spend" in told["reason"]
             [row] = keep.dream_status()["sessions"]
             assert row["attempts"] == attempt
         assert row["eligibility"] == "poisoned" and len(server.asked) == 2

@@ -146,9 +146,9 @@ def test_how_the_last_session_stood_is_told_from_its_beginning_or_not_at_all() -
 
 def test_what_the_agent_said_last_is_the_last_and_before_a_mere_done_what_it_was_said_to() -> None:
     [_, said, _] = pack.of_past(_past("The old invoices keep their floats, for the tax office.", "Done."), [], str)
-    assert said.text == "What the agent said last: “The old invoices keep their floats, for the tax office. … Done.”"
+    assert said.text == "The agent's last answer: “The old invoices keep their floats, for the tax office. … Done.”"
     [_, said, _] = pack.of_past(_past("The old invoices keep their floats.", "All prices are integers now, everywhere."), [], str)
-    assert said.text == "What the agent said last: “All prices are integers now, everywhere.”"
+    assert said.text == "The agent's last answer: “All prices are integers now, everywhere.”"
 
 
 def test_a_last_command_that_failed_is_told_with_its_error() -> None:
@@ -248,9 +248,9 @@ def test_a_pack_has_rules_open_ends_and_where_the_last_session_stood(told: Keep,
     """A2 M12: and no secret."""
     made = told.pack(project=str(project))
     assert "We never use floats for prices. [n-" in made["text"] and "make lint" in made["text"]
-    assert "### Open\n- The importer still drops the last row of a file. [n-" in made["text"]
-    assert "“Move prices to cents”; interrupted while at: “Now make the tests green; the token is [redacted]”" in made["text"]
-    assert "What the agent said last: “The prices are in cents now; the tests are next.”" in made["text"]
+    assert "### Open items\n- The importer still drops the last row of a file. [n-" in made["text"]
+    assert "“Move prices to cents”; interrupted at: “Now make the tests green; the token is [redacted]”" in made["text"]
+    assert "The agent's last answer: “The prices are in cents now; the tests are next.”" in made["text"]
     assert "ghp_" not in json.dumps(made) and made["tokens"] <= made["budget"] == 2000
     for one in made["sources"]:
         assert one["kind"] in ("note", "session", "message", "insight") and (one.get("id") or one["session"])
@@ -271,7 +271,7 @@ def test_the_last_session_is_where_somebody_talked_last_and_thanks_is_not_what_i
     old.end()
     text = keep.pack(project=str(project))["text"]
     assert "answered: “Count the apples in the cellar. … thanks!” [python:new]" in text
-    assert "What the agent said last: “There are 41 apples; seven of them are bad. … You are welcome.”" in text
+    assert "The agent's last answer: “There are 41 apples; seven of them are bad. … You are welcome.”" in text
     assert "- Before that: python, " in text and text.index("the shed") > text.index("python:new")
 
 
@@ -316,7 +316,7 @@ def test_an_agent_that_asks_is_not_told_under_its_task_what_it_was_just_asked(to
     now = told.session("now", cwd=project).submit("Make the prices page show cents, as the tests want it.")
     now.start()
     made = told.pack("prices page cents tests", project=str(project))
-    task, _, rest = made["text"].partition("### Where the last session stood\n")
+    task, _, rest = made["text"].partition("### Where the last session left off\n")
     assert "prices page" not in task and "The prices are in cents now; the tests are next." in task
     assert rest.startswith("- python, ") and "Make the prices page show cents" in rest.partition("\n")[0]
 
@@ -365,7 +365,7 @@ def test_the_command_line_says_the_contracts_json(told: Keep, cli: Cli, project:
     assert made.code == 0 and {"text", "tokens", "sources"} <= set(made.json) and made.json["tokens"] <= 300
     assert cli("pack", "--project", str(project), "--budget", "300", "--query", "storage").out.strip() == made.json["text"]
     nothing = cli("pack", "--project", "nobody/knows")
-    assert nothing.code == 1 and "nothing to say" in nothing.out
+    assert nothing.code == 1 and "Nothing to say" in nothing.out
     assert "fits into 5 tokens" in cli("pack", "--project", str(project), "--budget", "5").out
     assert cli("pack", "--budget", "0").code == 2
     assert cli("pack", environment={"DREAMKEEP_RECALL_BUDGET": "7"}).code == 2
@@ -662,7 +662,7 @@ def test_what_a_compaction_squeezed_out_is_handed_in_again(keep: Keep, agent: Ag
     head = said.partition("### Said in this session before its context was compacted\n")[2].partition("###")[0]
     assert "we never use floats for prices." in head and "PostgreSQL" in head and "hunter2pass" not in said
     assert "Rename the price column." in said and Size.of(said).tokens <= 2000
-    assert "### Where this session stood\n- claude, " in said and "last session stood" not in said
+    assert "### Where this session left off\n- claude, " in said and "last session left off" not in said
     for session, seq in re.findall(r"\[(claude:\S+) ([\d.]+)\]$", head, re.MULTILINE):
         assert any(str(one["seq"]) == seq for one in keep.show(session)["messages"])
     assert "[n-" not in head and head.count(f"[claude:{agent.session} ") == head.count("\n- ") + 1, "looked up where it was said"

@@ -167,7 +167,7 @@ def test_init_leaves_an_agent_alone_that_has_the_plugin(agent: str, file: str, t
     else:
         place.write_text(before + text)
     environment = {"HOME": str(tmp_path / "home")}
-    [twice] = [one for one in cli("doctor", "--json", environment=environment).json["checks"] if "kept twice" in one["what"]]
+    [twice] = [one for one in cli("doctor", "--json", environment=environment).json["checks"] if "recorded twice" in one["what"]]
     assert not twice["ok"] and f"--uninstall --agent {agent}" in twice["next"]
     assert cli("init", *home, "--agent", agent, "--uninstall").code == 0
     checks = cli("doctor", "--json", environment=environment).json["checks"]

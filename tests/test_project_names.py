@@ -172,7 +172,7 @@ def test_a_name_with_a_sign_that_nobody_sees_is_refused_and_nothing_is_renamed(t
         for name in ("first", "second"):
             keep.session(name, cwd=folder(tmp_path, name)).record("x")
         first = "example.org/you/first"
-        with pytest.raises(BadUsage, match="can't be seen") as told:
+        with pytest.raises(BadUsage, match="invisible") as told:
             keep.project_rename(first, bad)
         assert told.value.exit_code == 2 and bad not in str(told.value)
         with pytest.raises(NotFound):
@@ -188,7 +188,7 @@ def test_no_project_is_merged_into_one_whose_name_can_not_be_shown(tmp_path: Pat
             keep.session(name.replace("\n", ""), cwd=plain_folder(tmp_path, name)).record("x")
         first, odd = [one.project for one in sorted(keep.sessions(), key=lambda one: one.id)]
         assert "\n" in odd
-        with pytest.raises(BadUsage, match="can't be seen"):
+        with pytest.raises(BadUsage, match="invisible"):
             keep.project_merge(first, odd)
         assert keep.project_merge(odd, first)["sessions"] == 2
 

@@ -80,10 +80,10 @@ def test_a_page_is_not_written_into_a_folder_that_nobody_made(tmp_path: Path, wa
     with Keep.open(tmp_path / "k") as keep:
         keep.note_add(RULES[0], project="p")
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(BadUsage, match="there is no such folder"):
+        with pytest.raises(BadUsage, match="no such folder"):
             keep.page(project="p", write=tmp_path / way / "CLAUDE.md")
         (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere" / "CLAUDE.md")
-        with pytest.raises(BadUsage, match="there is no such folder"):
+        with pytest.raises(BadUsage, match="no such folder"):
             keep.page(project="p", write=tmp_path / "gone.md")
         assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "gone.md"])
         assert [one["path"] for one in memory(keep).pages.values() if str(one["path"]).startswith("/")] == []

@@ -173,7 +173,7 @@ def test_a_hot_journal_is_an_error_and_left_to_its_agent(path: Path) -> None:
         while path.stat().st_size == size:  # until it is more than its cache holds, and spills into the file
             assert writer.do("INSERT INTO big VALUES (zeroblob(30000))") == "done"
     before = folder(path)
-    with pytest.raises(Failed, match="start that agent once"):
+    with pytest.raises(Failed, match="start the agent once"):
         rows.sessions(HOST, "hermes", str(path))
     assert folder(path) == before
     Hermes(path).close()
@@ -252,21 +252,21 @@ def test_an_agent_that_holds_everything_locked_is_busy(path: Path) -> None:
 
 
 def test_an_error_is_never_an_empty_answer(tmp_path: Path, path: Path) -> None:
-    """B7: not there, no database, another program's, damaged, a session that is gone."""
-    with pytest.raises(NotFound, match="not there"):
+    """B7: not there, not a database, another program's, damaged, a session that is gone."""
+    with pytest.raises(NotFound, match="is missing"):
         rows.sessions(HOST, "hermes", str(tmp_path / "gone.db"))
-    (tmp_path / "text.db").write_text("no database " * 1000)
+    (tmp_path / "text.db").write_text("not a database " * 1000)
     with pytest.raises(Failed, match="not a database"):
         rows.sessions(HOST, "hermes", str(tmp_path / "text.db"))
     apsw.Connection(str(tmp_path / "other.db")).execute("CREATE TABLE sessions(id)")
-    with pytest.raises(Failed, match="no database of Hermes: it has no table messages"):
+    with pytest.raises(Failed, match="not a database of Hermes: it has no table messages"):
         rows.sessions(HOST, "hermes", str(tmp_path / "other.db"))
     with pytest.raises(Failed, match="no table session and no table message and no table part"):
         rows.sessions(HOST, "opencode", str(path))
     (tmp_path / "empty.db").touch()
     with pytest.raises(Failed, match="no table"):
         rows.sessions(HOST, "goose", str(tmp_path / "empty.db"))
-    with pytest.raises(NotFound, match="not in the database"):
+    with pytest.raises(NotFound, match="no longer in the database"):
         list(rows.rows(HOST, "hermes", str(path), "another", {}))
     with path.open("r+b") as file:
         file.seek(4096)

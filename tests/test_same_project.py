@@ -430,7 +430,7 @@ def test_an_offer_that_was_rejected_does_not_come_again(root: str, transcripts: 
         transcripts.write(("/gone/one", "main"), commands=link)
         ingest(keep, transcripts)
         assert keep.project_offers() == [], "also when the other one is the larger now"
-        with pytest.raises(BadUsage, match="one project"):
+        with pytest.raises(BadUsage, match="the same project"):
             keep.project_apart("/gone/one", "/gone/one")
 
 

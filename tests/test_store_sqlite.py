@@ -80,7 +80,7 @@ class TestInAFile(StoreSuite):
 
     def test_who_shreds_says_so_when_the_log_is_never_free(self, store: Store, tmp_path: Path) -> None:
         filled(store, "python:a", "xylophonist plays")
-        with _checkpointing(tmp_path / "index.sqlite-shm"), pytest.raises(Busy, match="another program reads the index"):
+        with _checkpointing(tmp_path / "index.sqlite-shm"), pytest.raises(Busy, match="another program is reading the index"):
             store.shred(lambda _: None)
 
     @pytest.mark.parametrize("table", ["places", "sessions", "messages", "words"])

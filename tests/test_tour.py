@@ -244,7 +244,7 @@ def test_a_users_own_session_is_searched_and_packed_whatever_it_says(said: str, 
     assert "newest session file of your own agents" in done.stdout
     query = shlex.quote(" ".join(said.split()[:5]))
     assert f"$ dreamkeep search --kind note,message --limit 2 -- {query}\n" in done.stdout
-    assert "### Where the last session stood\n- claude, " in done.stdout
+    assert "### Where the last session left off\n- claude, " in done.stdout
 
 
 def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:
@@ -258,7 +258,7 @@ def test_of_many_files_the_newest_are_looked_at_and_the_rest_is_told() -> None:
 def test_a_folder_that_is_there_already_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     done = tour(tmp_path, "--at", str(tmp_path / "full"))
-    assert done.returncode == 2 and "Name one that is not there yet" in done.stderr
+    assert done.returncode == 2 and "Name one that doesn't exist yet" in done.stderr
     assert list((tmp_path / "full").iterdir()) == []
 
 

@@ -190,7 +190,7 @@ def test_a_transcript_that_links_to_a_process_s_memory_stops_no_other(tmp_path: 
         found = {one.path.rpartition("/")[2]: one for one in ingest(keep, home)}
         assert [session.native_id for session in keep.sessions()] == ["second", "first"]
     assert found["bad.jsonl"].state == "failed"
-    assert "/mem`, which is no file on a disk: not followed" in (found["bad.jsonl"].problem or "")
+    assert "/mem`, which is not a file on a disk, so it is not followed" in (found["bad.jsonl"].problem or "")
 
 
 def test_a_vanished_source_whose_journal_can_t_be_written_hides_no_other(tmp_path: Path) -> None:
@@ -258,12 +258,12 @@ def at(owner: int, **more: Any) -> Stat:
         (ANNA, at(ANNA, is_file=False, is_folder=True), "ext4", ANNA, ""),
         (ANNA, at(BERT), "ext4", ANNA, "which belongs to another user"),
         (ANNA, at(ROOT), "ext4", ANNA, "which belongs to another user"),
-        (ANNA, at(ANNA), "proc", ANNA, "which is no file on a disk"),
+        (ANNA, at(ANNA), "proc", ANNA, "which is not a file on a disk"),
         (ANNA, at(ANNA, is_file=False), "ext4", ANNA, "which is a device, a pipe or a socket"),
         (ROOT, at(BERT), "ext4", ROOT, ""),
         (ANNA, at(ANNA), "ext4", ROOT, ""),
-        (ANNA, at(ROOT), "ext4", ROOT, "and they belong to different users"),
-        (ROOT, at(ROOT), "proc", ROOT, "which is no file on a disk"),
+        (ANNA, at(ROOT), "ext4", ROOT, "and the two belong to different users"),
+        (ROOT, at(ROOT), "proc", ROOT, "which is not a file on a disk"),
     ],
 )
 def test_a_link_is_followed_to_files_and_folders_of_its_user_only(

@@ -95,4 +95,4 @@ def test_what_one_backend_failed_at_too_often_another_one_may_try() -> None:
     ]
     assert eligibility(failed._replace(backend=""), max_attempts=5, backend="rules") == "poisoned"
     assert given_up([failed], max_attempts=5, backend="rules") == [] and told([]) == ""
-    assert told(given_up([failed], max_attempts=5)).endswith("the dream died while it read it")
+    assert told(given_up([failed], max_attempts=5)).endswith("the dream crashed while reading it")

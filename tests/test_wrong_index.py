@@ -232,7 +232,7 @@ def test_an_audit_reports_an_index_of_another_version_and_repair_makes_a_new_one
     assert classes(root, tmp_path) == sorted([*before, "index_unusable"])
     with Keep.open(root) as keep:
         [found] = [one for one in keep.audit(home=str(tmp_path))["faults"] if one["class"] == "index_unusable"]
-        assert found["repairable"] and f"this program writes {VERSION}" in found["what"]
+        assert found["repairable"] and f"this version of dreamkeep writes {VERSION}" in found["what"]
         keep.repair(apply=True, home=str(tmp_path))
     assert is_right(index)
     assert "index_unusable" not in classes(root, tmp_path)

@@ -44,7 +44,7 @@ def _flag(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("must be text")
+        raise ValueError("must be a string")
     return value
 
 
@@ -52,7 +52,7 @@ def _file_name(value: Any) -> str:
     """Of a file in a folder of ours: it leads nowhere else. Room is left for what it is called while it is written."""
     name = _text(value)
     if name in (".", "..") or any(sign in "/\\" or not sign.isprintable() for sign in name) or len(name.encode()) > 200:
-        raise ValueError("must be the plain name of a file, without a path, of 200 bytes at most")
+        raise ValueError("must be a file name without a path, of at most 200 bytes")
     return name
 
 
@@ -60,7 +60,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part for part in value.split(os.pathsep) if part]
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError("must be a list of texts")
+        raise ValueError("must be a list of strings")
     return tuple(value)
 
 
@@ -79,9 +79,9 @@ def _url(value: Any) -> str:
     except ValueError:
         sound = False  # of a bad port; its own words would repeat it
     if not sound:
-        raise ValueError("must be an address that begins with https:// or http://")
+        raise ValueError("must be a URL that begins with https:// or http://")
     if found.username is not None or found.query or found.fragment:
-        raise ValueError("must hold no user, password or query: the key's place is an environment variable (dream.model.key_env)")
+        raise ValueError("must have no user, password or query: put the key in an environment variable (dream.model.key_env)")
     return str(value)
 
 
@@ -99,7 +99,7 @@ def _words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = _typed(value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) and "\0" not in word for word in value):
-        raise ValueError("must be a command: a list of words")
+        raise ValueError("must be a command: a list of strings")
     return tuple(value)
 
 
@@ -191,12 +191,12 @@ def load(
 def _checked(key: str, value: Any, where: str) -> Any:
     setting = SETTINGS.get(key)
     if setting is None:
-        raise BadConfig(f"there is no setting `{key}`", where=where, next=f"Known are: {', '.join(SETTINGS)}.")
+        raise BadConfig(f"unknown setting `{key}`", where=where, next=f"Known settings: {', '.join(SETTINGS)}.")
     try:
         return setting.check(value)
     except (ValueError, TypeError) as problem:
         given = "" if setting.private else f", not {value!r}"
-        raise BadConfig(f"`{key}` {problem}{given}", where=where, next="Correct it or take it out.") from (
+        raise BadConfig(f"`{key}` {problem}{given}", where=where, next="Correct it or remove it.") from (
             None if setting.private else problem
         )
 
@@ -209,7 +209,7 @@ def _from_toml(toml: bytes | None, where: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(toml.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise BadConfig(f"not readable as TOML ({problem})", where=where, next="Correct it; it was not touched.") from problem
+        raise BadConfig(f"not valid TOML ({problem})", where=where, next="Correct it. The file was not changed.") from problem
     found = {}
     for section, entries in tables.items():
         if not isinstance(entries, dict):
@@ -236,24 +236,24 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, st
         if variable in names:
             found[names[variable]] = (variable, value)
         elif variable.startswith(PREFIX) and variable not in _OTHER_VARIABLES:
-            raise BadConfig(f"there is no setting for `{variable}`", where="environment", next="Unset it, or correct its name.")
+            raise BadConfig(f"no setting belongs to `{variable}`", where="environment", next="Unset it, or correct its name.")
     return found
 
 
 def keep_path(given: str | None, environment: Mapping[str, str], platform: str) -> str:
     """Where the keep is: the flag, else DREAMKEEP_KEEP, else the user's data folder."""
     if given == "":
-        raise BadConfig("the path is empty", where="--keep", next="Name a folder, or leave it out for the default one.")
+        raise BadConfig("the path is empty", where="--keep", next="Name a folder, or leave it out to use the default one.")
     where = given or environment.get("DREAMKEEP_KEEP") or _data_folder(environment, platform)
     scheme, found, rest = where.partition("://")
     if found and scheme == "file":
         where = rest
     elif found and scheme in ("postgresql", "postgres"):
-        raise Unsupported("keeps on PostgreSQL are not built yet", where=f"{scheme}://…", next="Name a folder instead.")
+        raise Unsupported("keeps on PostgreSQL are not supported yet", where=f"{scheme}://…", next="Name a folder instead.")
     elif found:
-        raise BadConfig(f"no keep can be at `{scheme}://…`", where="--keep", next="Name a folder.")
+        raise BadConfig(f"a keep can't be at `{scheme}://…`", where="--keep", next="Name a folder.")
     if "\0" in where:
-        raise BadConfig("a path can't hold a NUL character", where="--keep", next="Name a folder.")
+        raise BadConfig("a path can't contain a NUL character", where="--keep", next="Name a folder.")
     return os.path.abspath(os.path.expanduser(where))
 
 

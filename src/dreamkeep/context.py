@@ -141,7 +141,7 @@ class KeepContext:
         try:
             return self.with_index(act)
         except NotDurable as problem:
-            self.warn(f"The index can't be written, so everything is read again for this answer: {problem}")
+            self.warn(f"The index can't be written, so this answer rereads everything: {problem}")
             return self._ask_in_ram(act)
         except OSError as problem:
             raise cannot_read(problem, self.root) from problem
@@ -249,7 +249,7 @@ def _check_folder(host: Host, root: str) -> None:
     except OSError as problem:
         raise cannot_read(problem, root) from problem
     if found and not found.is_folder:
-        raise BadUsage("a keep is a folder, and this is a file", where=root, next="Choose another with --keep.")
+        raise BadUsage("a keep is a folder, but this is a file", where=root, next="Choose another with --keep.")
 
 
 def _read_toml(host: Host, root: str) -> bytes | None:
@@ -257,7 +257,7 @@ def _read_toml(host: Host, root: str) -> bytes | None:
     try:
         found = host.stat(path)
         if found and found.is_folder:
-            raise BadConfig("keep.toml must be a file", where=path, next="Take the folder away.")
+            raise BadConfig("keep.toml must be a file", where=path, next="Remove the folder.")
         return read_file(host, path) if found else None
     except OSError as problem:
         raise cannot_read(problem, path) from problem

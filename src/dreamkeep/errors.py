@@ -125,7 +125,7 @@ def cannot_read(problem: OSError, where: str) -> Failed:
     return Failed(
         f"can't be read ({problem.strerror or type(problem).__name__})",
         where=str(problem.filename or where),
-        next="Check that it is there and that this user may read it.",
+        next="Check that it exists and that this user can read it.",
     )
 
 

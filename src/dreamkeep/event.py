@@ -123,7 +123,7 @@ def text_in(body: Body, key: str, default: str | None = None) -> str:
     """A text of a body; what is missing or no text is an error of whoever wrote it, to be told apart by the caller."""
     value = body[key] if default is None else (body.get(key) or default)
     if not isinstance(value, str):
-        raise TypeError(f"{key} is no text")
+        raise TypeError(f"{key} is not a string")
     return value
 
 
@@ -197,9 +197,9 @@ def _armoured(body: Body) -> bytes:
         return _dumps(armour(body))
     except (TypeError, ValueError, RecursionError) as problem:
         raise Refused(
-            f"too deep or too large to be written ({problem})",
+            f"nested too deeply or too large to write ({problem})",
             where="an event's body",
-            next="Nest at most some 100 levels; write very long numbers as text.",
+            next="Nest at most about 100 levels; write very long numbers as strings.",
         ) from problem
 
 
@@ -241,7 +241,7 @@ def armour(value: object) -> object:
     raise Refused(
         f"{type(value).__name__} is not JSON data",
         where="an event's body",
-        next="Pass text, numbers, booleans, None, lists and dicts only.",
+        next="Pass only strings, numbers, booleans, None, lists and dicts.",
     )
 
 
@@ -259,7 +259,7 @@ def _armour_object(value: Mapping[Any, Any]) -> object:
     for key in value:
         if not isinstance(key, str):
             raise Refused(
-                f"an object's key must be text, not {type(key).__name__}", where="an event's body", next="Use text keys."
+                f"an object's key must be a string, not {type(key).__name__}", where="an event's body", next="Use string keys."
             )
     if all(not key.startswith("$") and isinstance(_armour_text(key), str) for key in value):
         return {key: armour(v) for key, v in value.items()}

@@ -19,7 +19,7 @@ from dreamkeep.errors import Busy, Unsupported
 
 if os.name == "nt":
     raise Unsupported(
-        "dreamkeep needs POSIX file locks, which Windows does not have",
+        "dreamkeep needs POSIX file locks, which Windows lacks",
         where=sys.platform,
         next="Run it inside WSL.",
     )
@@ -365,7 +365,7 @@ class RealHost:
         stream = open(path, "rb", buffering=1 << 18, opener=_at_once)  # noqa: SIM115 (whoever asked closes it)
         if not stream.seekable():
             stream.close()
-            raise OSError(errno.ESPIPE, "it is no file, but a pipe or a device", path)
+            raise OSError(errno.ESPIPE, "it is a pipe or a device, not a file", path)
         return stream
 
     def open_read(self, path: str) -> int:
@@ -435,7 +435,7 @@ def lock(host: Host, handle: int, *, where: str, wait_s: float, shared: bool = F
             raise Busy(
                 f"another process has held the lock for {wait_s:g} s",
                 where=where,
-                next="Wait for it, or continue or end that process; its lock goes with it.",
+                next="Wait for it, or resume or end that process; the lock ends with it.",
             )
         host.sleep(pause)
         waited += pause
@@ -482,7 +482,7 @@ def write_all(host: Host, handle: int, data: bytes) -> None:
     while view:
         taken = host.write(handle, bytes(view))
         if taken <= 0:
-            raise OSError(5, "the disk took no bytes")
+            raise OSError(5, "the disk accepted no bytes")
         view = view[taken:]
 
 

@@ -43,7 +43,7 @@ class File:
         try:
             at = host.handle_stat(self._handle)
             if not at.is_file:
-                raise OSError(22, "it is no file, but a pipe, a device or a folder", path)
+                raise OSError(22, "it is a pipe, a device or a folder, not a file", path)
         except OSError:
             host.close(self._handle)
             raise

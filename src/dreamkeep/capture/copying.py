@@ -199,7 +199,7 @@ class Copying:
 
         content = self.content
         if content.size > _LARGEST_DOCUMENT:
-            raise OSError(27, f"a document of {content.size} bytes is too large to be read whole")
+            raise OSError(27, f"a document of {content.size} bytes is too large to read at once")
         data = b"".join(iter_blocks(content))
         crc = crc32(data)
         word = self.word

@@ -113,7 +113,7 @@ def checked(agents: Iterable[str]) -> list[str]:
     for agent in chosen:
         if find_agent(agent) is None:
             broken = " `dreamkeep doctor` tells why others can't be used." if problems() else ""
-            way = f"Known are: {', '.join(names())}.{broken}"
+            way = f"Known: {', '.join(names())}.{broken}"
             raise BadUsage(f"no agent `{agent}` keeps sessions on disk", where="--agent", next=way)
     return chosen or list(names())
 
@@ -185,7 +185,7 @@ def named(host: Host, path: str, agents: Iterable[str]) -> list[Found]:
 def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
     at = host.stat(path)
     if at is None:
-        return [Trouble("", path, "there is nothing of that name")]
+        return [Trouble("", path, "no such file or folder")]
     if at.is_folder:
         return _in_folder(host, path, agents)
     for agent in agents:
@@ -193,7 +193,7 @@ def _at(host: Host, path: str, agents: list[str]) -> list[Found]:
         if claimed is not None:
             source = claimed._replace(path=path)
             return [source, *beside(host, source)]
-    return [_by_head(host, path, agents) or Trouble("", path, "no agent's format that is known here; say whose with --agent")]
+    return [_by_head(host, path, agents) or Trouble("", path, "unknown format; name the agent with --agent")]
 
 
 def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
@@ -207,7 +207,7 @@ def _in_folder(host: Host, path: str, agents: list[str]) -> list[Found]:
         for name, at, _ in host.entries(path):
             if at and not at.is_folder and name.endswith((".jsonl", ".json", ".db")):
                 found += [one for one in named(host, f"{path}/{name}", agents) if isinstance(one, Source)]
-    return found or [Trouble("", path, "no sessions were found here")]
+    return found or [Trouble("", path, "no sessions found here")]
 
 
 def _by_head(host: Host, path: str, agents: list[str]) -> Source | None:

@@ -223,7 +223,7 @@ class Ingest:
 
     def take(self, source: Source, at: Stat | None, step: Callable[[int], None] = lambda offset: None) -> Iterator[Outcome]:
         if at is None:
-            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="there is no such file")
+            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="no such file")
         elif at.is_folder:
             yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
         elif why := refusal(self._host, source.path):
@@ -250,9 +250,7 @@ class Ingest:
                 native = self._was(source)
             if not native:
                 if content.size:
-                    return Outcome(
-                        source.agent, source.path, "", state="failed", problem="its beginning does not say which session it is"
-                    )
+                    return Outcome(source.agent, source.path, "", state="failed", problem="its beginning doesn't name a session")
                 self._remember(source, at, "", "empty")
                 return Outcome(source.agent, source.path, "", state="empty")
             self._well = Well()
@@ -293,7 +291,7 @@ class Ingest:
                 return self._take_content(source, session, content, step)
             except Overtaken:
                 continue
-        return done._replace(state="failed", problem="others keep writing the same; try again")
+        return done._replace(state="failed", problem="another process keeps writing the same; try again")
 
     def take_again(self, source: Source, content: Content) -> None:
         """What the journal lost of a source, from its file: a new generation, in which lines that can still be read are named.
@@ -439,7 +437,7 @@ class Ingest:
         more is read. `more`: bytes that would come at once."""
         why = self._why_paused(session, source, more)
         if why and self._tombstones.has(session):
-            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+            raise Deleted("this session was deleted", where=session, next="Lift that first with `dreamkeep undelete`.")
         if why:
             raise why
 

@@ -153,7 +153,7 @@ def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doub
                 return session.take(print_.mark), session.has_lost()
             except Overtaken:
                 continue
-        return plain._replace(state="failed", problem="others keep writing the same; try again"), False
+        return plain._replace(state="failed", problem="another process keeps writing the same; try again"), False
     except Deleted:
         return plain._replace(state="deleted"), False
     except Paused as why:

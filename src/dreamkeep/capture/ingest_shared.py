@@ -75,7 +75,7 @@ def _by_session(source: Source, file: Content) -> dict[str, list[bytes]]:
     """Whole lines only: what is still being written comes next time."""
     shared = sharing(source.agent)
     if file.size > _LARGEST or shared is None:
-        raise OSError(27, f"a file of {file.size} bytes is too large to be read whole", source.path)
+        raise OSError(27, f"a file of {file.size} bytes is too large to read at once", source.path)
     found: dict[str, list[bytes]] = {}
     for cut in cuts(file, 0, False):
         lines = cut.lines[:-1] if cut.more else cut.lines

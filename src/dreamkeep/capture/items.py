@@ -119,7 +119,7 @@ def plain(value: object) -> Any:
     try:
         return _plain(value)
     except RecursionError:
-        raise Refused("it is nested too deep", where="an item of a session", next="Nest at most some 100 levels.") from None
+        raise Refused("it is nested too deeply", where="an item of a session", next="Nest at most about 100 levels.") from None
 
 
 def _plain(value: object) -> Any:
@@ -135,7 +135,7 @@ def _plain(value: object) -> Any:
     raise Refused(
         f"{type(value).__name__} is not JSON data",
         where="an item of a session",
-        next="Pass dicts with text keys, lists, text, numbers, booleans and None only.",
+        next="Pass only dicts with string keys, lists, strings, numbers, booleans and None.",
     )
 
 

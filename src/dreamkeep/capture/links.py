@@ -22,7 +22,7 @@ def refusal(host: Host, path: str) -> str:
         return ""
     real = host.real_path(path)
     why = judge(link, target, host.file_system(real), host.user())
-    return f"it is a symbolic link to `{real}`, {why}: not followed. Put the file itself in its place." if why else ""
+    return f"it is a symbolic link to `{real}`, {why}, so it is not followed. Put the file itself in its place." if why else ""
 
 
 def judge(link: Stat, target: Stat, file_system: str, user: int) -> str:
@@ -30,7 +30,7 @@ def judge(link: Stat, target: Stat, file_system: str, user: int) -> str:
     if not (target.is_file or target.is_folder):
         return "which is a device, a pipe or a socket"
     if file_system in _NO_DISK:
-        return "which is no file on a disk"
+        return "which is not a file on a disk"
     if user == 0:
-        return "" if link.owner in (0, target.owner) else "and they belong to different users"
+        return "" if link.owner in (0, target.owner) else "and the two belong to different users"
     return "" if target.owner == user else "which belongs to another user"

@@ -116,7 +116,7 @@ class Session:
     def suspend(self, reason: str | None = None) -> None:
         """Set aside by intent: nothing closes it for being stale."""
         if self._state() == ENDED:
-            raise Refused("an ended session can't be suspended", where=self.id, next="Resume it first, if it goes on.")
+            raise Refused("an ended session can't be suspended", where=self.id, next="Resume it first.")
         self._become(Kind.SESSION_SUSPENDED, reason)
 
     def resume(self, reason: str | None = None) -> None:
@@ -157,7 +157,7 @@ class Turn:
         if self._state == _settled(state):
             return
         if self._state is not None:
-            raise Refused(f"the turn is {self._state} already", where=self.id, next="Submit a new turn.")
+            raise Refused(f"the turn is already {self._state}", where=self.id, next="Submit a new turn.")
         self._session._append(Kind.TURN_SETTLED, {"turn": self.id, "state": state, **_because(reason)})
         self._state = state
 
@@ -176,7 +176,7 @@ class Turn:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise Refused(f"text is needed, not {type(value).__name__}", where="a prompt or message", next="Pass a str.")
+        raise Refused(f"must be a string, not {type(value).__name__}", where="a prompt or message", next="Pass a str.")
     return value
 
 
@@ -195,7 +195,7 @@ def _message(given: tuple[str, str] | Sequence[str] | Mapping[str, Any]) -> dict
     role, text, tool = fields.pop("role", None), fields.pop("text", None), fields.pop("tool", None)
     if fields or not isinstance(role, str) or not role or not (tool is None or isinstance(tool, Mapping)):
         raise Refused(
-            "a message has a role, a text and perhaps a tool",
+            "a message has a role, a text and optionally a tool",
             where=repr(given)[:80],
             next='Pass ("assistant", "…") or {"role": …, "text": …, "tool": {…}}.',
         )

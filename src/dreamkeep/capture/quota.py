@@ -31,9 +31,7 @@ _SMALL = 256
 #: journal/sessions/AGENT/SESSION/PART: whatever lies deeper is not ours (or a link that leads back).
 _DEEPEST = 8
 
-NEXT = (
-    "Raise `quota_mb` under [retention] in keep.toml, delete sessions you don't need, or move the keep to where it may be larger."
-)
+NEXT = "Raise `quota_mb` under [retention] in keep.toml, delete sessions you don't need, or move the keep to a larger disk."
 
 
 class Paused(Exception):
@@ -64,8 +62,8 @@ class SourceLimits(NamedTuple):
 
     def too_packed(self, packed: int) -> OverLimit:
         return OverLimit(
-            f"paused: its {_mib(packed)} unpack to more than {_mib(self.most_unpacked(packed) or 0)}, and no more is read of it."
-            " If that is right, raise `expansion` under [capture] in keep.toml: then the rest is read.",
+            f"paused: its {_mib(packed)} unpack to more than {_mib(self.most_unpacked(packed) or 0)}, so the rest isn't imported."
+            " If the file is fine, raise `expansion` under [capture] in keep.toml.",
             "",
         )
 
@@ -73,10 +71,10 @@ class SourceLimits(NamedTuple):
         """`grown`: bytes of it that were captured on this day; `more`: those that would come at once."""
         if not self.per_day or (grown < self.per_day and grown + more <= self.per_day):
             return None
-        coming = f", and {_mib(more)} more would come" if more else ""
+        coming = f", and {_mib(more)} more are waiting" if more else ""
         return OverLimit(
-            f"paused: {_mib(grown)} of it were captured today{coming}; a source may"
-            f" bring {_mib(self.per_day)} a day. The agent's own file still has the rest, which is read tomorrow; or raise"
+            f"paused: {_mib(grown)} of it were captured today{coming}; the limit for a source is"
+            f" {_mib(self.per_day)} a day. The agent's own file keeps the rest; tomorrow it is imported. To import it now, raise"
             " `source_mb_per_day` under [capture] in keep.toml.",
             day,
         )
@@ -104,7 +102,7 @@ class Room(NamedTuple):
         return self.free < self.reserve
 
     def __str__(self) -> str:
-        return f"{_mib(self.free)} are free on the keep's disk, and {_mib(self.reserve)} are to stay free"
+        return f"the keep's disk has {_mib(self.free)} free, less than the reserve of {_mib(self.reserve)}"
 
 
 RESERVE_NEXT = "Free some space, move the keep to a larger disk, or lower `reserve_mb` under [capture] in keep.toml."
@@ -129,7 +127,7 @@ class Use(NamedTuple):
         return bool(self.limit) and self.used > self.limit
 
     def __str__(self) -> str:
-        return f"the keep takes {_mib(self.used)}, its quota is {_mib(self.limit)}"
+        return f"the keep uses {_mib(self.used)}, its quota is {_mib(self.limit)}"
 
 
 def _mib(size: int) -> str:
@@ -191,7 +189,7 @@ class Quota:
             self._press()
         if not self._use().over:
             return ""
-        return f"paused: {self._use()}, also compressed{self._trouble}. The agent's own file still has it. {NEXT}"
+        return f"paused: {self._use()}, even compressed{self._trouble}. The agent's own file still has it. {NEXT}"
 
     def wrote(self, events: Sequence[Event]) -> None:
         self._used += size_of(events)
@@ -210,6 +208,6 @@ class Quota:
         try:
             self._compress()
         except (DreamkeepError, OSError) as problem:
-            self._trouble = f" as far as that worked ({problem})"
+            self._trouble = f" as far as possible ({problem})"
         self._measure()
         self._pressed = self._used

@@ -39,7 +39,7 @@ def regain(host: Host, root: str, ingest: Ingest, session: str, name: str, other
             return _lines(host, ingest, source, ours, other)
         except Overtaken:
             continue
-    return f"{name}: others keep writing the same; import again"
+    return f"{name}: another process keeps writing the same; import again"
 
 
 def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -> str:
@@ -56,7 +56,7 @@ def _lines(host: Host, ingest: Ingest, source: Source, ours: str, theirs: str) -
     if not older and not Counter(there) - Counter(here):
         return ""
     if source.form not in (LINES, TEXT):
-        return f"{source.name} differs and can't be joined: what is here stays"
+        return f"{source.name} differs and can't be merged; this keep's version stays"
     for lines in (*older, union(here, there)):
         content = Bytes(b"".join(lines), masked=masked)
         if not told:
@@ -126,7 +126,7 @@ def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, t
         ingest.append_if(session, [*before, ingest.event(Kind.SOURCE_ROWS, body)], {key: word})
         word, before = word or "rows", []
     differ = sum(1 for row, one in there.items() if row in here and one.version != here[row].version)
-    return f"{source.name}: {differ} rows differ: what is here stays" if differ else ""
+    return f"{source.name}: {differ} rows differ; this keep's version stays" if differ else ""
 
 
 def _row_lines(host: Host, folder: str, name: str) -> dict[str, _Row]:

@@ -27,7 +27,7 @@ _USUAL = frozenset(("", "HEAD", "main", "master", "develop", "development", "dev
 _SEEN = {
     REMOTE: "its git remote is {}",
     PUSH: "git pushed to or fetched from {}",
-    LINK: "its commands printed links of {}",
+    LINK: "its commands printed links to {}",
 }
 
 
@@ -175,7 +175,7 @@ def _by_form(known: Known, disk: Disk, folder: tuple[str, str], here: bool) -> T
         else:
             project = known.project_at(machine, repository)
         if project:
-            return Target(project, f"{path} has the form of a worktree of {repository}")
+            return Target(project, f"{path} looks like a worktree of {repository}")
     return None
 
 
@@ -195,7 +195,7 @@ def _by_branch(known: Known, folder: tuple[str, str]) -> Target | None:
     project = known.project_at(machine, above) if same else None
     if not project:
         return None
-    return Target(project, f"{path} is below the repository {above}, and both were on the branch {min(same)}")
+    return Target(project, f"{path} is inside the repository {above}, and both were on the branch {min(same)}")
 
 
 # -- what is likely
@@ -278,7 +278,7 @@ def _same_folder(known: Known) -> Iterator[Offer]:
     for project, _, path in _folder_projects(known):
         others = [one for one in known.projects.get(path, ()) if folder_in(one) is None]
         if len(others) == 1:
-            yield Offer(project, others[0], f"sessions in {path} are of both", *_first(known, project, path))
+            yield Offer(project, others[0], f"sessions in {path} belong to both", *_first(known, project, path))
 
 
 def _same_branch(known: Known) -> Iterator[Offer]:
@@ -288,7 +288,7 @@ def _same_branch(known: Known) -> Iterator[Offer]:
             continue
         above = known.repository_above(path)
         if above and any(known.branches.get(path, ())) and (into := known.project_at(machine, above)):
-            yield Offer(project, into, f"{path} is below the repository {above}", *_first(known, project, path))
+            yield Offer(project, into, f"{path} is inside the repository {above}", *_first(known, project, path))
         for place in known.places:
             yield from _same_branch_in(known, place, project, machine, path)
 
@@ -314,5 +314,5 @@ def _same_name(known: Known) -> Iterator[Offer]:
         owners = {known.project_at(machine, root) for root in roots if known.is_repository(root)}
         into = owners.pop() if len(owners) == 1 else None if owners else _larger(known, [project for project, _ in projects])
         for project, path in projects if into else ():
-            why = f"its folder is a tool's worktree of a repository that is called {name}"
+            why = f"its folder is a tool's worktree of a repository named {name}"
             yield Offer(project, into or "", why, *_first(known, project, path))

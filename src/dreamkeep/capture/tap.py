@@ -74,7 +74,7 @@ def run(
     `excluded`: whether nothing may be kept of a session, by its folder and its project.
     """
     if not command:
-        raise BadUsage("which agent?", where="tap", next="Put its command behind `--`.")
+        raise BadUsage("no agent command given", where="tap", next="Put its command after `--`.")
     if agent is not None:
         session_id(agent, "x")  # refuses what is no agent's name
     if off or switched_off(environment):
@@ -96,7 +96,7 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _not_started(command: Sequence[str], problem: OSError) -> int:
-    _say(f"dreamkeep tap: {command[0]} can't be started ({problem.strerror or problem}). Check the command behind `--`.")
+    _say(f"dreamkeep tap: {command[0]} can't be started ({problem.strerror or problem}). Check the command after `--`.")
     return _NOT_FOUND if problem.errno == errno.ENOENT else _NOT_STARTED
 
 
@@ -277,7 +277,7 @@ def _between(command: Sequence[str], environment: Mapping[str, str], copier: Cop
         connection.drain()
         connection.silence()
         if not copier.finish(_ending(code), wait_s=_JOURNAL_S):
-            _say("dreamkeep tap: the end of this session could not be journaled in time. Run `dreamkeep doctor`.")
+            _say("dreamkeep tap: the end of this session could not be recorded in time. Run `dreamkeep doctor`.")
         return code if code >= 0 else 128 - code
     finally:
         signals.restore()
@@ -294,7 +294,7 @@ def _guard(agent: int) -> Guard | None:
 
 def _ending(code: int) -> Ending:
     if code >= 0:
-        return Ending(code, None, f"the agent ended with exit code {code}")
+        return Ending(code, None, f"the agent exited with code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:

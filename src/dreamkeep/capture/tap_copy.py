@@ -357,7 +357,7 @@ class Copier:
         if not self._said:
             # Once: clients may show an agent's stderr to people.
             self._said = True
-            self._say(f"dreamkeep tap: the session goes on, but can't be kept: {problem}")
+            self._say(f"dreamkeep tap: the session continues, but can't be recorded: {problem}")
 
     # -- writing
 

@@ -87,11 +87,11 @@ def settings_for(what: str, found: Sequence[Candidate]) -> tuple[dict[str, Any],
     one = next((one for one in found if one.name == name), None)
     if one is None:
         known = ", ".join(each.name for each in found) or "nothing"
-        way = f"Found: {known}. Others are set by hand in keep.toml: docs/models.md."
-        raise BadUsage(f"there is no {name!r} here", where="model use", next=way)
+        way = f"Found: {known}. Set others by hand in keep.toml: docs/models.md."
+        raise BadUsage(f"{name!r} was not found here", where="model use", next=way)
     if one.kind == COMMAND:
         if model:
-            way = f"Use `{name}`; its model is chosen in its own settings, or in `dream.model.command`."
+            way = f"Use `{name}`. Choose its model in its own settings or in `dream.model.command`."
             raise BadUsage(f"{name} chooses its model itself", where=what, next=way)
         return {"backend": "command"}, {"command": list(commands()[name]), "timeout_s": _COMMAND_TIMEOUT_S}
     model = _chosen(one, model)
@@ -108,8 +108,8 @@ def _chosen(one: Candidate, model: str) -> str:
         return model
     if one.models:
         way = f"Name one of them: {', '.join(f'{one.name}:{each}' for each in one.models[:10])}."
-        raise BadUsage(f"{one.name} has no model {model!r}" if model else "which model?", where=one.name, next=way)
-    raise BadUsage("which model?", where=one.name, next=f"Name it: `dreamkeep model use {one.name}:MODEL`.")
+        raise BadUsage(f"{one.name} has no model {model!r}" if model else "no model given", where=one.name, next=way)
+    raise BadUsage("no model given", where=one.name, next=f"Name it: `dreamkeep model use {one.name}:MODEL`.")
 
 
 # -- what it would cost

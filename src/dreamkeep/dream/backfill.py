@@ -59,14 +59,14 @@ def proposed(answer: object) -> list[object]:
     proposals = answer.proposals if isinstance(answer, Answer) else answer
     if not isinstance(proposals, Iterable) or isinstance(proposals, (str, bytes, Mapping)):
         raise NoAnswer(
-            f"the backend gave no list of proposals, but {type(proposals).__name__}",
+            f"the backend returned {type(proposals).__name__} instead of a list of proposals",
             where="backfill",
-            next="An empty list says that there is nothing to propose.",
+            next="Return an empty list if there is nothing to propose.",
         )
     listed = list(proposals)
     if listed and not any(isinstance(one, Proposal) for one in listed):
         raise NoAnswer(
-            f"the backend gave no list of proposals, but one of {type(listed[0]).__name__}",
+            f"the backend returned a list of {type(listed[0]).__name__} instead of proposals",
             where="backfill",
             next="Make each a `dreamkeep.dream.given.Proposal`.",
         )

@@ -83,7 +83,7 @@ class Budget:
             problem = OverBudget(
                 f"one more call may cost more than {lack} allows",
                 where=f"{self.spent.calls} calls, {self.spent.tokens_in + self.spent.tokens_out} tokens spent",
-                next=f"Raise `{lack}`" + (": not even one call fits." if never else ", or let the next run go on from here."),
+                next=f"Raise `{lack}`" + (": not even one call fits." if never else ", or let the next run continue from here."),
             )
             problem.never, problem.today = never, lack.endswith("_per_day")
             raise problem

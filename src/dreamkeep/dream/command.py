@@ -51,12 +51,12 @@ class Command:
         if isinstance(ran, child.NotStarted):
             return Trouble(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True, nobody=True)
         if ran.why == "time-out":
-            return Trouble(f"the command did not end within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")
+            return Trouble(f"the command did not finish within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")
         if ran.why:
-            return Trouble(f"the command said more than {MOST_BYTES >> 20} MiB")
+            return Trouble(f"the command printed more than {MOST_BYTES >> 20} MiB")
         if ran.code != 0:
             words = " ".join(redact(ran.errors.decode("utf-8", "replace"))[0].split())
-            return Trouble(f"the command ended with {ran.code}{': ' + words[-200:] if words else ''}", "Try it by hand.")
+            return Trouble(f"the command exited with {ran.code}{': ' + words[-200:] if words else ''}", "Try it by hand.")
         return _got(ran.out.decode("utf-8", "replace"))
 
 

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 #: The last word of a text that was cut, where it could be a part of a key.
 _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
-_GONE = "the session is not there any more"
-_STOPPED = "the dream was stopped by hand"
-_WAITS = "it waits for answers"
+_GONE = "the session no longer exists"
+_STOPPED = "the dream was stopped"
+_WAITS = "it is waiting for answers"
 #: Why a note waits.
-_FOUND = "a dream found it: it is for the user to accept"
+_FOUND = "a dream found it; the user decides"
 _TASKS_GIVEN = 8
 _INSIGHTS_GIVEN = 20
 #: Families of events that say what is remembered; and others after which it is not what it was.
@@ -249,10 +249,10 @@ class Run:
             self._gone |= gone
             return ""
         if alone > allowed:
-            what, way = f"it would take away {alone:.0%} of the notes", "DREAMKEEP_DREAM_LOSS_GUARD=1 dreamkeep dream"
+            what, way = f"it would remove {alone:.0%} of the notes", "DREAMKEEP_DREAM_LOSS_GUARD=1 dreamkeep dream"
         else:
-            what, way = f"with it this run would take away {together:.0%} of the notes", "dreamkeep dream"
-        return f"{what}, and {allowed:.0%} is allowed (dream.loss_guard). If that is right: `{way} --session {session}`"
+            what, way = f"with it this run would remove {together:.0%} of the notes", "dreamkeep dream"
+        return f"{what}; {allowed:.0%} is allowed (dream.loss_guard). If that is right, run `{way} --session {session}`"
 
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
@@ -653,7 +653,7 @@ def _project_of(one: Insight) -> str:
 
 def _never_enough(problem: OverBudget) -> None:
     if not problem.never:
-        problem.never, problem.next = True, "It had all of it: raise it, or no run gets through this session."
+        problem.never, problem.next = True, "Raise it: this session needs more than one run may spend."
 
 
 def _since(before: Usage, now: Usage) -> Usage:

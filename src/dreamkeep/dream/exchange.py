@@ -29,7 +29,7 @@ _FORMAT = 1
 _REQUESTS, _ANSWERS, _BATCH = "requests", "answers", "batch"
 #: In bytes: one answer, and a vendor's file of them.
 _LARGEST, _LARGEST_BATCH = 4 << 20, 1 << 30
-_AGAIN = "Answer it again, and import again."
+_AGAIN = "Answer it again, then import again."
 
 
 class Exchange:
@@ -59,7 +59,7 @@ class Exchange:
             return self._answers[request.id]
         self.missing[request.id] = request
         where = f"{_REQUESTS}/{request.id}.json"
-        raise Unanswered("nobody has answered it yet", where=where, next="Answer it, and import again.")
+        raise Unanswered("it is not answered yet", where=where, next="Answer it, then import again.")
 
     def unreadable(self, request: Request, why: str) -> Unanswered:
         """The answer is none: that is told, and the request stays."""
@@ -92,14 +92,14 @@ class Exchange:
             told = json.loads(read_file(self._host, path))
         except OSError as problem:
             way = "Export one: `dreamkeep dream --export DIR`."
-            raise BadUsage("this is no folder of requests", where=path, next=way) from problem
+            raise BadUsage("this is not a folder of requests", where=path, next=way) from problem
         except ValueError as problem:
             raise BadUsage("this can't be read", where=path, next="Export again, into an empty folder.") from problem
         kinds = {"format": int, "id": str, "sessions": list}
         known = isinstance(told, dict) and all(isinstance(told.get(key), kind) for key, kind in kinds.items())
         if not known or told["format"] != _FORMAT:
             way = "Import it with the version that wrote it."
-            raise BadUsage("a format that this version does not know", where=path, next=way)
+            raise BadUsage("this version doesn't know the format", where=path, next=way)
         return dict(told)
 
     @property
@@ -137,7 +137,7 @@ class Exchange:
     def _bytes(self, path: str, most: int) -> bytes:
         found = self._host.stat(path)
         if found is not None and found.size > most:
-            raise ValueError("it is larger than any answer")
+            raise ValueError("it is too large for an answer")
         return read_file(self._host, path)
 
     def _batch_answers(self, path: str, data: bytes) -> Iterator[tuple[str, Reply]]:
@@ -157,7 +157,7 @@ class Exchange:
             words = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
             replace_file(self._host, f"{self._folder}/{_ANSWERS}/{id}.json", words)
         except OSError as problem:
-            raise from_os(problem, "keeping an answer", self._folder) from problem
+            raise from_os(problem, "storing an answer", self._folder) from problem
         self._answers = None
 
     # -- requests
@@ -211,7 +211,7 @@ class Exchange:
             self.sessions()  # raises where the file is another's
             return
         if not found.is_folder or not all(map(_is_left, self._host.names(self._folder))):
-            raise BadUsage("the folder holds something else", where=self._folder, next="Name an empty folder, or a new one.")
+            raise BadUsage("the folder is not empty", where=self._folder, next="Name an empty folder, or a new one.")
 
 
 def _is_left(name: str) -> bool:
@@ -265,7 +265,7 @@ def _batch_answer(told: Any) -> tuple[str, Reply]:
     from dreamkeep.dream.http import Anthropic, Got, OpenAI
 
     if not isinstance(told, dict) or not isinstance(told.get("custom_id"), str):
-        raise ValueError("no line of a batch: it has no custom_id")
+        raise ValueError("not a line of a batch: it has no custom_id")
     response, result = told.get("response"), told.get("result")
     body = response.get("body") if isinstance(response, dict) else None
     message = result.get("message") if isinstance(result, dict) else None

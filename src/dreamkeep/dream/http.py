@@ -92,7 +92,7 @@ class OpenAI:
         if isinstance(content, list):
             content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
         if not isinstance(content, str):
-            return Trouble("a reply without words")
+            return Trouble("a reply without text")
         return Got(_spoken(content), usage, choice.get("finish_reason") == "length")
 
 
@@ -134,7 +134,7 @@ class Anthropic:
         words = (
             [str(block.get("text", "")) for block in blocks or () if isinstance(block, dict)] if isinstance(blocks, list) else []
         )
-        return Got("".join(words), usage, cut) if any(words) else Trouble("a reply without words")
+        return Got("".join(words), usage, cut) if any(words) else Trouble("a reply without text")
 
 
 def _first(listed: Any) -> dict[str, Any]:
@@ -198,9 +198,9 @@ class Endpoint:
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):
-            return Trouble("a reply that is not JSON", next="Look at what that address serves.")
+            return Trouble("a reply that is not JSON", next="Check what that address serves.")
         if not isinstance(said, dict):
-            return Trouble("a reply that is not an object", next="Look at what that address serves.")
+            return Trouble("a reply that is not an object", next="Check what that address serves.")
         if said.get("error") and not said.get("choices"):
             return Trouble(f"an error instead of an answer{self._in_words(said)}")
         return self._protocol.read(said)
@@ -213,7 +213,7 @@ class Endpoint:
             lost.why, "the reply was cut off"
         )
         gone = lost.why == "unreachable"
-        return Trouble(what + detail, "Look whether the server runs.", again=True, free=gone, nobody=gone)
+        return Trouble(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
 
     def _refused(self, reply: net.Reply, now_s: float) -> Trouble:
         try:
@@ -225,7 +225,7 @@ class Endpoint:
         if reply.status in (400, 404, 422, 501) and self._protocol.give_way(words):
             return Trouble(what, free=True, otherwise=True)
         if reply.status in (408, 409, 425, 429) or reply.status >= 500:
-            next = "It asks to wait." if reply.status == 429 else "That is the server's trouble; it is tried again later."
+            next = "It asked to wait." if reply.status == 429 else "This is a problem of the server; a later run tries again."
             return Trouble(what, next, again=True, wait_s=wait_told(reply.headers, now_s), free=reply.status != 408)
         next = {
             401: "Check the key in the variable that `dream.model.key_env` names.",

@@ -24,7 +24,7 @@ from dreamkeep.memory.note import Note
 #: So long a suggestion waits after it was last made.
 EXPIRE_DAYS = 60
 #: Why a note of an earlier version waits.
-OLD = "an earlier version kept it without asking; accept it if it holds"
+OLD = "an earlier version kept it without asking; accept it if it is true"
 _EXPIRED = f"nobody accepted it in {EXPIRE_DAYS} days"
 _SAID = "an active note says it"
 

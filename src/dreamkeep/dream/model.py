@@ -99,7 +99,7 @@ class Model:
                 continue
             wait_s = self._wait(tries, got)
             if wait_s is None:
-                raise self._no_answer(got, got.next or "It is tried again by a later run.")
+                raise self._no_answer(got, got.next or "A later run tries again.")
             tries += 1
             self._host.sleep(wait_s)
 
@@ -142,13 +142,13 @@ class Model:
             raise OverBudget(
                 f"`{today}` is spent for today",
                 where="the runs of the last 24 hours",
-                next="Wait, or raise it. `dreamkeep model` shows what was spent.",
+                next="Wait, or raise it. `dreamkeep model` shows the spending.",
             )
         if lack is not None:
             money = f", {most.usd:.4f} USD" if most.usd else ""
             raise BadConfig(
                 f"`{lack}` does not allow even one call",
-                where=f"the least may cost {most.tokens_in + most.tokens_out} tokens{money}",
+                where=f"one call may cost {most.tokens_in + most.tokens_out} tokens{money}",
                 next=f"Raise `{lack}`, or lower `dream.model.max_output`.",
             )
 
@@ -163,16 +163,16 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
     """The model that the backend `name` asks. `folder`: where a command works; no project's."""
     if environment.get(DREAMING):
         raise Refused(
-            "a dream may not ask a model from within a dream's own model",
+            "a dream's own model may not start a dream with a model",
             where=DREAMING,
-            next="Use the backend `rules` there, or none.",
+            next="Use the backend `rules` there.",
         )
     prices = Prices(config["dream.model.price_in"] or 0.0, config["dream.model.price_out"] or 0.0)
     if budget.limits_money and None in (config["dream.model.price_in"], config["dream.model.price_out"]):
         raise BadConfig(
-            "a limit in money can't be kept without prices",
+            "a spending limit needs prices",
             where=f"backend {name}",
-            next="Set `dream.model.price_in` and `dream.model.price_out` (USD for a million tokens).",
+            next="Set `dream.model.price_in` and `dream.model.price_out` (USD per million tokens).",
         )
     asked = _command(config, environment, folder) if name == "command" else _endpoint(name, config, environment)
     return Model(
@@ -188,19 +188,17 @@ def model(name: str, config: Config, host: Host, environment: Mapping[str, str],
 def _command(config: Config, environment: Mapping[str, str], folder: str) -> Command:
     words = config["dream.model.command"]
     if not words:
-        example = f'For instance: command = ["{BUILT_IN[0]}", "-p"].'
-        raise BadConfig("no command is named", where="dream.model.command", next=example)
+        example = f'For example: command = ["{BUILT_IN[0]}", "-p"].'
+        raise BadConfig("no command is set", where="dream.model.command", next=example)
     return Command(words, config["dream.model.timeout_s"], environment, folder)
 
 
 def _endpoint(name: str, config: Config, environment: Mapping[str, str]) -> Endpoint:
     kinds: dict[str, type[OpenAI] | type[Anthropic]] = {"openai": OpenAI, "anthropic": Anthropic}
     if name not in kinds:
-        raise BadConfig(
-            f"there is no backend `{name}` that asks a model", where="dream.backend", next=f"Known: {', '.join(URLS)}, command."
-        )
+        raise BadConfig(f"no backend `{name}` asks a model", where="dream.backend", next=f"Known: {', '.join(URLS)}, command.")
     if not config["dream.model.model"]:
-        raise BadConfig("no model is named", where="dream.model.model", next="Name one that the server has.")
+        raise BadConfig("no model is set", where="dream.model.model", next="Name one that the server offers.")
     url = config["dream.model.url"] or URLS[name]
     _bearable(url)
     key = _key(name, config, environment)
@@ -219,7 +217,7 @@ def _bearable(url: str) -> None:
 
     parts = urlsplit(url)
     if parts.scheme != "https" and not net.near(parts.hostname or ""):
-        raise BadConfig("plain http is only for this machine and this network", where="dream.model.url", next="Use https://.")
+        raise BadConfig("plain http is allowed only on this machine and network", where="dream.model.url", next="Use https://.")
 
 
 def _key(name: str, config: Config, environment: Mapping[str, str]) -> str:
@@ -228,13 +226,13 @@ def _key(name: str, config: Config, environment: Mapping[str, str]) -> str:
     # A server of one's own may want none; the vendors' do.
     if not key and (variable or config["dream.model.url"] is None):
         raise BadConfig(
-            "the key is not there",
+            "the key is missing",
             where=variable or KEYS[name],
             next="Set that variable, or name another in `dream.model.key_env`.",
         )
     if not key.isascii() or not key.isprintable():
         raise BadConfig(
-            "the key has signs that no key has", where=variable or KEYS[name], next="Set it again, without line breaks."
+            "the key contains invalid characters", where=variable or KEYS[name], next="Set it again, without line breaks."
         )
     # A vendor's key goes to that vendor only: with another address its variable must be named on purpose.
     return key if variable or config["dream.model.url"] is None else ""

@@ -37,7 +37,7 @@ def named(backend: Any, config: Config) -> str:
     name = config["dream.backend"] if backend is None else backend
     if name not in NAMES:
         # Never another one in its place: that would send sessions to somebody who was not asked for.
-        raise BadUsage(f"there is no backend {name!r}", where="--backend", next=f"Use one of {', '.join(NAMES)}.")
+        raise BadUsage(f"unknown backend {name!r}", where="--backend", next=f"Use one of {', '.join(NAMES)}.")
     return str(name)
 
 

@@ -34,10 +34,10 @@ def put_into(host: Host, root: str, path: str, note: str) -> Promoted:
         after = with_item(text, words)
         if not _line_of(after, words) or page.parse(after).region != page.parse(text).region:
             way = "Close the comment or code block at its end, or write the note there yourself."
-            raise Refused("the note would not stand there as a list item", where=real, next=way)
+            raise Refused("the note would not be a list item there", where=real, next=way)
         if replace_unchanged(host, real, before, after.encode("utf-8", "surrogateescape")):
             return Promoted(real, True)
-    raise Busy("the file keeps changing while it is written", where=real, next="Try again when it is at rest.")
+    raise Busy("the file keeps changing while it is written", where=real, next="Try again when nothing is writing to it.")
 
 
 def line_of(host: Host, path: str, note: str) -> int:
@@ -64,14 +64,14 @@ def _line_of(text: str, words: str) -> int:
 def _read(host: Host, root: str, real: str) -> bytes:
     at = host.stat(real)
     if at is None:
-        raise BadUsage("there is no such file", where=real, next="Make the file first, or name another.")
+        raise BadUsage("no such file", where=real, next="Create the file first, or name another.")
     if page.in_keep(root, real):
         raise Refused("this file is dreamkeep's own", where=real, next="Name a file of the project: CLAUDE.md, AGENTS.md …")
     if not at.is_file or at.owner != host.user():
-        what = "it is no regular file" if not at.is_file else "it belongs to somebody else"
+        what = "it is not a regular file" if not at.is_file else "it belongs to another user"
         raise Refused(what, where=real, next="Name a file of your own: CLAUDE.md, AGENTS.md …")
     data = read_file(host, real)
-    problem = page.parse(data.decode("utf-8", "surrogateescape")).problem if is_text(data) else "it is no text in UTF-8"
+    problem = page.parse(data.decode("utf-8", "surrogateescape")).problem if is_text(data) else "it is not UTF-8 text"
     if problem:
-        raise Refused(problem, where=real, next="Mend the file, or name another. Nothing was written.")
+        raise Refused(problem, where=real, next="Fix the file, or name another. Nothing was written.")
     return data

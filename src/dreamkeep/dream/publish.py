@@ -175,12 +175,12 @@ def _versions(host: Host, root: str, last: Mapping[str, Any]) -> list[page.Versi
 
 def unfit(data: bytes, found: page.Parsed) -> str:
     """Why a file with these bytes is left alone as it is; "" for none."""
-    return found.problem if is_text(data) else "it is no text in UTF-8; save it as such, or name another file"
+    return found.problem if is_text(data) else "it is not UTF-8 text; save it as UTF-8, or name another file"
 
 
 #: Of a file in which somebody else's region stands, and of one that is full.
-FOREIGN = "another keep writes into it, too; `dreamkeep page --write` takes it over"
-NO_ROOM = "what stands there already leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
+FOREIGN = "another keep also writes to it; `dreamkeep page --write` takes it over"
+NO_ROOM = "its other content leaves no room for a note (`page.max_lines`, `page.max_bytes`)"
 
 
 class Publishing:
@@ -210,7 +210,7 @@ class Publishing:
             done = self._once(project, path, run, asked)
             if done is not None:
                 return done
-        raise Busy("the file keeps changing while it is written", where=path, next="Try again when it is at rest.")
+        raise Busy("the file keeps changing while it is written", where=path, next="Try again when nothing is writing to it.")
 
     def _once(self, project: str, path: str, run: str, asked: bool) -> Published | None:
         """None: it changed under our hands."""
@@ -256,7 +256,7 @@ class Publishing:
             return Published(project, path, problem=FOREIGN)
         erased = owner is not None and "erased" in owner and own
         if erased and _names_gone(f"{found.before}\n\n{found.after}", self._memory):
-            return Published(project, path, problem="lines of notes that are gone stand outside of its fence; take them out")
+            return Published(project, path, problem="lines of removed notes are outside its fence; delete them")
         return None
 
     def _say_published(
@@ -397,7 +397,7 @@ class Publishing:
         if why := withdraw(self._host, path):
             return why
         outside = _names_gone(f"{found.before}\n\n{found.after}", self._memory)
-        return "lines of notes that are gone stand outside of its fence; take them out" if outside else ""
+        return "lines of removed notes are outside its fence; delete them" if outside else ""
 
     def _shows(self, last: Mapping[str, Any], session: str) -> bool:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
@@ -459,7 +459,7 @@ class Publishing:
         if edit.what == page.DELETED:
             return self._event(Kind.NOTE_RETRACTED, {**about, "text": was.text, "reason": page.STRUCK}, at)
         about |= {"text": edit.text, "was": was.text}
-        return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was changed on the page"}, at)
+        return self._event(Kind.NOTE_EDITED, {**about, "reason": "its line was edited on the page"}, at)
 
     def _said(self, text: str, project: str, at: str, kind: str = PREFERENCE) -> list[Event]:
         from dreamkeep.dream import told

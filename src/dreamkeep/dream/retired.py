@@ -27,7 +27,7 @@ def withdraw(host: Host, path: str) -> str:
     text = data.decode("utf-8", "surrogateescape")
     found = page.parse(text)
     if found.problem or not is_text(data):
-        return found.problem or "it is no text in UTF-8"
+        return found.problem or "it is not UTF-8 text"
     if found.region is not None and not (found.before + found.after).strip():
         host.remove(path)
         if not host.names(os.path.dirname(path)):

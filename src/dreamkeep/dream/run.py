@@ -41,7 +41,7 @@ Consolidate = Callable[[Memory, Sequence[Insight], str, str], Sequence[tuple[str
 _NO_END = 1 << 62
 #: What made the run that puts notes of an earlier version into the inbox; and what it says of itself.
 UPGRADE = "upgrade"
-_SHELVED = "notes that an earlier version made by itself wait in the inbox"
+_SHELVED = "notes that an earlier version made on its own are in the inbox"
 
 
 class Settings(NamedTuple):
@@ -165,7 +165,7 @@ class Dreaming:
             found = _named(sessions, dreamed, again)
             if not found:
                 told = [f"{one}: {_why_not(one, dreamed.get(one), held, attempts)}" for one in dict.fromkeys(sessions)]
-                return Scope((), "" if if_due else when.MANUAL, f"nothing waits ({', '.join(told)})", 0)
+                return Scope((), "" if if_due else when.MANUAL, f"no sessions are waiting ({', '.join(told)})", 0)
         else:
             failed_too = when.waiting(dreamed.values(), max_attempts=attempts, backend=name)
             found = when.waiting(failed_too, max_attempts=attempts, now=now, backend=name) if if_due else failed_too
@@ -188,7 +188,7 @@ class Dreaming:
     def _told_of_leases(self, due: when.Due, held: Sequence[Dreamed], name: str) -> when.Due:
         """Where nothing is left to read: how many of those that wait somebody else is reading."""
         left = len(when.waiting(held, max_attempts=self._settings.max_attempts, backend=name))
-        told = f"{left} that wait are left to others: exported, or with an agent that dreams"
+        told = f"{left} waiting sessions are left to others: exported, or given to an agent that dreams"
         return due._replace(why=told, waiting=left) if left else due
 
     def complete(self) -> Recorded:
@@ -209,7 +209,7 @@ class Dreaming:
             make_folders(self._host, f"{self._root}/state")
             handle = self._host.open_lock(path)
         except OSError as problem:
-            raise from_os(problem, "beginning a dream", path) from problem
+            raise from_os(problem, "starting a dream", path) from problem
         try:
             yield self._host.try_lock(handle)
         finally:
@@ -241,7 +241,7 @@ class Dreaming:
         with self.lock() as mine:
             if not mine:
                 busy = Scope((), "" if if_due else when.MANUAL, "", self._waiting())
-                return report(busy, lock="busy", status="skipped", why="another dream runs")
+                return report(busy, lock="busy", status="skipped", why="another dream is running")
             # Decided here and not before: whoever had the lock until now may have done it all.
             life = self.complete().life
             if self._end_dead_runs():
@@ -339,7 +339,7 @@ def _named(sessions: Sequence[str], dreamed: Mapping[str, Dreamed], again: bool)
 
 
 def _why_not(session: str, of: Dreamed | None, held: frozenset[str], max_attempts: int) -> str:
-    return "somebody else reads it now" if session in held else when.eligibility(of, max_attempts=max_attempts)
+    return "another process is reading it" if session in held else when.eligibility(of, max_attempts=max_attempts)
 
 
 # -- asked of the index

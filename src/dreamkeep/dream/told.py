@@ -73,7 +73,7 @@ def check_note(text: str, where: str) -> None:
     """Whichever way a user words a note."""
     if not is_seen(text) or len(text) > LONGEST_NOTE:
         raise BadUsage(
-            f"a note is a text of 1 to {LONGEST_NOTE} characters, of which something is seen",
+            f"a note is a text of 1 to {LONGEST_NOTE} characters, with at least one visible character",
             where=where,
             next="Give a text of that length.",
         )
@@ -107,7 +107,7 @@ def ground(summary: Summary, messages: Sequence[Message], quote: str, redact: Ca
             return Ground(
                 summary.project, summary.id, task, found, message, any(kind == "subagent" for kind, _ in summary.lineage)
             )
-    raise NotFound("those words stand nowhere in the session", where="quote", next="Quote one message, word for word.")
+    raise NotFound("those words are nowhere in the session", where="quote", next="Quote one message word for word.")
 
 
 def standing(quote: Mapping[str, Any], messages: Sequence[Message]) -> Mapping[str, Any] | None:
@@ -128,14 +128,14 @@ def by_agent(type: str, text: str, where: Ground, *, now: str, author: str = AGE
         raise BadUsage(f"an insight is a text of 1 to {longest} characters", where="text", next="Give a text of that length.")
     _check_type(type, "type")
     if author not in (USER, AGENT):
-        raise BadUsage(f"nobody is called {author!r}", where="author", next=f"Use {AGENT} or {USER}.")
+        raise BadUsage(f"unknown author {author!r}", where="author", next=f"Use {AGENT} or {USER}.")
     quote, said = where.quote, where.said
     typed = said is not None and quote is not None and (quote.author, quote.origin) == (USER, TYPED) and not where.among_agents
     if author == USER and not typed:
         raise BadUsage(
-            "only the user's own words speak for the user",
+            "only the user's own words count as the user's",
             where="author",
-            next="Quote the user's message, word for word, and name its session; or leave `author` out.",
+            next="Quote the user's message word for word and name its session, or leave out `author`.",
         )
     words = quote.quote if quote and quote.quote else text
     if not typed or quote is None or said is None or not says_no_more(text, _around(quote.quote, said.text)):
@@ -192,7 +192,7 @@ def _seq(message: Message) -> str:
 
 def _check_type(type: str, where: str) -> None:
     if type not in TYPES:
-        raise BadUsage(f"there is no kind {type!r}", where=where, next=f"Use one of {', '.join(TYPES)}.")
+        raise BadUsage(f"unknown kind {type!r}", where=where, next=f"Use one of {', '.join(TYPES)}.")
 
 
 def as_newest(memory: Memory, said: Insight, now: str) -> Insight:

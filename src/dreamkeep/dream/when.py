@@ -72,11 +72,11 @@ def given_up(dreamed: Iterable[Dreamed], *, max_attempts: int, backend: str = ""
 
 
 #: The way out for what is given up.
-TRY_AGAIN = "`dreamkeep dream --session ID` tries it again; another --backend tries them all"
+TRY_AGAIN = "Retry one with `dreamkeep dream --session ID`, or all with another --backend"
 
 
 def reason(of: Dreamed) -> str:
-    return of.failure or "the dream died while it read it"
+    return of.failure or "the dream crashed while reading it"
 
 
 def told(found: Sequence[Dreamed]) -> str:
@@ -84,8 +84,8 @@ def told(found: Sequence[Dreamed]) -> str:
     if not found:
         return ""
     last = found[-1]
-    count = "1 session is" if len(found) == 1 else f"{len(found)} sessions are"
-    return f"{count} given up after {last.attempts} attempts, the last ({last.session}): {reason(last).rstrip('.')}"
+    count = "1 session" if len(found) == 1 else f"{len(found)} sessions"
+    return f"gave up on {count} after {last.attempts} attempts, the last ({last.session}): {reason(last).rstrip('.')}"
 
 
 class Due(NamedTuple):
@@ -104,16 +104,16 @@ def due(
     count = len(found)
     total = count + later
     if not count:
-        why = f"nothing waits but {later} that failed, to be tried again after a while" if later else "nothing waits"
+        why = f"only {later} failed sessions are waiting, for a later retry" if later else "no sessions are waiting"
         return Due(False, "", why, total)
     if count >= session_count:
-        return Due(True, SESSION_COUNT, f"{count} sessions wait, {session_count} needed", total)
+        return Due(True, SESSION_COUNT, f"{count} sessions are waiting, {session_count} needed", total)
     since = last_success_at or found[0].completion_at
     passed = _seconds(since, now)
     if passed is None or passed >= time_hours * 3600:
         said = "an unknown time" if passed is None else f"{passed / 3600:.1f} h"
-        return Due(True, TIME_ELAPSED, f"{said} passed with {count} waiting, {time_hours:g} h needed", total)
-    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h passed", total)
+        return Due(True, TIME_ELAPSED, f"{said} have passed with {count} waiting, {time_hours:g} h needed", total)
+    return Due(False, "", f"{count} of {session_count} sessions wait, {passed / 3600:.1f} of {time_hours:g} h have passed", total)
 
 
 def _seconds(since: str | None, now: str) -> float | None:

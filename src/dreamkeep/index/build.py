@@ -88,7 +88,7 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
         try:
             session = place.session if (place := known.get(name)) else session_of(host, f"{root}/{name}", name)
             if not session:
-                strays.append(f"{name}: no frame says which session it holds")
+                strays.append(f"{name}: no frame names its session")
             if not session or session in buried:
                 continue
             for events_read, bytes_read in _follow_session(host, root, store, name, session):
@@ -101,7 +101,7 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
         except NewerFormat as problem:
             strays.append(f"{name}: {problem.what}")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
-            strays.append(f"{name}: a frame is not what its kind promises ({type(problem).__name__}: {problem})")
+            strays.append(f"{name}: a frame doesn't match its kind ({type(problem).__name__}: {problem})")
     gone = _vanished(host, root, known)
     for name in gone:
         _forget(store, name)

@@ -74,7 +74,7 @@ def _durably(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise from_os(problem, "making the index anew", path) from problem
+        raise from_os(problem, "rebuilding the index", path) from problem
 
 
 def _make_if_still_unusable(host: Host, root: str, path: str) -> None:

@@ -178,9 +178,9 @@ class SqliteStore(Searching):
     def _check_version(self) -> None:
         found = self._db.pragma("user_version")
         if found != VERSION:
-            raise OtherVersion(f"the index has version {found}, this program writes {VERSION}", where=self.path)
+            raise OtherVersion(f"the index has version {found}; this version of dreamkeep writes {VERSION}", where=self.path)
         if self._tables() != _STATEMENTS | _OF_SEARCH:
-            raise Unusable("the index does not have the tables of its version", where=self.path, next="It will be rebuilt.")
+            raise Unusable("the index lacks tables of its version", where=self.path, next="It will be rebuilt.")
         self._db.execute("PRAGMA synchronous=NORMAL")
 
     def _tables(self) -> set[str]:
@@ -376,7 +376,7 @@ class SqliteStore(Searching):
             if not busy:
                 return
             self._db.set_busy_timeout(_BRIEFLY_MS)
-        raise Busy("another program reads the index", where=self.path, next="Close it; the next writer goes on with this.")
+        raise Busy("another program is reading the index", where=self.path, next="Close it; the next writer finishes this.")
 
     def bury(self, session: str, at: str) -> None:
         with translated(self.path):

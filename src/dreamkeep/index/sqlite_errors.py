@@ -70,7 +70,7 @@ def understood(ask: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         except UnicodeEncodeError:
             raise  # what was asked for, not what was answered
         except STRANGE as problem:
-            what = f"the index holds what nobody put there ({problem})"
+            what = f"the index holds unexpected data ({problem})"
             raise Unusable(what, where=store.path, next="It will be rebuilt.") from problem
 
     return asked

@@ -157,13 +157,13 @@ class DreamkeepSession:
     def _warn(self, told: Future[None]) -> None:
         """Nobody waits for it: who opened the keep may hear it."""
         if problem := told.exception():
-            self._keep.warn(f"That a run has ended can't be kept: {problem}")
+            self._keep.warn(f"The end of a run can't be recorded: {problem}")
 
     # -- its thread
 
     def _submit(self, act: Callable[[Items], T]) -> Future[T]:
         if self._closed:
-            raise BadUsage("the session is closed", where=self.session_id, next="Make a new DreamkeepSession.")
+            raise BadUsage("the session is closed", where=self.session_id, next="Create a new DreamkeepSession.")
         return self._lane.submit(lambda: act(self._items()))
 
     def _items(self) -> Items:

@@ -99,7 +99,7 @@ def erased(line: bytes, frame: Frame, body: bytes) -> bytes:
         return erased(line, frame, b"")
     if room < 0:
         raise Failed(
-            "a frame is too short to be erased in its place", where=frame["id"], next="Report this; nothing was changed."
+            "a frame is too short to be erased in place", where=frame["id"], next="Please report this. Nothing was changed."
         )
     head += b"-" * room
     return head + _fitting(crc32(head), foot, int(frame["crc"], 16)) + foot + line[-CRC_SIZE:]

@@ -17,13 +17,13 @@ _SLUG = 40
 def session_id(agent: str, native_id: str) -> str:
     """`AGENT:NATIVE_ID`, checked: ids come from files and hooks that anybody may have written."""
     if not isinstance(agent, str) or not isinstance(native_id, str):
-        raise Refused("an agent and a session are named by text", where=f"{agent!r}, {native_id!r}"[:80], next="Pass a str.")
+        raise Refused("an agent and a session id must be strings", where=f"{agent!r}, {native_id!r}"[:80], next="Pass a str.")
     plain = agent.replace("-", "")
     if not (plain.isascii() and plain.isalnum() and plain == plain.lower() and len(agent) <= 32 and agent[0] != "-"):
-        raise Refused(f"{agent!r} is no agent's name", where="agent", next="Use small letters, digits and dashes.")
+        raise Refused(f"{agent!r} is not a valid agent name", where="agent", next="Use lowercase letters, digits and dashes.")
     if not native_id or len(native_id) > _LONGEST_ID or not native_id.isprintable():
         raise Refused(
-            f"{native_id[:60]!r} can't be a session's id",
+            f"{native_id[:60]!r} is not a valid session id",
             where="session",
             next=f"Use 1 to {_LONGEST_ID} printable characters.",
         )

@@ -104,7 +104,7 @@ class Journals:
 
     def _refuse_if_buried(self, session: str) -> None:
         if session and Tombstones(self._host, self._root).has(session):
-            raise Deleted("this session was deleted", where=session, next="Lift that first: `dreamkeep undelete`.")
+            raise Deleted("this session was deleted", where=session, next="Lift that first with `dreamkeep undelete`.")
 
     def _prepare(self, name: str) -> None:
         """Folders above a journal, durable even if whoever made them died before syncing them."""
@@ -118,7 +118,7 @@ class Journals:
                 self._host.sync_folder(folder)
             self._sync_above()
         except OSError as problem:
-            raise from_os(problem, "making the keep's folders", folder) from problem
+            raise from_os(problem, "creating the keep's folders", folder) from problem
         self._synced.add(name)
 
     def _sync_above(self) -> None:

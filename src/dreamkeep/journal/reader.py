@@ -356,7 +356,7 @@ def _head(line: bytes) -> Frame:
         return whole
     foot = line[-FOOT_SIZE - 1 :]
     if foot[37:45] != b',"crc":"' or foot[53:] != b'"}\n':
-        raise ValueError("the checksum does not cover this, and it is damaged")
+        raise ValueError("it is damaged outside of what the checksum covers")
     frame["prev"], frame["seq"], frame["crc"] = foot[9:17].decode(), int(foot[25:37]), foot[45:53].decode()
     return frame
 
@@ -385,7 +385,7 @@ def _check_head(head: Frame, where: str) -> bool:
     """Refuse what a newer program wrote; say whether the part before was sealed after a failed sync."""
     if head["body"]["format"] > FORMAT:
         raise NewerFormat(
-            f"a newer dreamkeep wrote this journal (format {head['body']['format']}, this program knows {FORMAT})",
+            f"a newer dreamkeep wrote this journal (format {head['body']['format']}; this version reads {FORMAT})",
             where=where,
             next="Upgrade dreamkeep; nothing was changed.",
         )

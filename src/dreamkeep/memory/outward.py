@@ -51,7 +51,7 @@ def outward(answer: Any, *, longest: int | None = None, mask: bool = True) -> An
         if longest is None or len(text) <= longest:
             return own
         kept = (own[:-_EDGE] if len(text) > longest + _BEYOND else own)[:longest]
-        return f"{kept}… [{len(text) - longest} characters more]"
+        return f"{kept}… [{len(text) - longest} more characters]"
 
     return _walk("", answer, replaced, ours=True, depth=0)
 

@@ -30,9 +30,9 @@ def access_token(host: Host, root: str, environment: Mapping[str, str]) -> Acces
     if given := environment.get("DREAMKEEP_TOKEN", ""):
         if not is_usable(given):
             raise BadConfig(
-                f"the token must have at least {_SHORTEST} characters, all of them ASCII and none of them a space",
+                f"the token must have at least {_SHORTEST} characters: ASCII, without spaces",
                 where="DREAMKEEP_TOKEN",
-                next="Set it to what `openssl rand -hex 32` prints, or unset it: then a token is made and kept in the keep.",
+                next="Set it to the output of `openssl rand -hex 32`, or unset it: then a token is made and stored in the keep.",
             )
         return AccessToken(given, "")
     path = f"{root}/{NAME}"

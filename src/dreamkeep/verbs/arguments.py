@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check_positive(value: object, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a number from 1 on.")
+        raise BadUsage(f"{name} must be at least 1, not {value!r}", where=name, next="Give a positive integer.")
 
 
 def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | None:
@@ -30,7 +30,7 @@ def parse_moment(text: str | None, name: str, *, end: bool = False) -> str | Non
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, AttributeError, OverflowError):
         raise BadUsage(
-            f"{name} must be a day or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
+            f"{name} must be a date or a time, not {text!r}", where=name, next="Write 2026-05-31 or 2026-05-31T12:00:00Z."
         ) from None
     if end and len(text.strip()) == 10:
         moment += timedelta(days=1, seconds=-1)
@@ -43,18 +43,18 @@ def check_folder_exists(host: Host, path: str) -> None:
     folder = os.path.dirname(host.real_path(path))
     at = host.stat(folder)
     if at is None or not at.is_folder:
-        raise BadUsage("there is no such folder", where=folder, next="Make it first, or name another file. Nothing was written.")
+        raise BadUsage("no such folder", where=folder, next="Create it first, or name another file. Nothing was written.")
 
 
 def pick_one(matches: Sequence[str], text: str, what: str) -> str:
     """The only match; an error where there is none, or more than one."""
     if not text:
-        raise BadUsage(f"which {what}? The id is empty", next="`dreamkeep sessions` lists them.")
+        raise BadUsage(f"the {what} id is empty", next="`dreamkeep sessions` lists them.")
     if not matches:
-        raise NotFound(f"there is no {what} {text!r}", next="`dreamkeep sessions` lists what there is.")
+        raise NotFound(f"no {what} {text!r}", next="`dreamkeep sessions` lists them.")
     if len(matches) > 1:
         some = ", ".join(matches[:5]) + (", …" if len(matches) > 5 else "")
-        raise NotFound(f"{text!r} is not one {what} but {len(matches)}", where=some, next="Give more of the id.")
+        raise NotFound(f"{text!r} matches {len(matches)} {what}s", where=some, next="Give more of the id.")
     return matches[0]
 
 
@@ -73,12 +73,12 @@ def find_session(store: Store, text: str, *, for_good: bool = False, half: Seque
     elif text and not any(text in _names(one) for one in matches):
         dead = store.tombstones()
         if gone := [one for one in dead if text in _names(one)]:
-            step = f"`dreamkeep undelete {quote(gone[0])}` lets it be captured again; what was deleted stays deleted."
-            raise NotFound("that session is deleted", where=", ".join(gone), next=step)
+            step = f"`dreamkeep undelete {quote(gone[0])}` allows it to be captured again; what was deleted stays deleted."
+            raise NotFound("that session was deleted", where=", ".join(gone), next=step)
         begun = [one for one in dead if any(name.startswith(text) for name in _names(one))] if for_good else []
         if matches and begun:
-            step = f"To delete {' or '.join(matches[:2])}, give its whole id."
-            raise NotFound(f"a session that is deleted begins with {text!r}, too", where=begun[0], next=step)
+            step = f"To delete {' or '.join(matches[:2])}, give the full id."
+            raise NotFound(f"a deleted session also begins with {text!r}", where=begun[0], next=step)
     return pick_one(matches, text, "session")
 
 

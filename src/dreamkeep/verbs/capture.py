@@ -132,7 +132,7 @@ class CaptureVerbs:
                     self._hygiene.hygiene()
                     self._dreams.start_dream()
             except (DreamkeepError, OSError) as problem:
-                self._context.warn(f"Watching goes on, but: {problem}")
+                self._context.warn(f"Still watching, but: {problem}")
             yield
 
     def drain(self, *, also_off: bool = False) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class CaptureVerbs:
         try:
             problems = self.drain()["problems"] if spool.waiting(self._host, self._root) else ()
         except (DreamkeepError, OSError) as problem:
-            problems = [f"What hooks left can't be journaled now: {problem}"]
+            problems = [f"Waiting hook calls can't be moved into the journals now: {problem}"]
         for one in problems:
             self._context.warn(one)
 

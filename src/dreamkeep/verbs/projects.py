@@ -30,7 +30,7 @@ class ProjectVerbs:
     def project_rename(self, project: str, name: str) -> dict[str, Any]:
         was, now = self._find_known(project), _check_name(name.strip())
         if was != now and self._is_known(now):
-            raise BadUsage(f"there is a project {now!r}", where="project rename", next="To make one of the two: `project merge`.")
+            raise BadUsage(f"a project {now!r} already exists", where="project rename", next="Merge them with `project merge`.")
         return self._rename(was, now)
 
     def project_merge(self, project: str, into: str) -> dict[str, Any]:
@@ -38,8 +38,8 @@ class ProjectVerbs:
 
     def _rename(self, was: str, now: str) -> dict[str, Any]:
         if not now or now.startswith(("~", ".")) or was == now:
-            what = "that is what it is called" if was == now else f"{now!r} is no name for a project"
-            raise BadUsage(what, where="project", next="Give another name, for instance example.org/you/tool.")
+            what = "that is already its name" if was == now else f"{now!r} can't be the name of a project"
+            raise BadUsage(what, where="project", next="Give another name, such as example.org/you/tool.")
         self._journal_renamings([{"was": was, "now": now}])
         return self._report_change(was, now)
 
@@ -72,7 +72,7 @@ class ProjectVerbs:
             raise NotFound(
                 f"no project {project!r} was renamed or merged",
                 where="project undo",
-                next="Give the name that it had before; `dreamkeep projects` lists them.",
+                next="Give its old name; `dreamkeep projects` lists the projects.",
             )
         body = {"renaming": known["by"], "was": was, "now": known["now"]}
         self._change_pages(lambda: self._context.journals().say("", Kind.PROJECT_UNDONE, body), ())
@@ -120,8 +120,8 @@ class ProjectVerbs:
 
         one, two = self._find_known(project), self._find_known(other)
         if one == two:
-            next_ = f"Take back the merging first: `dreamkeep project undo {project}`."
-            raise BadUsage("these are one project", where="project apart", next=next_)
+            next_ = f"Undo the merge first: `dreamkeep project undo {project}`."
+            raise BadUsage("these are the same project", where="project apart", next=next_)
         self._context.journals().say("", Kind.PROJECT_APART, {"was": one, "now": two})
         return {"project": one, "apart": two}
 
@@ -150,7 +150,7 @@ class ProjectVerbs:
                 self._journal_renamings([{**one._asdict(), "by": BY_INGEST} for one in found])
         except (DreamkeepError, OSError) as problem:
             self._context.warn(
-                f"Everything is kept, but the projects of worktrees, or their pages, could not be corrected: {problem}"
+                f"Everything is safe, but the projects of worktrees or their pages could not be corrected: {problem}"
             )
             return []
         return [one._asdict() for one in found]
@@ -167,14 +167,14 @@ class ProjectVerbs:
             with alone(self._host, self._root):
                 withdraw(self._host, path)
         except OSError as problem:
-            raise from_os(problem, "taking the old page away", path) from problem
+            raise from_os(problem, "removing the old page", path) from problem
 
     def _find_known(self, text: str) -> str:
         found = find_project(self._context, text)
         if not found:
-            raise BadUsage("which project? The name is empty", where="project", next="`dreamkeep projects` lists them.")
+            raise BadUsage("the project name is empty", where="project", next="`dreamkeep projects` lists them.")
         if not self._is_known(found):
-            raise NotFound(f"there is no project {text!r}", where="project", next="`dreamkeep projects` lists them.")
+            raise NotFound(f"no project {text!r}", where="project", next="`dreamkeep projects` lists them.")
         return found
 
     def _is_known(self, name: str) -> bool:
@@ -195,8 +195,8 @@ def _check_name(name: str) -> str:
     """Nothing that makes two lines of one, or is the terminal's to obey."""
     if not name.isprintable():
         raise BadUsage(
-            f"{name!r} is no name for a project: a line feed, a control or another sign that can't be seen is in it",
+            f"{name!r} can't be the name of a project: it contains a line feed, a control or an invisible character",
             where="project",
-            next="Give a name of one line and of signs that can be seen, for instance example.org/you/tool.",
+            next="Give a one-line name of visible characters, such as example.org/you/tool.",
         )
     return name

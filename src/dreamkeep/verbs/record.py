@@ -77,7 +77,7 @@ class RecordVerbs:
             folder = os.path.abspath(os.fspath(cwd) if cwd is not None else ".")
             about = {"cwd": folder, "project": project_of(self._host, folder, os.uname().nodename)}
         except (OSError, ValueError, TypeError) as problem:
-            raise BadUsage(f"the folder can't be looked at ({problem})", where="cwd", next="Pass one that is there.") from problem
+            raise BadUsage(f"the folder can't be read ({problem})", where="cwd", next="Pass an existing folder.") from problem
         return {**about, "title": title} if title else about
 
     def open_session(self, session: str) -> Session:

@@ -31,7 +31,7 @@ class SessionVerbs:
     def summary(self, session: str) -> Summary:
         found = self._context.ask(lambda store: store.session(session))
         if found is None:
-            raise NotFound("there is no such session", where=session, next="`dreamkeep sessions` lists them.")
+            raise NotFound("no such session", where=session, next="`dreamkeep sessions` lists them.")
         return found
 
     def show(self, text: str, *, live: bool = False) -> dict[str, Any]:

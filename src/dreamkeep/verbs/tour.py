@@ -76,7 +76,7 @@ def _make_folder(host: Host, folder: str | None, environment: Mapping[str, str])
     except OSError as problem:
         raise from_os(problem, "making the tour's folder", place) from problem
     if not made:
-        raise BadUsage("the tour wants a folder of its own", where=place, next="Name one that is not there yet.")
+        raise BadUsage("the tour needs a new folder", where=place, next="Name one that doesn't exist yet.")
     return place
 
 
@@ -97,7 +97,7 @@ GONE = f"{GONE_FROM}:{week.GONE[:8]}"
 def mishap(tour: Tour) -> None:
     """What happens to agents' files; only ever to the sample's."""
     if tour.home is None:
-        raise BadUsage("a user's own files are only read", where=tour.folder, next="Take the sample: `tour --sample`.")
+        raise BadUsage("your own files are never changed", where=tour.folder, next="Use the sample: `tour --sample`.")
     week.mishap(week.SundayHost(), tour.home)
 
 

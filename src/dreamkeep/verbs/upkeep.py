@@ -66,7 +66,7 @@ class UpkeepVerbs:
             self._context.with_index(lambda store: None)
             self._similarity.embed(most=_EMBEDDED_AT_ONCE, progress=self._context.progress)
         except (DreamkeepError, OSError) as problem:
-            self._context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self._context.warn(f"Everything is safe, but the index can't be updated: {problem}")
 
 
 def _clear(store: Store) -> None:

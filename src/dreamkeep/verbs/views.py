@@ -34,7 +34,7 @@ def show_whole_session(store: Store, session_id: str, alive: Alive, now: str, *,
 def _show_whole(store: Store, session_id: str, alive: Alive, now: str, live: bool) -> dict[str, Any]:
     summary = store.session(session_id)
     if summary is None:  # the caller has resolved the id; but it may have been deleted since
-        raise NotFound("there is no such session", where=session_id, next="`dreamkeep sessions` lists them.")
+        raise NotFound("no such session", where=session_id, next="`dreamkeep sessions` lists them.")
     import json
 
     state = json.loads(store.state(session_id))

@@ -48,7 +48,7 @@ def place(home: str, environment: Mapping[str, str]) -> Place:
 
 def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
     state = where.server[0]
-    note = "Claude Code throws a settings file with comments away: take them out"
+    note = "Claude Code discards a settings file with comments: remove them"
     hooks = json_hooks(AGENT, program, events_for(_version(host, state)), timeout, comment_note=note, switches=(DISABLED,))
     server = Json(AGENT, program.hook, Syntax(), None, "mcpServers", {"type": "stdio", **program.server_entry()})
     return [Target(AGENT, where.hooks, hooks), *([Target(AGENT, state, server)] if mcp else [])]

@@ -24,8 +24,8 @@ from dreamkeep.host import Host
 
 AGENT = "codex"
 EVENTS = tuple(event for event in CLAUDE_EVENTS if event != "SubagentStop")
-NEXT = "Codex runs no hook that it has not been told to trust: start `codex`, type /hooks and trust them, once"
-NEXT_AFTER_REMOVAL = "Codex knows trusted hooks by their position: look at /hooks once"
+NEXT = "Codex runs only trusted hooks: start `codex` once, type /hooks and trust them"
+NEXT_AFTER_REMOVAL = "Codex identifies trusted hooks by their position: check /hooks once"
 TRUSTED, UNTRUSTED, UNKNOWN = "trusted", "untrusted", "unknown"
 #: How long it waits for a hook that does not say; for one at a session's end at least and at most.
 _TIMEOUT_S = 600
@@ -62,8 +62,8 @@ def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Ite
         return
     verdict = UNKNOWN if UNKNOWN in verdicts else UNTRUSTED
     what = {
-        UNTRUSTED: "its hooks are not trusted yet: it skips them and says nothing about it",
-        UNKNOWN: "its hooks may have changed since they were trusted: then it skips them and says nothing about it",
+        UNTRUSTED: "its hooks are not trusted yet, so it skips them silently",
+        UNKNOWN: "its hooks may have changed since they were trusted; if so, it skips them silently",
     }[verdict]
     yield Finding(what, "Start `codex`, type /hooks, and trust them.")
 

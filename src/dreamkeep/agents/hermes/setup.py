@@ -19,7 +19,7 @@ EVENTS = (
     "on_session_end",
     "on_session_finalize",
 )
-NEXT = "Hermes asks once for each new hook: start `hermes` in a terminal and say yes"
+NEXT = "Hermes asks once about each new hook: start `hermes` in a terminal and say yes"
 NEXT_AFTER_REMOVAL = ""
 
 

@@ -211,11 +211,11 @@ def _look(host: Host, path: str) -> _Look:
         raise cannot_read(problem, path) from problem
     if file is None:
         raise NotFound(
-            "the database is not there", where=path, next="It may have been moved or deleted; what was captured stays."
+            "the database is missing", where=path, next="It may have been moved or deleted. What was captured is safe."
         )
     if not file.is_file:
         # SQLite would wait for whoever writes into a pipe.
-        raise Failed("what lies there is no file", where=path, next="Look what it is; what was captured stays.")
+        raise Failed("it is not a file", where=path, next="Check what it is. What was captured is safe.")
     return _Look(
         file,
         (wal.size, wal.mtime_ns, wal.inode) if wal else None,
@@ -283,7 +283,7 @@ def _translated(path: str, check: Callable[[], None]) -> Iterator[None]:
             Failed(
                 f"SQLite can't read the database ({problem})",
                 where=path,
-                next="Check that this user may read it; if its agent crashed, start that agent once: it repairs its file.",
+                next="Check that this user can read it. If its agent crashed, start the agent once: it repairs its file.",
             )
         ) from problem
     except apsw.Error as problem:
@@ -331,7 +331,7 @@ class Base:
     def begin(self) -> None:
         self._db.execute("BEGIN")
         if self._db.pragma("encoding") != "UTF-8":
-            raise Unsupported("the database keeps its text in UTF-16", where=self.path, next="No agent we know does; report it.")
+            raise Unsupported("the database stores its text in UTF-16", where=self.path, next="No known agent does; report it.")
 
     def close(self) -> None:
         self._db.close(True)
@@ -349,13 +349,13 @@ class Base:
         missing = [table for table in tables if not self.columns(table)]
         if missing:
             raise Failed(
-                f"this is no database of {agent}: it has no table {' and no table '.join(missing)}",
+                f"this is not a database of {agent}: it has no table {' and no table '.join(missing)}",
                 where=self.path,
-                next="If that agent wrote it, its format is new to us; otherwise leave the file out.",
+                next="If that agent wrote it, its format is new to dreamkeep; otherwise leave the file out.",
             )
 
     def no_session(self, session: str) -> NotFound:
-        return NotFound(f"session {session} is not in the database any more", where=self.path, next="What was captured stays.")
+        return NotFound(f"session {session} is no longer in the database", where=self.path, next="What was captured is safe.")
 
     def glimpses(self, table: str) -> Iterator[tuple[str, str]]:
         """(primary key, version) of every row of a table, without reading long values; keys are read whole."""

@@ -24,7 +24,7 @@ from dreamkeep.host import Host, alone, make_folders
 __all__ = ["Change", "examine", "init", "known_agents"]
 
 _WAIT_S = 30.0
-_PLUGGED = "its plugin does that already; both would keep everything twice"
+_PLUGGED = "its plugin already does this; with both, everything would be recorded twice"
 
 
 def init(
@@ -47,7 +47,7 @@ def init(
         raise BadUsage(
             f"`{unknown[0]}` can't be set up",
             where="--agent",
-            next=f"Use one of {', '.join(known)}; others are found by `ingest`.",
+            next=f"Use one of {', '.join(known)}; `ingest` finds the others.",
         )
     program = Program(python, hook, keep)
     places = {agent: setup_of(agent).place(home, environment) for agent in known}

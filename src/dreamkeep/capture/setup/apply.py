@@ -95,11 +95,11 @@ class Hand:
                 continue
             except Unreadable as problem:
                 hint = target.edit.by_hand() if act == self._install else ""
-                reason = f"what would be added, to be put in by hand:\n{hint}" if hint else ""
-                return Change(target.agent, target.file, "refused", reason, f"{problem}; the file was not touched")
+                reason = f"to add it by hand, insert:\n{hint}" if hint else ""
+                return Change(target.agent, target.file, "refused", reason, f"{problem}; the file was not changed")
             except OSError as problem:
                 return Change(target.agent, target.file, "failed", problem=f"{problem.strerror or problem}")
-        return Change(target.agent, target.file, "failed", problem="somebody keeps changing it: end the agent and try again")
+        return Change(target.agent, target.file, "failed", problem="something keeps changing it; stop the agent and try again")
 
     def _install(self, target: Target) -> Change:
         path = self._host.real_path(target.file)
@@ -224,11 +224,11 @@ class Hand:
         if found is None:
             return None
         if found.is_folder:
-            raise Unreadable("a folder is there")
+            raise Unreadable("it is a folder")
         if found.size > _LARGEST:
-            raise Unreadable(f"{found.size} bytes are too many for settings")
+            raise Unreadable(f"{found.size} bytes are too large for a settings file")
         if not found.mode & 0o200:
-            raise Unreadable("it is read-only, which somebody must have meant")
+            raise Unreadable("it is read-only, probably on purpose")
         return read_file(self._host, path)
 
     def _missing(self, path: str) -> tuple[str, ...]:

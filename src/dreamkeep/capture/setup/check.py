@@ -35,9 +35,9 @@ def _guarded(host: Host, agent: str, where: Place, environment: Mapping[str, str
     try:
         return list(_agent(host, agent, where, environment, program))
     except Unreadable as problem:
-        return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep leaves them alone.")]
+        return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep won't change them.")]
     except OSError as problem:
-        return [_entry(agent, False, f"can't look: {problem}", "Check that this user may read the agent's settings.")]
+        return [_entry(agent, False, f"can't check: {problem}", "Check that this user can read the agent's settings.")]
 
 
 def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
@@ -52,17 +52,17 @@ def _agent(host: Host, agent: str, where: Place, environment: Mapping[str, str],
     again = f"dreamkeep init --agent {agent}"
     plugin = is_plugged(host, setup, where)
     if plugin and there:
-        step = f"Take one of them away: `dreamkeep init --uninstall --agent {agent}`, or the plugin."
-        yield _entry(agent, False, "has our hooks twice, from `init` and from the plugin: what is said is kept twice", step)
+        step = f"Remove one of them: run `dreamkeep init --uninstall --agent {agent}`, or remove the plugin."
+        yield _entry(agent, False, "has hooks from both `init` and the plugin, so everything is recorded twice", step)
     elif plugin:
         yield _entry(agent, True, "hooks come with the plugin")
     elif not there:
-        yield _entry(agent, True, "no hooks; its sessions are taken in by `ingest` and `watch` alone", again)
+        yield _entry(agent, True, "no hooks; only `ingest` and `watch` import its sessions", again)
     if there:
         yield from _installed(host, agent, setup, hooks, there, program, again)
     if plugin and not _on_path(host, "dreamkeep-hook", environment.get("PATH", "")):
-        step = "Put it there (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
-        yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, and it is not there", step)
+        step = "Install it (`pipx install`, `uv tool install`), or use `dreamkeep init` instead of the plugin."
+        yield _entry(agent, False, "has the plugin, which needs `dreamkeep-hook` on the PATH, but it is missing", step)
     yield from _switches(agent, hooks, data) if there else ()
     yield from (_entry(agent, False, one.what, one.step) for one in setup.check(host, where, data, bool(there)))
     for target in setup.targets(host, where, program, mcp=True):
@@ -78,13 +78,13 @@ def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Chec
     try:
         servers = _servers(target, bytes_at(host, target.file) or b"")
     except Unreadable as problem:
-        yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep leaves it alone.")
+        yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep won't change it.")
         return
     entry = servers.get("dreamkeep") if isinstance(servers, dict) else None
     command = entry.get("command") if isinstance(entry, dict) else None
     word = command[0] if isinstance(command, list) and command else command
     if isinstance(word, str) and os.path.isabs(word) and host.stat(word) is None:
-        yield _entry(agent, False, f"its MCP server starts {word}, which is not there any more", again)
+        yield _entry(agent, False, f"its MCP server starts {word}, which no longer exists", again)
 
 
 def _servers(target: Target, data: bytes) -> Any:
@@ -102,7 +102,7 @@ def _installed(
     words = {word for command in there.values() for word in _files_in(command)}
     gone = sorted(word for word in words if host.stat(word) is None)
     for word in gone:
-        yield _entry(agent, False, f"hooks start {word}, which is not there any more", again)
+        yield _entry(agent, False, f"hooks start {word}, which no longer exists", again)
     keeps = sorted({keep for command in there.values() for keep in command[_hook_at(command) + 3 :][:1]} - {program.keep})
     if program.keep and keeps:
         yield _entry(agent, True, f"hooks write to another keep ({', '.join(keeps)})", f"{again} --keep {program.keep}")
@@ -127,4 +127,4 @@ def _switches(agent: str, hooks: Target, data: bytes | None) -> Iterator[Check]:
     settings = jsonedit.members_of(data)
     for switch in hooks.edit.switches:
         if switch.is_off(settings):
-            yield _entry(agent, False, f"`{switch.name}` keeps it from running any hook", f"{switch.mend} {hooks.file}.")
+            yield _entry(agent, False, f"`{switch.name}` stops it from running any hook", f"{switch.mend} {hooks.file}.")

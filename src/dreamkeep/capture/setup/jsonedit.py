@@ -94,15 +94,15 @@ class _Reader:
                 return at
             comment = _COMMENT.match(self.text, at)
             if comment is None:
-                raise self.wrong(at, "a comment without an end" if self.text.startswith("/*", at) else "an unexpected `/`")
+                raise self.wrong(at, "an unterminated comment" if self.text.startswith("/*", at) else "an unexpected `/`")
             if not self.syntax.comments:
-                raise self.wrong(at, "a comment, which this file may not hold")
+                raise self.wrong(at, "a comment, which this file must not contain")
             at = comment.end()
 
     def value(self, at: int, depth: int) -> Node:
         opening = self.text[at : at + 1]
         if depth > DEEPEST:
-            raise self.wrong(at, "nested too deep")
+            raise self.wrong(at, "nested too deeply")
         if opening == "{":
             return self.container(at, depth, "object", "}")
         if opening == "[":
@@ -178,7 +178,7 @@ def find(root: Node, steps: Sequence[str | int]) -> Node | None:
         else:
             kids = node.members(step)
         if len(kids) > 1:
-            raise Unreadable(f"the key `{step}` is there {len(kids)} times")
+            raise Unreadable(f"the key `{step}` occurs {len(kids)} times")
         if not kids:
             return None
         node = kids[0]
@@ -277,7 +277,7 @@ def remove(text: str, steps: Sequence[str | int], syntax: Syntax = STRICT) -> st
                 return after
         except Unreadable:
             continue
-    raise Unreadable(f"`{'.'.join(map(str, steps))}` can't be taken away without a trace")
+    raise Unreadable(f"`{'.'.join(map(str, steps))}` can't be removed cleanly")
 
 
 def _kids(text: str, root: Node, steps: Sequence[str | int], gone: Node | None = None) -> list[list[str]]:

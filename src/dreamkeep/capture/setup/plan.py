@@ -93,7 +93,7 @@ class Json(NamedTuple):
                 made += _absent(before, [(self.holder,)])
                 text = self._install_server(text, there, self.server)
             else:
-                notes.append(f"`{self.holder}.{SERVER}` is there and not ours: left as it is")
+                notes.append(f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
         self._same_otherwise(before, self._value(text))
         return Edited(given.bytes_with(text), tuple(made), not self._ours(before), note="; ".join(notes))
 
@@ -121,7 +121,7 @@ class Json(NamedTuple):
     def _value(self, text: str) -> Any:
         root = jsonedit.parse(text, self._reading)
         if root.kind != "object":
-            raise Unreadable("the file does not hold an object")
+            raise Unreadable("the file is not a JSON object")
         try:
             return jsonedit.value_of(text, root)
         except ValueError as problem:
@@ -196,7 +196,7 @@ class Json(NamedTuple):
     def _same_otherwise(self, before: Any, after: Any) -> None:
         """The last look before anything is written: whoever else is in the file is as he was."""
         if self._others(before) != self._others(after):
-            raise Unreadable("the edit would have changed more than our own entries")
+            raise Unreadable("the edit would have changed more than dreamkeep's own entries")
 
     def _others(self, value: Any) -> Any:
         rest = dict(value)
@@ -257,7 +257,7 @@ class Toml(NamedTuple):
         given = text_of(data or b"")
         there = tomledit.lookup(tomledit.read(given.body), (self.holder, SERVER))
         if there is not None and not is_our_server(there):
-            return Edited(data or b"", fresh=True, note=f"`{self.holder}.{SERVER}` is there and not ours: left as it is")
+            return Edited(data or b"", fresh=True, note=f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
         text = tomledit.put(given.body, (self.holder, SERVER), self.server)
         return Edited(given.bytes_with(text), fresh=there is None)
 
@@ -424,7 +424,7 @@ class Yaml(NamedTuple):
             draft.add_key(path, lambda indent: yamledit.mapping(SERVER, server, indent))
             return ""
         if not self._is_server(draft, entry):
-            return f"`{self.holder}.{SERVER}` is there and not ours: left as it is"
+            return f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged"
         for key, value in self.server.items():
             entry = draft.key(path)
             assert entry is not None
@@ -452,7 +452,7 @@ class Own(NamedTuple):
 
     def install(self, data: bytes | None) -> Edited:
         if data is not None and not data.startswith(self.sign.encode()):
-            raise Unreadable("a file of this name is there and was not written by dreamkeep")
+            raise Unreadable("a file of this name exists, but dreamkeep didn't write it")
         return Edited(self.text.encode(), fresh=data is None)
 
     def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:

@@ -100,7 +100,7 @@ def _checked(text: str, wanted: Mapping[str, Any], path: Sequence[str]) -> str:
     except Unreadable:
         found = {}
     if _full(found) != _full(wanted):
-        raise Unreadable(f"`{'.'.join(path)}` is written in a way that is not edited here (an inline table or dotted keys)")
+        raise Unreadable(f"`{'.'.join(path)}` is an inline table or uses dotted keys, which dreamkeep doesn't edit")
     return text
 
 

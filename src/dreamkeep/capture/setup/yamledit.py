@@ -99,7 +99,7 @@ def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[
         if _silent(line) or _indent(line) > indent:
             continue
         if _indent(line) < indent:
-            raise _wrong(number, "indented less than what stands before it")
+            raise _wrong(number, "indented less than the line before it")
         if entries and re.match(r" *-(?: |$)", line) and _EMPTY.match(entries[-1].rest):
             continue
         found = _NAME.match(line)
@@ -124,7 +124,7 @@ def _trimmed(lines: Sequence[str], start: int, end: int, indent: int) -> int:
 def one(entries: Sequence[Entry], name: str) -> Entry | None:
     found = [entry for entry in entries if entry.name == name]
     if len(found) > 1:
-        raise _wrong(found[1].start, f"`{name}` is there twice")
+        raise _wrong(found[1].start, f"`{name}` occurs twice")
     return found[0] if found else None
 
 

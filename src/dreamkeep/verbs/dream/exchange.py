@@ -66,14 +66,14 @@ class ExchangeVerbs:
         if limit is not None:
             check_positive(limit, "limit")
         if since is not None and not again:
-            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
+            raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
         folder = os.path.abspath(folder)
         exchange = Exchange(self._host, folder)
         exchange.check_target()
         dreaming = self._dreams.open_dreaming()
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self._root, next="Try again when it is over.")
+                raise Busy("another dream is running", where=self._root, next="Try again when it has finished.")
             dreaming.complete()
             chosen = [resolve_session(self._context, one) for one in sessions]
             if again:
@@ -147,7 +147,7 @@ class ExchangeVerbs:
         dreaming = self._dreams.open_dreaming(part_tokens=_AGENT_TOKENS)
         with dreaming.lock() as mine:
             if not mine:
-                raise Busy("another dream runs", where=self._root, next="Try again when it is over.")
+                raise Busy("another dream is running", where=self._root, next="Try again when it has finished.")
             dreaming.complete()
             self._remove_abandoned(dreaming)
             holder = self._open_exchange(chosen).holder if chosen else ""
@@ -165,8 +165,8 @@ class ExchangeVerbs:
             return {"offer": {**made, "sessions_left": max(0, len(waiting) - 1)}}
         if target:
             return {"settle": target, "again": repeats}
-        hint = f"; rules alone have read {len(before)} before: again=true reads them again" if before else ""
-        return {"settle": None, "why": scope.why if chosen else f"nothing waits{hint}"}
+        hint = f"; only rules have read {len(before)}: again=true rereads them" if before else ""
+        return {"settle": None, "why": scope.why if chosen else f"no sessions are waiting{hint}"}
 
     def _make_request(self, dreaming: Dreaming, session: str, *, again: bool) -> dict[str, Any] | None:
         """The first request about a session; "": about notes that nobody compared yet. None where nothing is to be asked."""
@@ -184,12 +184,12 @@ class ExchangeVerbs:
         dead.follow()
         if dead.buried:  # its words must not stay, whoever looked for them before we wrote
             self._remove_exchange(EXCHANGE)
-            raise Busy("a session was deleted meanwhile", where="dream_next", next="Call `dream_next` again.")
+            raise Busy("the session has been deleted", where="dream_next", next="Call `dream_next` again.")
         return _show_request(exchange, session)
 
     def dream_submit(self, request: str, answer: object) -> dict[str, Any]:
         if not _REQUEST_ID.fullmatch(request):
-            raise BadUsage("this is no id of a request", where="request", next="Give the `id` that `dream_next` gave.")
+            raise BadUsage("this is not the id of a request", where="request", next="Give the `id` that `dream_next` returned.")
         if len(json.dumps(answer, ensure_ascii=False)) > _LONGEST_ANSWER:
             raise BadUsage("the answer is too long", where="answer", next=f"Keep it below {_LONGEST_ANSWER >> 10} KiB.")
         session = self._find_session(request)
@@ -197,8 +197,8 @@ class ExchangeVerbs:
         exchange.put_answer(request, answer)
         made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
         if made["lock"] != "acquired":
-            way = f"The answer is kept. Call `dream_next` with session={session!r} in a while."
-            raise Busy("another dream runs", where="dream_submit", next=way)
+            way = f"The answer is kept. Call `dream_next` with session={session!r} later."
+            raise Busy("another dream is running", where="dream_submit", next=way)
         dead.follow()
         self._leave_exchange(exchange, session, deleted=bool(dead.buried))
         following = None if dead.buried else _show_request(exchange, session)
@@ -221,7 +221,7 @@ class ExchangeVerbs:
             exchange.write([session], again=again)
         made = self._take_answers(exchange, name=_AGENT, part_tokens=_AGENT_TOKENS)
         if made["lock"] != "acquired":
-            raise Busy("another dream runs", where="dream_next", next="Try again when it is over.")
+            raise Busy("another dream is running", where="dream_next", next="Try again when it has finished.")
         self._leave_exchange(exchange, session, deleted=False)
 
     def _find_session(self, request: str) -> str:
@@ -230,7 +230,7 @@ class ExchangeVerbs:
             if exchange.asks(request) and exchange.is_there():
                 return next(iter(exchange.sessions()), "")
         raise NotFound(
-            "this request is not wanted any more: it was answered, its half hour is over, or its session was deleted",
+            "this request is no longer open: it was answered, its 30 minutes are over, or its session was deleted",
             where=request,
             next="Call `dream_next` for the next one.",
         )

@@ -151,13 +151,13 @@ class ModelVerbs:
             after = tomledit.unset(after, ("dream", "model"), gone)
             after = tomledit.put(after, ("dream", "model"), model) if model else after
         except (Unreadable, UnicodeDecodeError) as problem:
-            raise BadConfig(f"it can't be changed without risk ({problem})", where=path, next=_BY_HAND) from problem
+            raise BadConfig(f"it can't be changed safely ({problem})", where=path, next=_BY_HAND) from problem
         except OSError as problem:
             raise from_os(problem, "reading the settings", path) from problem
         config = settings.load(after.encode(), self._context.environment, where=path)
         if config["dream.backend"] != dream["backend"]:
             way = "Unset that variable, then try again. Nothing was written."
-            raise BadConfig("a variable says something else", where="DREAMKEEP_DREAM_BACKEND", next=way)
+            raise BadConfig("an environment variable overrides this", where="DREAMKEEP_DREAM_BACKEND", next=way)
         try:
             make_folders(self._host, self._root)
             replace_file(self._host, path, after.encode())

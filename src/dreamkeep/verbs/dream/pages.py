@@ -90,7 +90,7 @@ class PageVerbs:
                 seen = now  # and not as they are afterwards: somebody may come in between
                 return self.take_in_edits()
             except (DreamkeepError, OSError) as problem:
-                self._context.warn(f"What was edited on the pages is taken in later: {problem}")
+                self._context.warn(f"Hand edits on the pages will be applied later: {problem}")
                 return []
 
         return taken_in
@@ -109,7 +109,7 @@ class PageVerbs:
             with alone(self._host, self._root):
                 return self._context.ask_memory(lambda memory: self._publish_each(memory, run, warn))
         except (DreamkeepError, OSError) as problem:
-            warn(f"The pages can't be written now; the next dream does: {problem}")
+            warn(f"The pages can't be written now; the next dream writes them: {problem}")
             return [_report_unwritten("", f"{self._root}/{FOLDER}", str(problem))]
         finally:
             self._packs.render_packs()  # whoever comes here changed what is remembered
@@ -139,8 +139,8 @@ class PageVerbs:
         holding = self._context.ask_memory(lambda memory: still_holding(self._host, self._root, memory))
         for path in (one for one in holding if not in_keep(self._root, one)):
             self._context.warn(
-                f"The file {path} is not in the keep, and has lines of the deleted session. "
-                "Once it can be written, and its fence is whole, the next dream takes them out."
+                f"The file {path} is outside the keep and has lines of the deleted session. "
+                "Once it is writable and its fence is intact, the next dream removes them."
             )
         held = [(one, why.get(one, "the pages can't be written")) for one in holding if in_keep(self._root, one)]
         return held + self._retire_pages()
@@ -167,7 +167,7 @@ class PageVerbs:
 
         for path in given_up(self._host, self._root, memory):
             if why := self._retire(memory, path):
-                warn(f"The page {path} of a name that was given up is left alone: {why}")
+                warn(f"The page {path} of an old project name was not changed: {why}")
         publishing = self._open_publishing(memory)
         done: dict[tuple[str, str], dict[str, Any]] = {}
         for _ in range(2):  # what a hand did on one page holds for the project's others, too
@@ -177,7 +177,7 @@ class PageVerbs:
                 try:
                     told = publishing.publish(project, path, run, asked=False)._asdict()
                     if told["problem"]:
-                        warn(f"The page {path} is left alone: {told['problem']}")
+                        warn(f"The page {path} was not written: {told['problem']}")
                 except (DreamkeepError, OSError) as problem:
                     # One page that can't be written is told; what is remembered is safe, and the others are written.
                     why = self._find_block(path) or str(problem)
@@ -197,9 +197,7 @@ class PageVerbs:
         at = self._host.stat(folder) if in_keep(self._root, path) else None
         if at is None or not at.is_file:
             return ""
-        return (
-            f"a file lies where the folder of the pages belongs ({folder}). Move it away; the next dream makes the folder anew."
-        )
+        return f"a file is in the place of the pages' folder ({folder}). Move it away; the next dream creates the folder."
 
     def _open_publishing(self, memory: Memory) -> Publishing:
         from dreamkeep.dream.publish import Publishing

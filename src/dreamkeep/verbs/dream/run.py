@@ -60,7 +60,7 @@ class DreamVerbs:
         from dreamkeep.verbs.arguments import check_positive
 
         if dry_run and preview:
-            raise BadUsage("either a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
+            raise BadUsage("choose a dry run or a preview", where="--dry-run --preview", next="Leave one of them out.")
         if limit is not None:
             check_positive(limit, "limit")
         from dreamkeep.dream.parts import assemble, named
@@ -73,9 +73,9 @@ class DreamVerbs:
         if again:
             chosen = self.find_read_before(name, chosen, since)
             if not chosen:
-                return run.report(run.Scope((), "", "nothing was read before", 0), why="nothing was read before")
+                return run.report(run.Scope((), "", "no session was read before", 0), why="no session was read before")
         elif since is not None:
-            raise BadUsage("`since` is for what is read again", where="--since", next="Add --again, or leave it out.")
+            raise BadUsage("`since` works only with --again", where="--since", next="Add --again, or leave it out.")
         if dry_run:
             dreaming = self.open_dreaming(look=True)
             scope = dreaming.scope(if_due=if_due, sessions=chosen, limit=limit, name=name, again=again)
@@ -110,7 +110,7 @@ class DreamVerbs:
 
         if name == RULES:
             way = "Choose one with `dreamkeep model use`, or name it with --backend."
-            raise BadUsage("sessions are read again only with a model", where="--again", next=way)
+            raise BadUsage("only a model can reread sessions", where="--again", next=way)
         first = parse_moment(since, "since") or ""
 
         def read(store: Store) -> list[str]:
@@ -178,7 +178,7 @@ class DreamVerbs:
         try:
             self._context.ask_memory(lambda memory: None)
         except (DreamkeepError, OSError) as problem:
-            self._context.warn(f"Everything is kept, but the index can't be brought up to date: {problem}")
+            self._context.warn(f"Everything is safe, but the index can't be updated: {problem}")
 
     def describe_given_up(self) -> tuple[str, str]:
         """What is given up with the backend of the settings, in words, and the way out; "" for nothing."""
@@ -271,7 +271,7 @@ class DreamVerbs:
             url = str(self._context.config["dream.model.url"])
             return "anthropic" if "anthropic" in url or fnmatchcase(model, _ANTHROPIC_MODELS) else "openai"
         raise BadUsage(
-            "no model is named in the settings",
+            "the settings name no model",
             where="--with-model",
             next="Set `dream.model.url` and `dream.model.model`, or `dream.model.command`: docs/models.md.",
         )
@@ -337,15 +337,13 @@ class DreamVerbs:
         runs = self._context.load_memory("runs").runs
         found = [one for one in runs if one == run] or [one for one in runs if run and one.startswith(run)]
         if len(found) != 1:
-            what = "there is no run" if not found else f"{len(found)} runs begin with"
+            what = "no run" if not found else f"{len(found)} runs begin with"
             raise NotFound(f"{what} {run!r}", where="dream undo", next="`dreamkeep dream history` lists them.")
         again = runs[found[0]].undone
         if not again:
             with self.open_dreaming().lock() as ours:
                 if not ours:
-                    raise Busy(
-                        "somebody dreams just now", where="dream undo", next="Wait until that dream has ended, or stop it."
-                    )
+                    raise Busy("a dream is running", where="dream undo", next="Wait until it has finished, or stop it.")
                 if self._pages.differ():
                     self._pages.publish(
                         ""
@@ -379,5 +377,5 @@ def _add_given_up(made: dict[str, Any], found: Sequence[Dreamed]) -> dict[str, A
     told = [{"id": one.session, "attempts": one.attempts, "reason": when.reason(one)} for one in found]
     why = made.get("why", "")
     if found and not made["considered"]:
-        why = f"{why or 'nothing waits'}; {when.told(found)}"
+        why = f"{why or 'no sessions are waiting'}; {when.told(found)}"
     return {**made, "why": why, "given_up": told}

@@ -116,9 +116,9 @@ class NoteVerbs:
         memory = self._context.load_memory("notes")
         if not done.note:
             raise Refused(
-                "the user has rejected this note before",
+                "the user has already rejected this note",
                 where=said.text[:80],
-                next="Only the user brings it back: `dreamkeep notes --state rejected` lists it.",
+                next="Only the user can bring it back; `dreamkeep notes --state rejected` lists it.",
             )
         return {**_show_note(memory.notes[done.note], _find_newest(memory)), "changed": told.as_json(done)}
 
@@ -134,9 +134,9 @@ class NoteVerbs:
             if found.quote is not None and found.quote.author == USER and not found.among_agents:
                 return found
         raise NotFound(
-            "the user typed those words in no late session",
+            "the user typed those words in no recent session",
             where="quote",
-            next="Quote the user's message, word for word; or leave the quote out: then the note is a suggestion.",
+            next="Quote the user's message word for word. Without a quote, the note is a suggestion.",
         )
 
     def add_insight(
@@ -155,7 +155,7 @@ class NoteVerbs:
 
         words = redacted(" ".join(text.split()))
         if quote and not session:
-            raise BadUsage("a quote stands in a session", where="quote", next="Name the session, or leave the quote out.")
+            raise BadUsage("a quote needs a session", where="quote", next="Name the session, or leave the quote out.")
         where = self._find_ground(session, quote or "") if session else told.Ground(project or "")
         if task:
             where = where._replace(task=self._tasks.task_show(task)["id"])
@@ -175,7 +175,7 @@ class NoteVerbs:
         id = resolve_session(self._context, session)
         summary, messages = self._context.ask(lambda store: (store.session(id), store.messages(id)))
         if summary is None:
-            raise NotFound(f"there is no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
+            raise NotFound(f"no session {id!r}", where="session", next="`dreamkeep sessions` lists them.")
         return told.ground(summary, messages, quote, redacted)
 
     @contextmanager
@@ -189,7 +189,7 @@ class NoteVerbs:
             try:
                 held.enter_context(alone(self._host, path, wait_s=_WAIT_S))
             except OSError as problem:
-                raise from_os(problem, "taking in what is told", path) from problem
+                raise from_os(problem, "recording statements", path) from problem
             yield
 
     def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
@@ -244,14 +244,14 @@ class NoteVerbs:
         found = find_note(self._context.load_memory("notes"), note)
         if found.state != ACTIVE:
             way = f"`dreamkeep note confirm {found.id}` makes it active."
-            raise Refused(f"the note is {found.state}: it is not promoted", where=found.id, next=way)
+            raise Refused(f"the note is {found.state}, so it can't be promoted", where=found.id, next=way)
         try:
             with alone(self._host, self._root):
                 done = put_into(self._host, self._root, path, found.text)
         except OSError as problem:
             raise from_os(problem, "promoting a note", path) from problem
         # Written first: whoever dies in between finds the line there, and promotes it again.
-        body = {**_describe_note(found), "file": done.path, "reason": f"put into {done.path} by the user"}
+        body = {**_describe_note(found), "file": done.path, "reason": f"added to {done.path} by the user"}
         self._context.journals().say("", Kind.NOTE_PROMOTED, body)
         self._pages.publish("")
         memory = self._context.load_memory("notes")
@@ -295,7 +295,7 @@ class NoteVerbs:
             events = [Event(self._context.ids.new(), kind, at, body) for kind, body in bodies]
             self._context.journals().append("", [*events, *self._find_consequences(found, events)])
         else:
-            raise BadUsage(f"a note can't be told to {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
+            raise BadUsage(f"a note has no action {act!r}", where="note", next="edit, pin, unpin, retract, confirm or reject.")
         return found.id
 
     def _confirm_note(self, memory: Memory, found: Note, why: str, at: str) -> None:
@@ -379,7 +379,7 @@ def find_note(memory: Memory, text: str) -> Note:
         one for one in memory.notes.values() if text and (one.id.startswith(text) or one.id.startswith(f"n-{text}"))
     ]
     if len(found) != 1:
-        what = "there is no note" if not found else f"{len(found)} notes begin with"
+        what = "no note" if not found else f"{len(found)} notes begin with"
         raise NotFound(f"{what} {text!r}", where="note", next="`dreamkeep notes` lists them.")
     return found[0]
 
@@ -419,8 +419,8 @@ def check_state(found: Note, act: str) -> None:
         return
     by = f" by {found.by}" if found.by and found.state == SUPERSEDED else ""
     brings = "makes it active" if found.state == SUGGESTED else "brings it back"
-    back = f"`dreamkeep note confirm {found.id}` {brings}." if may_come_back else "`dreamkeep note add` says it anew."
-    raise Refused(f"the note is {found.state}{by}: it is not {_DONE[act]}", where=found.id, next=back)
+    back = f"`dreamkeep note confirm {found.id}` {brings}." if may_come_back else "Say it again with `dreamkeep note add`."
+    raise Refused(f"the note is {found.state}{by}, so it can't be {_DONE[act]}", where=found.id, next=back)
 
 
 _DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
@@ -428,4 +428,4 @@ _DONE = {"edit": "edited", "pin": "pinned", "confirm": "confirmed"}
 
 def _check_word(word: str | None, words: Sequence[str], name: str) -> None:
     if word is not None and word not in words:
-        raise BadUsage(f"there is no {name} {word!r} of notes", where=f"--{name}", next=f"Use one of {', '.join(words)}.")
+        raise BadUsage(f"notes have no {name} {word!r}", where=f"--{name}", next=f"Use one of {', '.join(words)}.")

@@ -99,7 +99,7 @@ class ReviewVerbs:
     def _find_offer(self, id: str) -> dict[str, str]:
         found = next((one for one in self._projects.project_offers() if one["id"] == id), None)
         if found is None:
-            raise NotFound(f"nothing in the inbox is called {id!r}", where="review", next="`dreamkeep review` lists what waits.")
+            raise NotFound(f"the inbox has no item {id!r}", where="review", next="`dreamkeep review` lists the items.")
         return found
 
     def _find_waiting_note(self, text: str) -> str:
@@ -107,15 +107,15 @@ class ReviewVerbs:
 
         found = find_note(self._context.load_memory("notes"), text)
         if found.state != SUGGESTED:
-            way = f"`dreamkeep note edit {found.id} TEXT` changes a note that is active."
-            raise BadUsage(f"the note is {found.state}: it does not wait in the inbox", where=found.id, next=way)
+            way = f"Change an active note with `dreamkeep note edit {found.id} TEXT`."
+            raise BadUsage(f"the note is {found.state}, so it is not in the inbox", where=found.id, next=way)
         return found.id
 
     def _list_waiting(self, kind: str, project: str | None) -> list[dict[str, Any]]:
         from dreamkeep.memory.insight import TYPES
 
         if kind not in TYPES:
-            raise BadUsage(f"there is no kind {kind!r} of notes", where="--accept-all", next=f"Use one of {', '.join(TYPES)}.")
+            raise BadUsage(f"notes have no kind {kind!r}", where="--accept-all", next=f"Use one of {', '.join(TYPES)}.")
         return [one for one in self._list_inbox(project) if one.get("kind") == kind] if self._context.exists() else []
 
     def _apply_decisions(self, chosen: Sequence[ReviewDecision]) -> None:

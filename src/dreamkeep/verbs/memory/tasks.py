@@ -32,7 +32,7 @@ class TaskVerbs:
 
         words = redacted(" ".join(title.split()))
         if not words:
-            raise BadUsage("what is the task?", where="task open", next="Give it a title.")
+            raise BadUsage("the task has no title", where="task open", next="Give it a title.")
         id = task_id(self._context.ids.new())
         self._context.journals().say("", Kind.TASK_OPENED, {"id": id, "title": words, "project": project})
         return self.task_show(id)
@@ -53,7 +53,7 @@ class TaskVerbs:
         found = self.task_show(task)
         words = redacted(" ".join(title.split()))
         if not words:
-            raise BadUsage("what is the task?", where="task rename", next="Give it a title.")
+            raise BadUsage("the task has no title", where="task rename", next="Give it a title.")
         self._context.journals().say("", Kind.TASK_RENAMED, {**_describe_task(found), "title": words})
         return self.task_show(found["id"])
 
@@ -61,7 +61,7 @@ class TaskVerbs:
         memory = self._context.load_memory("tasks", "insights")
         found = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if task and one.startswith(task)]
         if len(found) != 1:
-            what = "there is no task" if not found else f"{len(found)} tasks begin with"
+            what = "no task" if not found else f"{len(found)} tasks begin with"
             raise NotFound(f"{what} {task!r}", where="task", next="`dreamkeep tasks` lists them.")
         rests = [one.as_json() for one in memory.insights.values() if one.task == found[0]]
         return {**memory.tasks[found[0]].as_json(), "insights": rests}

@@ -194,7 +194,7 @@ class PackVerbs:
             with rendered.alone(self._host, self._root):
                 self._context.ask(lambda store: self._render_all(store, rendered.Shelf(self._host, self._root), said))
         except (DreamkeepError, OSError) as problem:
-            self._context.warn(f"The packs for agents can't be rendered now; the next drain or dream does: {problem}")
+            self._context.warn(f"The packs for agents can't be written now; the next drain or dream writes them: {problem}")
 
     def forget_packs(self) -> None:
         """None that may hold a word of what was deleted is left; then they are made again."""

@@ -104,5 +104,5 @@ def _check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     named = tuple(kinds) if not isinstance(kinds, str) else tuple(part.strip() for part in kinds.split(",") if part.strip())
     wrong = [kind for kind in named if kind not in KINDS]
     if wrong:
-        raise BadUsage(f"there is no kind {wrong[0]!r} to search", where="kind", next=f"Use {', '.join(KINDS)}.")
+        raise BadUsage(f"unknown kind {wrong[0]!r}", where="kind", next=f"Use {', '.join(KINDS)}.")
     return named or KINDS
