@@ -30,7 +30,7 @@ EVENTS = (
     "SessionEnd",
 )
 NEXT = NEXT_AFTER_REMOVAL = ""
-DISABLED = Switch(("disableAllHooks",), True, "Take it out of")
+DISABLED = Switch(("disableAllHooks",), True, "Remove it from")
 #: It ends a SessionEnd hook that has no timeout of its own after a second.
 _END_S = 60
 #: The first that knows PostCompact: an older one throws the whole settings file away for a name it does not know.
