@@ -27,7 +27,7 @@ from bench.transcripts import MB, Talk, claude, claude_home, claude_many, mixed
 
 from dreamkeep import Keep
 from dreamkeep.capture import rejoin, rows
-from dreamkeep.capture.ingest import Outcome
+from dreamkeep.capture.ingest import IngestOutcome
 from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -81,7 +81,7 @@ def main() -> None:
                     shutil.rmtree(f"{place}/{name}")
 
 
-def _imported(keep: str, home: str, agents: Iterable[str] = ("claude",), host: RealHost | None = None) -> list[Outcome]:
+def _imported(keep: str, home: str, agents: Iterable[str] = ("claude",), host: RealHost | None = None) -> list[IngestOutcome]:
     """As a command does it: open the keep, look everywhere, close it. The machine's own settings must not matter."""
     with Keep.open(keep, environment={}, host=host) as opened:
         found = list(opened.ingest(home=home, agents=list(agents)))
@@ -314,7 +314,7 @@ def _kept(keep: str, home: str, agent: str) -> Kept:
     return Kept(sum(map(os.path.getsize, sources)), squeezed, hot, cold, wrong + wrong_cold)
 
 
-def _inexact(keep: str, found: Iterable[Outcome]) -> int:
+def _inexact(keep: str, found: Iterable[IngestOutcome]) -> int:
     """Sources whose bytes (of a database: whose rows) do not come back."""
     host, wrong = RealHost(), 0
     for one in found:
@@ -335,7 +335,7 @@ def _same_bytes(rejoined: Iterable[bytes], path: str) -> bool:
         return all(piece == source.read(len(piece)) for piece in rejoined) and not source.read(1)
 
 
-def _same_rows(host: RealHost, folder: str, one: Outcome) -> bool:
+def _same_rows(host: RealHost, folder: str, one: IngestOutcome) -> bool:
     native = one.session.partition(":")[2]
     ours = [line for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)) for line in unpack(raw)]
     return ours == [row.line for row in rows.rows(host, one.agent, one.path, native, {})]
@@ -393,7 +393,7 @@ def _following(place: str, sizes: Sizes) -> None:
     table.compare(as_full, times["large"], times["one part"], show=milliseconds)
     keeps = {side: Keep.open(f"{place}/keep-{side}", environment={}) for side in paths}
 
-    def stay(side: str) -> list[Outcome]:
+    def stay(side: str) -> list[IngestOutcome]:
         return list(keeps[side].ingest(home=f"{place}/{side}", agents=["claude"]))
 
     times = _taking_turns(paths, more, stay, sizes.rounds * 2)
@@ -428,7 +428,7 @@ def _fill_last_part(place: str, side: str, path: str, more: Callable[[], bytes])
 
 
 def _taking_turns(
-    paths: dict[str, str], more: Callable[[], bytes], act: Callable[[str], list[Outcome]], rounds: int
+    paths: dict[str, str], more: Callable[[], bytes], act: Callable[[str], list[IngestOutcome]], rounds: int
 ) -> dict[str, list[float]]:
     """Like `take_turns`, but what is to be followed is written before the clock starts."""
     sides = list(paths)

@@ -22,7 +22,7 @@ from bench.side_by_side import Goal, Table, arguments, milliseconds, ratio, say,
 
 from dreamkeep.index.searching import Within
 from dreamkeep.index.sqlite import SqliteStore
-from dreamkeep.index.store import Batch, Mark, Place
+from dreamkeep.index.store import FolderMark, IndexBatch, JournalPlace
 from dreamkeep.index.words import terms
 from dreamkeep.journal.reader import Position
 from dreamkeep.recall.embed import installed
@@ -74,9 +74,9 @@ def filled(path: str, messages: int) -> tuple[SqliteStore, list[str]]:
         at = f"2026-{1 + session % 5:02d}-{1 + session % 28:02d}T10:00:00Z"
         rows = [Message(n + 2, 0, "user" if n % 2 else "assistant", text, at, f"t{n // 2}") for n, text in enumerate(said)]
         summary = empty(name)._replace(project=f"p{session % 10}", agent="python", messages=len(rows), last_at=at, started_at=at)
-        place = Place(f"journal/{name}", name, Position(1, 1, 1, "0"), Mark(1, 1, 1, 1, 1))
+        place = JournalPlace(f"journal/{name}", name, Position(1, 1, 1, "0"), FolderMark(1, 1, 1, 1, 1))
         with store.writing():
-            store.put(Batch(place, summary, [], rows, []))
+            store.put(IndexBatch(place, summary, [], rows, []))
         if session % max(1, messages // _IN_A_SESSION // 200) == 0:
             queries.append(words.query(random.Random(session).choice(said)))
     return store, queries

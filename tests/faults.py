@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, BinaryIO
 
-from dreamkeep.host import DiskSpace, Entry, Look, RealHost, Stat
+from dreamkeep.host import DiskSpace, FolderEntry, Look, RealHost, Stat
 
 SECTOR = 512
 LOSSES = ("lost", "kept", "zeroed", "garbage", "torn", "mixed")
@@ -152,8 +152,8 @@ class FragileHost:
         assert entries is not None
         return list(entries)
 
-    def entries(self, folder: str) -> list[Entry]:
-        return [Entry(name, self.stat(f"{folder}/{name}")) for name in sorted(self.names(folder))]
+    def entries(self, folder: str) -> list[FolderEntry]:
+        return [FolderEntry(name, self.stat(f"{folder}/{name}")) for name in sorted(self.names(folder))]
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
         found = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.journal.reader import Fault, Reading, Tail, events
+from dreamkeep.journal.reader import JournalDefect, Reading, Tail, events
 from dreamkeep.journal.writer import PART_SIZE, Writer
 
 HOST = RealHost()
@@ -36,11 +36,11 @@ def texts(folder: Path | str) -> list[str]:
     return [e.body["text"] for _, e in events(Reading(HOST, str(folder)))]
 
 
-def faults(folder: Path | str) -> list[Fault]:
+def faults(folder: Path | str) -> list[JournalDefect]:
     return read(folder)[0]
 
 
-def read(folder: Path | str) -> tuple[list[Fault], Tail | None]:
+def read(folder: Path | str) -> tuple[list[JournalDefect], Tail | None]:
     reading = Reading(HOST, str(folder))
     for _ in reading:
         pass

@@ -10,7 +10,7 @@ from dreamkeep import Keep
 from dreamkeep.memory.insight import Quote
 from dreamkeep.memory.memory import Memory
 from dreamkeep.session.digest import place_of
-from dreamkeep.session.origin import Heard, origin_at, split_origins
+from dreamkeep.session.origin import HeardWords, origin_at, split_origins
 from tests.model_server import Server
 
 
@@ -61,7 +61,7 @@ def assert_grounded(keep: Keep) -> None:
             [said] = [one for one in messages if place_of(one) == quote.seq]
             assert quote.quote in said.text or quote.quote in str(said.tool), (note.text, quote)
             if said.role == "user":
-                heard = Heard(one.text for one in messages if one.seq < said.seq and one.role != "user")
+                heard = HeardWords(one.text for one in messages if one.seq < said.seq and one.role != "user")
                 start = said.text.index(quote.quote)
                 origin = origin_at(split_origins(said.text, heard.has), start, start + len(quote.quote))
                 assert (quote.author, quote.origin) == ("user", origin)

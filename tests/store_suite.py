@@ -12,26 +12,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.event import Event, Kind
-from dreamkeep.index.rows import Rows, Stored
+from dreamkeep.index.rows import RowCollector, Stored
 from dreamkeep.index.searching import Within, session_of
-from dreamkeep.index.store import Batch, Counts, Mark, Place, Store
+from dreamkeep.index.store import FolderMark, IndexBatch, IndexCounts, JournalPlace, Store
 from dreamkeep.index.words import Term
-from dreamkeep.journal.reader import Fault, Position, Span
-from dreamkeep.recall.found import KINDS, Found
+from dreamkeep.journal.reader import JournalDefect, Position, SeqRange
+from dreamkeep.recall.found import KINDS, FoundItem
 from dreamkeep.recall.query import understood
 from dreamkeep.recall.search import Search
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary, empty
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
-MARK = Mark(1, 100, 5, 7, 6)
+MARK = FolderMark(1, 100, 5, 7, 6)
 NOW = "2026-03-01T00:00:00Z"
 ANY = Within()
 
 
-def place(session: str, seq: int = 1) -> Place:
+def place(session: str, seq: int = 1) -> JournalPlace:
     position = Position(2, 100 * seq, seq, f"{seq:08x}")
-    return Place(
+    return JournalPlace(
         f"journal/sessions/{session}", session, position, MARK, "000001.jsonl:9:8:7", f"1:9:0000abcd 2:{100 * seq}:0000ffff"
     )
 
@@ -40,10 +40,12 @@ def filled(store: Store, session: str, *said: str, at: str = "2026-01-01T00:00:0
     summary = empty(session)._replace(last_at=at, started_at=at, project=project, messages=len(said), turns=1, bytes=10)
     rows = [Message(n, 0, "user", text, at, "t1") for n, text in enumerate(said, 2)]
     with store.writing():
-        store.put(Batch(place(session), summary, [Turn("t1", 2, "started", said[0] if said else "", at)], rows, []))
+        store.put(IndexBatch(place(session), summary, [TurnView("t1", 2, "started", said[0] if said else "", at)], rows, []))
 
 
-def recalled(store: Store, query: str, *, kinds: Collection[str] = KINDS, within: Within = ANY, limit: int = 10) -> list[Found]:
+def recalled(
+    store: Store, query: str, *, kinds: Collection[str] = KINDS, within: Within = ANY, limit: int = 10
+) -> list[FoundItem]:
     """As recall asks a store, without an embedder."""
     return Search(store, understood(query, NOW), within, NOW, None).run(kinds, limit)
 
@@ -64,7 +66,7 @@ class StoreSuite:
         assert [t.id for t in store.turns("python:a", ["t1", "none"])] == ["t1"]
         assert store.place(place("python:a").name) == place("python:a")
         assert store.places() == {place("python:a").name: place("python:a")}
-        assert store.counts() == Counts(1, 1, 2, 10, 0)
+        assert store.counts() == IndexCounts(1, 1, 2, 10, 0)
         assert store.session("python:none") is None and store.messages("python:none") == []
 
     def test_how_a_journal_looked_is_told_as_it_was_put_and_whether_that_is_all_there_is(self, store: Store) -> None:
@@ -125,7 +127,7 @@ class StoreSuite:
             assert found
             if session != "python:open":
                 with store.writing():
-                    store.put(Batch(place(session), found._replace(state="ended", ended_at=f"2026-01-0{n + 1}"), [], [], []))
+                    store.put(IndexBatch(place(session), found._replace(state="ended", ended_at=f"2026-01-0{n + 1}"), [], [], []))
         assert store.ended() == [("python:b", 2), ("python:a", 3)]
 
     def test_accepted_faults_are_remembered_until_told_anew(self, store: Store) -> None:
@@ -138,28 +140,28 @@ class StoreSuite:
         assert store.accepted() == {"c"}
 
     def test_a_mended_fault_is_told_and_not_counted(self, store: Store) -> None:
-        gone = Fault("gap", 1, 10, 0, (Span(2, 3),), True)
+        gone = JournalDefect("gap", 1, 10, 0, (SeqRange(2, 3),), True)
         with store.writing():
             faults = [gone, gone._replace(offset=20, mended=True), gone._replace(offset=30, mended=True, accepted=True)]
-            store.put(Batch(place("python:a"), empty("python:a"), [], [], faults))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], [], faults))
         assert store.faults() == [("python:a", one) for one in faults]
         assert store.counts().faults == 1
 
     def test_an_owned_turn_is_told_from_one_that_nobody_owns(self, store: Store) -> None:
-        mine, free = Turn("t1", 2, "started", "p", owner="me"), Turn("t2", 3, "started", "p")
-        done = Turn("t3", 4, "completed", "p", owner="me")
+        mine, free = TurnView("t1", 2, "started", "p", owner="me"), TurnView("t2", 3, "started", "p")
+        done = TurnView("t3", 4, "completed", "p", owner="me")
         with store.writing():
-            store.put(Batch(place("python:a"), empty("python:a"), [mine, free, done], [], []))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [mine, free, done], [], []))
         assert store.unsettled() == [("python:a", mine), ("python:a", free)]
         assert store.unsettled(owned=True) == [("python:a", mine)]
 
     def test_a_session_in_which_something_is_in_progress_is_known(self, store: Store) -> None:
         for name, state in (("python:a", '{"x": "in_progress"}'), ("python:b", "{}")):
             with store.writing():
-                store.put(Batch(place(name), empty(name), [], [], [], state))
+                store.put(IndexBatch(place(name), empty(name), [], [], [], state))
         assert store.compacting() == ["python:a"]
         with store.writing():
-            store.put(Batch(place("python:a"), empty("python:a"), [], [], [], "{}"))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], [], [], "{}"))
         assert store.compacting() == []
 
     def test_a_store_that_lacks_nothing_says_so_whatever_was_done_to_it(self, store: Store) -> None:
@@ -167,14 +169,14 @@ class StoreSuite:
         filled(store, "python:a", "one, changed", "two", "three")
         filled(store, "python:b", "x")
         with store.writing():
-            store.put(Batch(place("python:a"), empty("python:a"), [], [], [], removed={(2, 0), (9, 9)}))
-            store.put_place(Place("journal/keep", "", Position(), MARK), [])
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], [], [], removed={(2, 0), (9, 9)}))
+            store.put_place(JournalPlace("journal/keep", "", Position(), MARK), [])
             store.forget(place("python:b").name)
         assert store.incomplete(rows=True) == [] and len(store.messages("python:a")) == 2
 
     def test_a_failed_batch_leaves_nothing(self, store: Store) -> None:
         with pytest.raises(ZeroDivisionError), store.writing():
-            store.put(Batch(place("python:a"), empty("python:a"), [], [], []))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], [], []))
             _ = 1 / 0
         assert store.sessions() == [] and store.places() == {}
         filled(store, "python:b", "works afterwards")
@@ -195,7 +197,7 @@ class StoreSuite:
         summary = empty("python:a")._replace(project="p", cwd="/\ud800", last_at="2026-01-01T00:00:00Z")
         state = {"folders": [["/\ud800", "main", "2.1"], "strange"], "remotes": [["x.org/a", "push", "3.1"]], "other": 1}
         with store.writing():
-            store.put(Batch(place("python:a"), summary, [], [], [], json.dumps(state)))
+            store.put(IndexBatch(place("python:a"), summary, [], [], [], json.dumps(state)))
         first, second = store.session_places()
         assert first[:4] == ("python:a", "p", "/\ud800", "2026-01-01T00:00:00Z")
         assert first[4:] == ((("/\ud800", "main", "2.1"),), (("x.org/a", "push", "3.1"),))
@@ -228,7 +230,7 @@ class StoreSuite:
         with store.writing():
             store.bury("python:z", "t")
             store.clear()
-        assert store.counts() == Counts(0, 0, 0, 0, 0) and recalled(store, "apple") == [] and store.tombstones() == {}
+        assert store.counts() == IndexCounts(0, 0, 0, 0, 0) and recalled(store, "apple") == [] and store.tombstones() == {}
         filled(store, "python:a", "apple")
         assert len(recalled(store, "apple")) == 1
 
@@ -245,7 +247,7 @@ class StoreSuite:
             summary = empty(session)._replace(title=text, cwd=text)
             rows = [Message(2, 0, "user", text, "t", None, {"input": text, "n": float("inf")})]
             with store.writing():
-                store.put(Batch(place(session), summary, [Turn("t", 2, "submitted", text)], rows, []))
+                store.put(IndexBatch(place(session), summary, [TurnView("t", 2, "submitted", text)], rows, []))
             [back] = store.messages(session)
             assert back == rows[0]
             assert store.turns(session)[0].prompt == text
@@ -253,19 +255,19 @@ class StoreSuite:
             assert found is not None and found.title == text and found.cwd == text
 
     def test_faults_are_kept_until_said_otherwise(self, store: Store) -> None:
-        fault = Fault("damage", 1, 20, 5, (Span(3, 4), Span(9, 9)), True, 2)
+        fault = JournalDefect("damage", 1, 20, 5, (SeqRange(3, 4), SeqRange(9, 9)), True, 2)
         with store.writing():
-            store.put(Batch(place("python:a"), empty("python:a"), [], [], [fault]))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], [], [fault]))
         with store.writing():
-            store.put(Batch(place("python:a", 2), empty("python:a"), [], [], None))
+            store.put(IndexBatch(place("python:a", 2), empty("python:a"), [], [], None))
         assert store.faults() == [("python:a", fault)]
         with store.writing():
-            store.put(Batch(place("python:a", 3), empty("python:a"), [], [], []))
+            store.put(IndexBatch(place("python:a", 3), empty("python:a"), [], [], []))
         assert store.faults() == []
 
     def test_faults_of_the_keeps_own_journal_stand_under_no_session(self, store: Store) -> None:
-        fault = Fault("damage", 1, 20, 5)
-        keep = Place("journal/keep", "", Position(1, 5, 1, "0"), MARK)
+        fault = JournalDefect("damage", 1, 20, 5)
+        keep = JournalPlace("journal/keep", "", Position(1, 5, 1, "0"), MARK)
         with store.writing():
             store.put_place(keep, [fault])
             store.put_place(keep, None)
@@ -282,7 +284,7 @@ class StoreSuite:
     def test_unsettled_turns_are_listed_with_their_sessions(self, store: Store) -> None:
         filled(store, "python:a", "x")
         with store.writing():
-            store.put(Batch(place("python:b"), empty("python:b"), [Turn("t2", 2, "completed", "y")], [], []))
+            store.put(IndexBatch(place("python:b"), empty("python:b"), [TurnView("t2", 2, "completed", "y")], [], []))
         assert [(s, t.id) for s, t in store.unsettled()] == [("python:a", "t1")]
 
     def test_tombstones_are_remembered_and_lifted(self, store: Store) -> None:
@@ -345,7 +347,7 @@ class StoreSuite:
         marks = ["", "copied", "", "injected", "", "compacted", "rewound", ""]
         rows = [Message(n + 2, 0, "user", f"apple {n}", "t", None, mark=mark) for n, mark in enumerate(marks)]
         with store.writing():
-            store.put(Batch(place("python:a"), empty("python:a")._replace(messages=8), [], rows, []))
+            store.put(IndexBatch(place("python:a"), empty("python:a")._replace(messages=8), [], rows, []))
         filled(store, "python:b", "apple b")
         held = [
             no for no in store.holders(Term(("apple",)), 20) if session_of(no) == session_of(store.holders(Term(("0",)), 1)[0])
@@ -389,7 +391,7 @@ class StoreSuite:
         filled(store, "python:a", "one", "two")
         with store.writing():
             output = [Message(9, 0, "tool", "output", "t", None), Message(10, 0, "user", " ", "t", None)]
-            store.put(Batch(place("python:a"), empty("python:a"), [], output, []))
+            store.put(IndexBatch(place("python:a"), empty("python:a"), [], output, []))
         waiting = store.unembedded(10)
         assert [text for _, text in waiting] == ["two", "one"] and store.unembedded_count() == 2
         before = store.embedder()
@@ -444,7 +446,7 @@ def _put_in_pieces(store: Store, session: str, events: list[tuple[int, Event]], 
     state: dict[str, Any] = {}
     start = 0
     for end in cuts:
-        rows = Rows(summary, state, Stored(store, session, from_zero=False))
+        rows = RowCollector(summary, state, Stored(store, session, from_zero=False))
         for seq, event in events[start:end]:
             rows.add(seq, event)
         assert rows.strange == []

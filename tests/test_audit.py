@@ -27,9 +27,9 @@ from dreamkeep.index.open import peek
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
-from dreamkeep.journal.reader import Fault as Seen
-from dreamkeep.recovery.audit import Report, audit
+from dreamkeep.journal.pool import JournalWriters
+from dreamkeep.journal.reader import JournalDefect as Seen
+from dreamkeep.recovery.audit import AuditReport, audit
 from dreamkeep.recovery.audit_told import told
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.surfaces.cli.text import audited
@@ -56,7 +56,7 @@ class World:
         self.folder = f"{root}/{folder_of(self.session)}"
 
     def fill(self, sessions: int = 3, messages: int = 40) -> None:
-        journals = Journals(HOST, self.root, IDS, part_size=PART_SIZE)
+        journals = JournalWriters(HOST, self.root, IDS, part_size=PART_SIZE)
         for n in range(sessions):
             say(journals, f"python:s{n}", "session.opened", {"session": f"python:s{n}"})
             for m in range(messages):
@@ -68,7 +68,7 @@ class World:
         with Keep.open(self.root) as keep:
             keep.sessions()
 
-    def audit(self, *, deep: bool = False, host: RealHost | None = None) -> Report:
+    def audit(self, *, deep: bool = False, host: RealHost | None = None) -> AuditReport:
         around = {"XDG_RUNTIME_DIR": str(self.home)}
         return audit(host or HOST, self.root, home=str(self.home), environment={}, deep=deep, around=around)
 
@@ -79,7 +79,7 @@ class World:
         return [one.cls for one in self.faults(deep=deep)]
 
 
-def say(journals: Journals, session: str, kind: str, body: dict[str, Any]) -> None:
+def say(journals: JournalWriters, session: str, kind: str, body: dict[str, Any]) -> None:
     journals.append(session, [Event(IDS.new(), kind, rfc3339(HOST.now()), body)])
 
 
@@ -538,7 +538,7 @@ def test_an_older_copy_of_a_part_is_a_loss(world: World) -> None:
 def test_sound_bytes_that_are_not_those_that_were_indexed_are_a_loss_of_those(world: World) -> None:
     """W4"""
     shutil.rmtree(world.folder)
-    journals = Journals(HOST, world.root, IDS, part_size=PART_SIZE)
+    journals = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
     for n in range(60):
         say(journals, world.session, Kind.MESSAGE_ADDED, {"role": "user", "text": f"other {n} " + "y" * 200})
     journals.close()
@@ -895,13 +895,13 @@ def test_a_page_whose_fence_is_broken_is_told(world: World, what: str) -> None:
 def everything_wrong(world: World) -> None:
     """One of each, each in a place of its own."""
     for n, (_, damage) in enumerate(JOURNAL.values()):
-        journals = Journals(HOST, world.root, IDS, part_size=PART_SIZE)
+        journals = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
         session = f"python:bad{n}"
         for m in range(40):
             say(journals, session, Kind.MESSAGE_ADDED, {"role": "user", "text": f"{m} " + "x" * 200})
         journals.close()
         damage(f"{world.root}/{folder_of(session)}")
-    keep = Journals(HOST, world.root, IDS, part_size=PART_SIZE)
+    keep = JournalWriters(HOST, world.root, IDS, part_size=PART_SIZE)
     say(keep, "", Kind.SESSION_DELETED, {"session": "python:q"})
     keep.close()
     tail(f"{world.root}/{KEEP}")

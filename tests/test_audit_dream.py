@@ -251,7 +251,7 @@ def test_what_is_just_being_published_is_no_fault(world: World) -> None:
     with Keep.open(world.root) as keep:
         memory = keep.context.load_memory()
     for current in ([True], []):
-        dreams = audit_dream.Dreams(HOST, str(world.root), memory, lambda: bool(current))  # noqa: B023  (called at once)
+        dreams = audit_dream.DreamAudit(HOST, str(world.root), memory, lambda: bool(current))  # noqa: B023  (called at once)
         assert list(dreams.pages()) == [] and len(dreams.notices) == len(current)
 
 

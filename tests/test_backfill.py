@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from dreamkeep.dream.backfill import Known, checked, turns_given
-from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven, TurnGiven
+from dreamkeep.dream.backfill import KnownInsights, checked, turns_given
+from dreamkeep.dream.given import Answer, Given, GivenMessage, Proposal, TaskGiven, TurnGiven
 from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import TYPES
 from dreamkeep.session.messages import Message
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 SAID = (
-    Said("4.1", "user", "Prices are integers,\nin cents. Never floats!", "2026-01-02T00:00:00Z"),
-    Said("4.2", "assistant", "Understood.", "2026-01-02T00:00:01Z"),
-    Said("5", "assistant", "", "2026-01-02T00:00:02Z", {"name": "Bash", "input": {"command": "make test-all"}}),
-    Said("6", "tool", "all passed", None),
-    Said("7", "summary", "Prices are integers", None),
-    Said("8", "user", "Prices are integers", None, None, "copied"),
-    Said("9", "user", "Prices are integers", None, None, "injected"),
+    GivenMessage("4.1", "user", "Prices are integers,\nin cents. Never floats!", "2026-01-02T00:00:00Z"),
+    GivenMessage("4.2", "assistant", "Understood.", "2026-01-02T00:00:01Z"),
+    GivenMessage("5", "assistant", "", "2026-01-02T00:00:02Z", {"name": "Bash", "input": {"command": "make test-all"}}),
+    GivenMessage("6", "tool", "all passed", None),
+    GivenMessage("7", "summary", "Prices are integers", None),
+    GivenMessage("8", "user", "Prices are integers", None, None, "copied"),
+    GivenMessage("9", "user", "Prices are integers", None, None, "injected"),
 )
 GIVEN = Given(
     "python:s",
@@ -31,7 +31,10 @@ GIVEN = Given(
     "/",
     "",
     (TaskGiven("t-1", "prices"), TaskGiven("t-2", "other")),
-    (TurnGiven("old", "completed", (Said("2", "user", "Prices are integers"),), known=True), TurnGiven("t", "completed", SAID)),
+    (
+        TurnGiven("old", "completed", (GivenMessage("2", "user", "Prices are integers"),), known=True),
+        TurnGiven("t", "completed", SAID),
+    ),
 )
 
 
@@ -45,8 +48,8 @@ def proposal(**more: Any) -> Proposal:
     return Proposal(**{**said, **more})
 
 
-def check(*proposals: object, known: Known | None = None) -> tuple[list[Any], dict[str, int]]:
-    found = checked(list(proposals), GIVEN, known or Known(), run="r", redact=lambda text: text.replace("floats", "***"))
+def check(*proposals: object, known: KnownInsights | None = None) -> tuple[list[Any], dict[str, int]]:
+    found = checked(list(proposals), GIVEN, known or KnownInsights(), run="r", redact=lambda text: text.replace("floats", "***"))
     return found.insights, dict(found.dropped)
 
 
@@ -96,12 +99,12 @@ def test_what_does_not_hold_is_dropped_with_its_reason_and_alone(bad: dict[str, 
 
 def test_doubles_are_dropped_inside_a_reply_and_across_runs() -> None:
     """D24 M7"""
-    known = Known()
+    known = KnownInsights()
     first, dropped = check(
         proposal(), proposal(), proposal(quote="Never floats", text="prices are integers, in CENTS"), known=known
     )
     assert len(first) == 1 and dropped == {"duplicate": 2}
-    assert check(proposal(), known=Known(first)) == ([], {"duplicate": 1})
+    assert check(proposal(), known=KnownInsights(first)) == ([], {"duplicate": 1})
 
 
 def test_secrets_are_redacted_in_text_and_quote() -> None:
@@ -137,25 +140,25 @@ _JUNK = st.one_of(
 def test_a_reply_that_lists_nothing_is_no_answer_and_not_an_empty_one(answer: object) -> None:
     """M6"""
     with pytest.raises(NoAnswer, match="instead of"):
-        checked(answer, GIVEN, Known(), run="r", redact=str)
+        checked(answer, GIVEN, KnownInsights(), run="r", redact=str)
 
 
 @examples(st.lists(_JUNK, max_size=12) | _JUNK)
 def test_whatever_a_backend_answers_only_grounded_insights_come_out(answer: object) -> None:
     try:
-        found = checked(answer, GIVEN, Known(), run="r", redact=str)
+        found = checked(answer, GIVEN, KnownInsights(), run="r", redact=str)
     except NoAnswer:
         assert not isinstance(answer, list) or not any(isinstance(one, Proposal) for one in answer)
         return
     words = {said.seq: said.text + str(said.tool) for said in SAID}
     for one in found.insights:
         assert one.type in TYPES and one.evidence[0].quote in words[one.evidence[0].seq]
-    assert checked(Answer(()), GIVEN, Known(), run="r", redact=str).insights == []
+    assert checked(Answer(()), GIVEN, KnownInsights(), run="r", redact=str).insights == []
 
 
 def test_only_the_new_part_of_a_session_is_given_with_a_little_before_it() -> None:
     """D20 M2"""
-    turns = [Turn(f"t{n}", n * 10, "completed", "p") for n in range(1, 6)]
+    turns = [TurnView(f"t{n}", n * 10, "completed", "p") for n in range(1, 6)]
     said = [Message(n * 10 + k, 0, "user", f"{n}.{k}", None, f"t{n}" if k < 2 else None) for n in range(1, 6) for k in range(3)]
     found = turns_given(turns, said, 40, 45)
     assert [(turn.id, turn.known, len(turn.messages)) for turn in found] == [("t2", True, 3), ("t3", True, 3), ("t4", False, 3)]

@@ -13,7 +13,7 @@ from dreamkeep import Keep
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.claude import files as claude_files
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.ingest import Outcome
+from dreamkeep.capture.ingest import IngestOutcome
 from dreamkeep.event import Event, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -46,7 +46,7 @@ def result_in(home: Path, name: str, data: bytes) -> Path:
     return file
 
 
-def take(keep: Keep, home: Path, **more: Any) -> list[Outcome]:
+def take(keep: Keep, home: Path, **more: Any) -> list[IngestOutcome]:
     found = list(keep.ingest(home=home, **more))
     assert [one for one in found if one.problem] == []
     return found

@@ -25,9 +25,9 @@ from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import content, copying, find, ingest_rows, regain, rejoin
 from dreamkeep.capture import ingest as ingesting
-from dreamkeep.capture.ingest import Outcome
+from dreamkeep.capture.ingest import IngestOutcome
 from dreamkeep.event import Event, Kind
-from dreamkeep.host import Entry, RealHost, Stat
+from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.index import build
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
@@ -56,7 +56,7 @@ def grow(file: Path, data: bytes) -> None:
         source.write(data)
 
 
-def take(keep: Keep, home: Path, agent: str) -> list[Outcome]:
+def take(keep: Keep, home: Path, agent: str) -> list[IngestOutcome]:
     return list(keep.ingest(home=home, agents=[agent]))
 
 
@@ -731,7 +731,7 @@ class Locked(RealHost):
         self._check(path)
         return super().stat(path)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         self._check(f"{folder}/.")
         return super().entries(folder)
 

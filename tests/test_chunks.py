@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.dream.chunks import chunks, head_and_tail, message_tokens, turn_tokens
-from dreamkeep.dream.given import Said, TurnGiven
+from dreamkeep.dream.given import GivenMessage, TurnGiven
 
 
 def turn(n: int, *messages: tuple[str, str], known: bool = False) -> TurnGiven:
-    return TurnGiven(f"t{n}", "completed", tuple(Said(f"{n}.{i}", role, text) for i, (role, text) in enumerate(messages)), known)
+    return TurnGiven(
+        f"t{n}", "completed", tuple(GivenMessage(f"{n}.{i}", role, text) for i, (role, text) in enumerate(messages)), known
+    )
 
 
 def words(n: int, count: int) -> str:
@@ -88,8 +90,8 @@ def test_a_long_prompt_goes_on_in_the_next_chunk_word_by_word() -> None:
 
 def test_a_tools_input_of_a_megabyte_is_shortened() -> None:
     tool = {"id": "x", "name": "Write", "input": {"path": "/a/b.py", "content": "line\n" * 200_000}}
-    said = Said("1.1", "assistant", "", None, tool)
-    made = chunks([TurnGiven("t1", "completed", (Said("1.0", "user", "write"), said))], 1000)
+    said = GivenMessage("1.1", "assistant", "", None, tool)
+    made = chunks([TurnGiven("t1", "completed", (GivenMessage("1.0", "user", "write"), said))], 1000)
     [kept] = [one for chunk in made for t in chunk if not t.known for one in t.messages if one.tool]
     assert message_tokens(kept) <= 1000 and kept.tool is not None and kept.tool["input"]["path"] == "/a/b.py"
     assert tool["input"]["content"] == "line\n" * 200_000  # type: ignore[index]  # the given one is not changed

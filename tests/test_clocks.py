@@ -24,7 +24,7 @@ from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream.dates import resolved
 from dreamkeep.errors import BadUsage, DreamkeepError
 from dreamkeep.event import rfc3339
-from dreamkeep.host import Entry, Look, RealHost, Stat, bounded_ns
+from dreamkeep.host import FolderEntry, Look, RealHost, Stat, bounded_ns
 from dreamkeep.recall import when as time_words
 from dreamkeep.session.records import _moment
 from dreamkeep.verbs.capture import find_hook_file
@@ -71,7 +71,7 @@ class OtherClock(RealHost):
         at = super().handle_stat(handle)
         return at._replace(mtime_ns=bounded_ns(at.mtime_ns + self._ahead))
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         return [one._replace(at=self._moved(one.at)) for one in super().entries(folder)]
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.recovery.ledger import _PATHS, NOTES
 
 from .faults import Dying, PowerCut
@@ -251,7 +251,7 @@ def test_a_frame_of_a_tap_a_hook_or_a_piece_that_is_none_keeps_nobody_from_askin
 ) -> None:
     own(world)
     ids = Ids(HOST.now, HOST.random)
-    Journals(HOST, world.root, ids).append(session, [Event(ids.new(), kind, rfc3339(HOST.now()), body)])
+    JournalWriters(HOST, world.root, ids).append(session, [Event(ids.new(), kind, rfc3339(HOST.now()), body)])
     with Keep.open(world.root) as keep:
         assert [one.id for one in keep.sessions()] == ["python:own"] and keep.doctor()
         keep.note_add("Pears in autumn")

@@ -21,7 +21,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery.delete import Deleting
 from dreamkeep.session import raw
@@ -332,7 +332,7 @@ def test_an_erasure_that_loses_power_at_any_step_leaves_a_whole_journal_and_is_f
         loss = LOSSES[at % len(LOSSES)]
         host = FragileHost(seed=at)
         host.make_folder("/k")
-        journals = Journals(host, "/k", Ids(host.now, host.random), part_size=2500)
+        journals = JournalWriters(host, "/k", Ids(host.now, host.random), part_size=2500)
         said = []
         for n in range(30):
             if n == 10:
@@ -352,7 +352,7 @@ def test_an_erasure_that_loses_power_at_any_step_leaves_a_whole_journal_and_is_f
         again = host.reboot(loss, seed=at)
         if finished:
             assert not [path for path, data in files(again.root) if WORD in data and not path.endswith(".zst")]
-        after = Journals(again, "/k", Ids(again.now, again.random), part_size=2500)
+        after = JournalWriters(again, "/k", Ids(again.now, again.random), part_size=2500)
         after.writer("").erase(erase_words)
         reading = Reading(again, f"/k/{KEEP}")
         left = [int(e.id[2:]) for _, e in events(reading) if e.kind == "note.added"]
@@ -375,7 +375,7 @@ def test_a_deletion_that_loses_power_at_any_step_is_finished_by_the_next_writer(
         host = FragileHost(seed=at)
         host.make_folder("/k")
         ids = Ids(host.now, host.random)
-        journals = Journals(host, "/k", ids)
+        journals = JournalWriters(host, "/k", ids)
         for name in (native, "stays"):
             title = "xylophone" if name == native else "pears"
             journals.say(f"python:{name}", Kind.SESSION_OPENED, {"session": f"python:{name}", "title": title}, {"opened": 1})
@@ -400,7 +400,7 @@ def test_a_deletion_that_loses_power_at_any_step_is_finished_by_the_next_writer(
         except PowerCut:
             pass
         again = host.reboot(loss, seed=at)
-        after = Journals(again, "/k", Ids(again.now, again.random))
+        after = JournalWriters(again, "/k", Ids(again.now, again.random))
         Deleting(again, "/k", after, lambda name, pages: None).finish_all()
         dead = [e.body["session"] for _, e in events(Reading(again, f"/k/{KEEP}")) if e.kind == Kind.SESSION_DELETED]
         words = [path for path, data in files(again.root) if WORD in data]

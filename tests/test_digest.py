@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dreamkeep import Keep
-from dreamkeep.session.digest import Line, digest, find_ending, fold, render
+from dreamkeep.session.digest import DigestLine, digest, find_ending, fold, render
 from dreamkeep.session.messages import Message
 from dreamkeep.surfaces.cli import main
 
@@ -37,11 +37,11 @@ class Talk:
         self.say("assistant", "", {"id": id, "name": name, "input": given})
         return self.say("tool", result, {"id": id, **more})
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[DigestLine]:
         return digest(self.messages, "/work/toolshed")
 
 
-def said(lines: list[Line], what: str) -> list[str]:
+def said(lines: list[DigestLine], what: str) -> list[str]:
     return [line.text for line in lines if line.what == what]
 
 

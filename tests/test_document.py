@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamkeep.agents.shared.pieces import Element, Frame, piece
+from dreamkeep.agents.shared.pieces import DocumentPiece, Element, piece
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.document import BLOCK, MOST_PIECES, Copy, Insert, Op, delta, mark, packed, split
+from dreamkeep.capture.document import BLOCK, MOST_PIECES, CopiedPieces, Insert, Op, delta, mark, packed, split
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(['"', "[{", "]},", "\\", '\\"', "\n"]),
@@ -69,7 +69,7 @@ def test_every_element_of_the_arrays_is_read_from_its_own_piece(data: bytes) -> 
     for one in split(data):
         found = piece(one.decode("utf-8", "surrogatepass"), bool(opened))
         assert found is not None
-        if isinstance(found, Frame):
+        if isinstance(found, DocumentPiece):
             opened = found.opens
             members |= found.members
         else:
@@ -90,7 +90,7 @@ def test_a_new_message_costs_itself_and_the_frames() -> None:
     inserted = [op.piece for op in ops if isinstance(op, Insert)]
     assert sum(map(len, inserted)) < 1000
     assert sum(b"number 1000" in one for one in inserted) == 2  # among the messages, and in the model's copy of them
-    assert sum(op.count for op in ops if isinstance(op, Copy)) == 2000
+    assert sum(op.count for op in ops if isinstance(op, CopiedPieces)) == 2000
 
 
 def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
@@ -99,7 +99,7 @@ def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
     for op in delta([mark(one) for one in before], after):
         if isinstance(op, Insert):
             found = piece(op.piece.decode(), bool(opened))
-            if isinstance(found, Frame):
+            if isinstance(found, DocumentPiece):
                 opened = found.opens
             else:
                 seen.append(opened)
@@ -107,13 +107,13 @@ def test_frames_are_said_again_so_that_an_elements_array_is_known() -> None:
 
 
 def test_a_delta_is_packed_as_the_journal_holds_it() -> None:
-    ops: list[Op] = [Insert(b"a"), Insert(b"b"), Copy(3, 2), Copy(0, 1), Insert(b"c")]
+    ops: list[Op] = [Insert(b"a"), Insert(b"b"), CopiedPieces(3, 2), CopiedPieces(0, 1), Insert(b"c")]
     assert packed(ops) == ([2, [3, 2], [0, 1], 1], [b"a", b"b", b"c"])
 
 
 def test_an_unchanged_document_is_one_copy() -> None:
     pieces = split(_session(3))
-    assert delta([mark(one) for one in pieces], pieces) == [Copy(0, len(pieces))]
+    assert delta([mark(one) for one in pieces], pieces) == [CopiedPieces(0, len(pieces))]
 
 
 def test_a_big_member_that_is_no_list_of_messages_is_cut_too() -> None:

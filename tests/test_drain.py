@@ -22,7 +22,7 @@ from dreamkeep.capture.drain import LOCK, Drained, drain, native_id
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.session import raw
 
@@ -55,7 +55,7 @@ def put(
 def run(host: Host, root: str = ROOT, **more: Any) -> Drained:
     """As a process of its own would: nothing remembered from before."""
     ids = Ids(host.now, host.random)
-    journals = Journals(host, root, ids)
+    journals = JournalWriters(host, root, ids)
     try:
         return drain(host, root, journals, ids, **more)
     finally:

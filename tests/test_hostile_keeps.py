@@ -22,7 +22,7 @@ from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.recovery.audit import audit
 from dreamkeep.recovery.faults import fault
 from tests.agents import claude, copilot, goose, hermes
@@ -457,7 +457,7 @@ def test_a_part_copied_under_a_later_number_lets_no_writer_use_a_seq_twice(world
     """T11: the writer went on behind the copy, under seqs that were taken: what it wrote, also a repair, was never read."""
     world.captured()
     session = "python:parts"
-    journals = Journals(HOST, world.root, IDS, part_size=500)
+    journals = JournalWriters(HOST, world.root, IDS, part_size=500)
     journals.append(session, [Event(IDS.new(), Kind.SESSION_OPENED, rfc3339(HOST.now()), {"session": session})])
     for n in range(12):
         journals.append(session, [Event(IDS.new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), {"role": "user", "text": f"m{n}"})])

@@ -898,12 +898,12 @@ def test_many_small_entries_are_read_in_the_time_of_their_bytes() -> None:
 
 def test_events_are_joined_in_batches_of_bounded_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory: long outputs are many megabytes each."""
-    from dreamkeep.journal.pool import Journals
+    from dreamkeep.journal.pool import JournalWriters
 
     largest = 0
-    append = Journals.append_if
+    append = JournalWriters.append_if
 
-    def watched(self: Journals, session: str, batch: Any, expect: Any) -> Any:
+    def watched(self: JournalWriters, session: str, batch: Any, expect: Any) -> Any:
         nonlocal largest
         largest = max(largest, sum(len(d.head) for event in batch for d in draft(event)))
         return append(self, session, batch, expect)
@@ -915,7 +915,7 @@ def test_events_are_joined_in_batches_of_bounded_bytes(tmp_path: Path, monkeypat
         for n in range(30):
             b.session("s").record(f"{n}", ("tool", "x" * 1_500_000))
     exported(tmp_path / "b", tmp_path / "s")
-    monkeypatch.setattr(Journals, "append_if", watched)
+    monkeypatch.setattr(JournalWriters, "append_if", watched)
     assert imported(tmp_path / "a", tmp_path / "s")["events"] == 30
     assert 1_000_000 < largest < 12 << 20
 

@@ -23,7 +23,7 @@ from dreamkeep.host import RealHost
 from dreamkeep.index import build, looks
 from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 
 from .conftest import Ran
 from .journals import part
@@ -233,7 +233,7 @@ def _bulk(root: str, count: int) -> Keep:
     ids = Ids(host.now, host.random)
     keep = Keep.open(root)
     keep.session("bulk").record("first")
-    journals = Journals(host, root, ids)
+    journals = JournalWriters(host, root, ids)
     made = [
         Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(host.now()), {"role": "user", "text": f"word{n} " * 8}) for n in range(count)
     ]
@@ -347,7 +347,7 @@ def test_an_event_whose_body_is_not_what_its_kind_promises_stops_nobody(root: st
     ids = Ids(host.now, host.random)
     with Keep.open(root) as keep:
         keep.session("s").record("before")
-        journals = Journals(host, root, ids)
+        journals = JournalWriters(host, root, ids)
         for body in ({"no": "turn"}, {"turn": None}, {"role": 5}):
             for kind in (Kind.TURN_SETTLED, Kind.MESSAGE_ADDED, Kind.TURN_RECORDED, "kind.of.tomorrow"):
                 journals.append("python:s", [Event(ids.new(), kind, "t", body)])
@@ -459,12 +459,12 @@ def test_compressed_parts_change_no_answer(root: str) -> None:
 # -- what it remembers of the files
 
 
-def _small_parts(root: str) -> Journals:
+def _small_parts(root: str) -> JournalWriters:
     host = RealHost()
-    return Journals(host, root, Ids(host.now, host.random), part_size=3_000)
+    return JournalWriters(host, root, Ids(host.now, host.random), part_size=3_000)
 
 
-def _say(journals: Journals, times: int) -> Iterator[None]:
+def _say(journals: JournalWriters, times: int) -> Iterator[None]:
     """More than one part; whoever goes through it may look after each message."""
     for n in range(times):
         journals.say("python:s", Kind.MESSAGE_ADDED, {"role": "user", "text": f"{n} " + "x" * 200})

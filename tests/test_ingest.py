@@ -21,7 +21,7 @@ from dreamkeep.capture.ingest import Ingest
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost, make_folders
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from tests.faults import LOSSES, FragileHost, PowerCut
 
 SID = "5f0c2d1e-0000-4000-8000-000000000001"
@@ -415,7 +415,7 @@ def _write(host: FragileHost, data: bytes) -> None:
 
 def _capture(host: FragileHost) -> None:
     ids = Ids(host.now, host.random)
-    journals = Journals(host, "/keep", ids)
+    journals = JournalWriters(host, "/keep", ids)
     found = Ingest(host, "/keep", journals, ids)
     assert [one.problem for one in found.run([Source("claude", f"{FOLDER}/{SID}.jsonl", session=SID)])] == [None]
     journals.close()

@@ -31,7 +31,7 @@ from dreamkeep.capture.setup.jsonedit import Syntax
 from dreamkeep.capture.setup.offer import handler, setup_of
 from dreamkeep.capture.setup.plan import Json
 from dreamkeep.capture.setup.program import Program
-from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.errors import BadUsage
 from dreamkeep.host import RealHost, make_folders, read_file
 
@@ -1036,5 +1036,5 @@ for (const name of ["./broken.mjs", "./plugin.mjs"]) {
 def test_yaml_texts_are_read_as_they_are_written() -> None:
     for text in ("plain", "it's", 'a "b" \\ c', "ü \U0001f600 \x85 \x7f", "a: b # c", "", "\t\n"):
         assert yamledit.decoded(yamledit.quoted(text)) == text
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFile):
         yamledit.top(yamledit.lines_of("a: 'x\nb: 1\n"))

@@ -21,7 +21,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import RealHost
 from dreamkeep.index import build
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading
 
 from .agents import hermes
@@ -293,7 +293,7 @@ def test_an_interrupt_while_a_file_is_closed_does_not_wedge_the_writer(root: str
                 raise KeyboardInterrupt
 
     host = Interrupting()
-    pool = Journals(host, root, IDS)
+    pool = JournalWriters(host, root, IDS)
     pool.append("python:s", [event("one")])
     for n in range(4):
         host.armed = True
@@ -307,7 +307,7 @@ def test_an_interrupt_while_a_file_is_closed_does_not_wedge_the_writer(root: str
 
 def test_one_locked_session_does_not_stall_the_crowd(root: str) -> None:
     """J5: whoever holds a lock too long delays his own session only."""
-    pool = Journals(HOST, root, IDS)
+    pool = JournalWriters(HOST, root, IDS)
     for n in range(20):
         pool.append(f"python:s{n}", [event("first")])
     holder = HOST.open_lock(f"{root}/{folder_of('python:s0')}/lock")
@@ -389,7 +389,7 @@ def test_an_interrupt_just_after_locking_leaves_no_lock_behind(root: str) -> Non
             return got
 
     host = Interrupting()
-    pool, other = Journals(host, root, IDS), Journals(HOST, root, IDS)
+    pool, other = JournalWriters(host, root, IDS), JournalWriters(HOST, root, IDS)
     pool.append("python:s", [event("one")])
     for events in ([event("a"), event("b")], [event("c")], []):  # the long way, and the quick one
         host.armed = True

@@ -15,7 +15,7 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import MAX_FRAME, parse, place
 from dreamkeep.journal.frame import draft as drafts_of
-from dreamkeep.journal.reader import Position, Reading, Span, events
+from dreamkeep.journal.reader import Position, Reading, SeqRange, events
 from dreamkeep.journal.settle import read_head
 
 from .journals import HOST, append, aside, event, faults, lines, part, read, texts, writer
@@ -235,7 +235,7 @@ def test_a_run_of_null_bytes_in_the_middle_is_read_around_and_reported(three: Pa
     part(three).write_bytes(head + one + b"\0" * len(two) + last)
     assert texts(three) == ["one", "three"]
     [fault] = faults(three)
-    assert (fault.kind, fault.offset, fault.size, fault.missing) == ("damage", len(head + one), len(two), (Span(3, 3),))
+    assert (fault.kind, fault.offset, fault.size, fault.missing) == ("damage", len(head + one), len(two), (SeqRange(3, 3),))
     append(three, "four")
     assert texts(three) == ["one", "three", "four"]
     assert [(f.kind, f.recorded) for f in faults(three)] == [("damage", True)]
@@ -389,7 +389,7 @@ def test_a_missing_part_is_reported_and_the_others_are_read(folder: Path) -> Non
     gone = [f["seq"] for line in lines(folder, 2) if (f := parse(line[:-1]))]
     part(folder, 2).unlink()
     [fault] = faults(folder)
-    assert (fault.kind, fault.part, fault.missing) == ("missing_part", 2, (Span(gone[0], gone[-1]),))
+    assert (fault.kind, fault.part, fault.missing) == ("missing_part", 2, (SeqRange(gone[0], gone[-1]),))
     assert texts(folder)[0].startswith("0 ") and texts(folder)[-1].startswith("39 ")
 
 

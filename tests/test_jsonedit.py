@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dreamkeep.capture.setup import jsonedit
 from dreamkeep.capture.setup.jsonedit import STRICT, Syntax
-from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.capture.setup.text import UnreadableFile
 
 JSONC = Syntax(comments=True, last_comma=True)
 ENTRY = {"hooks": [{"type": "command", "command": "x y", "timeout": 10}]}
@@ -97,7 +97,7 @@ def test_what_json_does_not_allow_is_unreadable_here_too(data: bytes) -> None:
         wanted = json.loads(text, parse_constant=_no_constant)
     except ValueError:
         for syntax in (STRICT, STRICT._replace(inside=frozenset())):
-            with pytest.raises(Unreadable):
+            with pytest.raises(UnreadableFile):
                 jsonedit.parse(text, syntax)
     else:
         assert jsonedit.value_of(text, jsonedit.parse(text)) == wanted
@@ -126,20 +126,20 @@ def test_what_is_added_looks_like_what_is_there(text: str, added: str) -> None:
     "text", ['{"a": 1,}', "{'a': 1}", '{"a": 1} x', '{"a" 1}', "[1 2]", '{"a": NaN}', "", "{", '{"a": "\n"}', "{// c\n}"]
 )
 def test_strict_json_has_no_comments_and_no_last_comma(text: str) -> None:
-    with pytest.raises(Unreadable, match=r"line 1|line 2"):
+    with pytest.raises(UnreadableFile, match=r"line 1|line 2"):
         jsonedit.parse(text)
 
 
 def test_a_key_that_is_there_twice_is_nobodys_to_choose_from() -> None:
     text = '{"hooks": {}, "x": {"y": 1, "y": 2}, "hooks": {}}'
-    with pytest.raises(Unreadable, match="`hooks` occurs 2 times"):
+    with pytest.raises(UnreadableFile, match="`hooks` occurs 2 times"):
         jsonedit.append(text, ("hooks", "Stop"), 1)
     assert jsonedit.put(text, ("x", "z"), 3) == '{"hooks": {}, "x": {"y": 1, "y": 2, "z": 3}, "hooks": {}}'
 
 
 def test_nesting_without_end_is_refused_not_died_of() -> None:
     for syntax in (STRICT, STRICT._replace(inside=frozenset())):
-        with pytest.raises(Unreadable, match="too deep"):
+        with pytest.raises(UnreadableFile, match="too deep"):
             jsonedit.parse('{"a":' * 100_000, syntax)
 
 

@@ -58,17 +58,17 @@ def test_a_client_is_greeted_and_told_of_the_tools_without_a_keep(tmp_path: Path
 
 @pytest.mark.parametrize("wanted", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_each_published_version_is_agreed_to(wanted: str) -> None:
-    talk = protocol.Talk()
+    talk = protocol.McpConnection()
     reply = protocol.take(greet(version=wanted), talk)
-    assert isinstance(reply, protocol.Reply) and reply.body["result"]["protocolVersion"] == talk.version == wanted
+    assert isinstance(reply, protocol.ProtocolReply) and reply.body["result"]["protocolVersion"] == talk.version == wanted
 
 
 def test_an_unknown_version_is_answered_with_the_newest_that_greets() -> None:
     for wanted in ("2026-07-28", "1900-01-01", ""):
-        reply = protocol.take(greet(version=wanted), protocol.Talk())
-        assert isinstance(reply, protocol.Reply) and reply.body["result"]["protocolVersion"] == "2025-11-25"
-    reply = protocol.take(ask(1, "initialize", protocolVersion=7), protocol.Talk())
-    assert isinstance(reply, protocol.Reply) and reply.code == protocol.BAD_PARAMS
+        reply = protocol.take(greet(version=wanted), protocol.McpConnection())
+        assert isinstance(reply, protocol.ProtocolReply) and reply.body["result"]["protocolVersion"] == "2025-11-25"
+    reply = protocol.take(ask(1, "initialize", protocolVersion=7), protocol.McpConnection())
+    assert isinstance(reply, protocol.ProtocolReply) and reply.code == protocol.BAD_PARAMS
 
 
 def test_tools_say_truly_whether_they_change_something() -> None:
@@ -133,8 +133,8 @@ def test_a_request_that_names_its_version_is_answered_without_a_greeting(chat: W
     ],
 )
 def test_what_such_a_request_lacks_is_told(message: dict[str, Any], code: int) -> None:
-    reply = protocol.take(message, protocol.Talk())
-    assert isinstance(reply, protocol.Reply) and reply.code == code
+    reply = protocol.take(message, protocol.McpConnection())
+    assert isinstance(reply, protocol.ProtocolReply) and reply.code == code
     if code == protocol.NO_SUCH_VERSION:
         assert set(reply.body["error"]["data"]["supported"]) == set(protocol.VERSIONS)
 
@@ -182,8 +182,8 @@ requests = st.fixed_dictionaries(
 
 @given(message=requests | json_values)
 def test_any_json_is_answered_by_at_most_one_line_of_json(message: Any) -> None:
-    step = protocol.take(message, protocol.Talk())
-    if isinstance(step, protocol.Reply):
+    step = protocol.take(message, protocol.McpConnection())
+    if isinstance(step, protocol.ProtocolReply):
         line = protocol.written(step.body)
         assert json.loads(line) == step.body and b"\n" not in line
 
@@ -259,7 +259,7 @@ def test_a_batch_is_taken_where_the_version_knows_one_and_refused_where_not(chat
 def test_wrong_arguments_are_told_in_words_that_a_model_can_act_on(tmp_path: Path, name: str, arguments: Any, told: str) -> None:
     talked(tmp_path / "keep", ("hello", "there"))
     server = Tools(lambda: Keep.open(tmp_path / "keep"))
-    text = refused(json.loads(server.answer(protocol.Call(1, name, arguments, False))))
+    text = refused(json.loads(server.answer(protocol.ToolCall(1, name, arguments, False))))
     assert told in text and text.rstrip().endswith((".", "`")), text
 
 
@@ -518,16 +518,16 @@ def test_a_locked_keep_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     server = Tools(lambda: Keep.open(root))
     with open(root / "state" / "index.lock", "rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        text = refused(json.loads(server.answer(protocol.Call(1, "search", {"query": "hello"}, False))))
+        text = refused(json.loads(server.answer(protocol.ToolCall(1, "search", {"query": "hello"}, False))))
         assert "another process has held the lock" in text and "Wait for it" in text
-    assert found(json.loads(server.answer(protocol.Call(2, "search", {"query": "hello"}, False))))["hits"]
+    assert found(json.loads(server.answer(protocol.ToolCall(2, "search", {"query": "hello"}, False))))["hits"]
 
 
 def test_a_fault_of_our_own_is_an_answer_and_a_trace_on_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def broken() -> Keep:
         raise KeyError("oops")
 
-    text = refused(json.loads(Tools(broken).answer(protocol.Call(1, "search", {"query": "x"}, False))))
+    text = refused(json.loads(Tools(broken).answer(protocol.ToolCall(1, "search", {"query": "x"}, False))))
     assert "KeyError" in text and "internal error" in text
     assert "oops" in capfd.readouterr().err
 
@@ -553,16 +553,16 @@ def test_a_slow_call_holds_up_nobody_and_its_answer_comes_when_it_is_there(tmp_p
 def test_what_may_take_long_never_fills_the_place_of_what_does_not() -> None:
     go, told = threading.Event(), queue.SimpleQueue[bytes | None]()
 
-    def answer(one: protocol.Call) -> bytes:
+    def answer(one: protocol.ToolCall) -> bytes:
         if one.tool == "dream_run":
             assert go.wait(60)
         return str(one.id).encode()
 
     lanes = Lanes(answer)
     for n in range(20):
-        lanes.put(protocol.Call(f"slow {n}", "dream_run", {}, False), lambda data: None)
+        lanes.put(protocol.ToolCall(f"slow {n}", "dream_run", {}, False), lambda data: None)
     for n in range(20):
-        lanes.put(protocol.Call(n, "search", {}, False), told.put)
+        lanes.put(protocol.ToolCall(n, "search", {}, False), told.put)
     assert {told.get(timeout=60) for _ in range(20)} == {str(n).encode() for n in range(20)}
     assert not lanes.done(0)
     go.set()
@@ -574,13 +574,13 @@ def test_at_the_end_what_is_quick_is_waited_for_longer_than_a_dream() -> None:
     go, dream = threading.Event(), threading.Event()
     told: list[bytes | None] = []
 
-    def answer(one: protocol.Call) -> bytes:
+    def answer(one: protocol.ToolCall) -> bytes:
         assert (dream if one.tool == "dream_run" else go).wait(60)
         return b""
 
     lanes = Lanes(answer)
-    lanes.put(protocol.Call("slow", "dream_run", {}, False), lambda data: None)
-    lanes.put(protocol.Call("quick", "search", {}, False), told.append)
+    lanes.put(protocol.ToolCall("slow", "dream_run", {}, False), lambda data: None)
+    lanes.put(protocol.ToolCall("quick", "search", {}, False), told.append)
     threading.Timer(0.3, go.set).start()
     assert not lanes.done(0.0, 60), "the dream goes on"
     assert told == [b""]

@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamkeep.config import load
-from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
+from dreamkeep.dream.budget import HIDDEN_TOKENS, Prices, TokenBudget, estimate
 from dreamkeep.dream.chunks import clean_chunks
 from dreamkeep.dream.clean import clean_messages
-from dreamkeep.dream.given import Given, Said, TurnGiven, Usage
+from dreamkeep.dream.given import Given, GivenMessage, TurnGiven, Usage
 from dreamkeep.dream.http import wait_told
-from dreamkeep.dream.items import Unreadable, listed
+from dreamkeep.dream.items import UnreadableAnswer, listed
 from dreamkeep.dream.model import Model, model
 from dreamkeep.dream.model_session import ModelReader, Piece
 from dreamkeep.dream.reading import Judged, SessionText, make_batches
@@ -96,7 +96,7 @@ def backend(
     name: str = "openai",
     *,
     host: RealHost | None = None,
-    budget: Budget | None = None,
+    budget: TokenBudget | None = None,
     toml: str = "",
     environment: dict[str, str] | None = None,
     folder: str = "/",
@@ -106,7 +106,7 @@ def backend(
     text = f'[dream.model]\nmodel = "m-1"\nkey_env = "TEST_KEY"\n{url}timeout_s = {timeout_s}\n{toml}'
     config = load(text.encode(), {})
     given = {"TEST_KEY": KEY, "PATH": os.environ["PATH"], **(environment or {})}
-    return model(name, config, host or QuietHost(), given, budget or Budget(), folder)
+    return model(name, config, host or QuietHost(), given, budget or TokenBudget(), folder)
 
 
 # -- both protocols
@@ -140,7 +140,7 @@ def test_what_is_sent_is_what_the_protocols_ask_for(server: Server) -> None:
 )
 def test_a_base_address_is_completed(server: Server, url: str, path: str) -> None:
     config = load(f'[dream.model]\nmodel = "m"\nurl = "{server.url}{url}"'.encode(), {})
-    model("openai", config, QuietHost(), {}, Budget(), "/").ask(question())
+    model("openai", config, QuietHost(), {}, TokenBudget(), "/").ask(question())
     assert server.paths == [path]
 
 
@@ -219,7 +219,7 @@ def test_a_redirect_is_not_followed(server: Server) -> None:
 def test_nobody_there_is_told_and_costs_no_tokens() -> None:
     with serving() as gone:
         pass
-    budget = Budget()
+    budget = TokenBudget()
     with pytest.raises(NoAnswer, match="can't be reached"):
         backend(gone, budget=budget).ask(question())
     assert budget.spent == Usage(calls=4)
@@ -298,7 +298,7 @@ def test_an_answer_that_makes_no_sense_is_an_error_that_can_be_told(server: Serv
 def test_a_list_of_something_else_is_no_answer_and_an_empty_one_is(server: Server) -> None:
     """D26: who speaks of other things has not said that there is nothing to find; the session is read again."""
     for text in ('[{"a": 1}]', '{"items": ["none"]}', '{"items": [{"kind": "constraint", "text": "Use tabs."}]}'):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableAnswer):
             listed(text, "items")
     assert listed("[]", "items") == listed('{"items": []}', "items") == []
     server.items = [item(), "none", {"a": 1}]
@@ -467,7 +467,7 @@ def most(asked_bytes: int) -> int:
 def test_calls_are_counted_each_try_for_itself(server: Server) -> None:
     """And where none is left, who did not answer has not answered: both are said."""
     server.acts = ["500", "500"]
-    budget = Budget(calls=2)
+    budget = TokenBudget(calls=2)
     with pytest.raises(NoAnswer, match=r"500.* not asked again: .*dream\.max_calls") as caught:
         backend(server, budget=budget).ask(question())
     assert len(server.received) == 2 and budget.spent == Usage(calls=2) and caught.value.next
@@ -478,24 +478,24 @@ def test_calls_are_counted_each_try_for_itself(server: Server) -> None:
 
 def test_a_call_that_might_cost_too_much_is_not_made(server: Server) -> None:
     """M8 D27"""
-    budget = Budget(tokens=3000)
+    budget = TokenBudget(tokens=3000)
     with pytest.raises(OverBudget, match="max_tokens") as caught:
         backend(server, budget=budget).ask(question())
     assert server.received == [] and budget.spent == Usage() and "not even one" in caught.value.next
 
 
 def test_money_is_counted_by_the_prices(server: Server) -> None:
-    budget = Budget(usd=1.0)
+    budget = TokenBudget(usd=1.0)
     backend(server, budget=budget, toml="price_in = 3.0\nprice_out = 15.0").ask(question())
     assert budget.spent.usd == pytest.approx((1000 * 3 + 50 * 15) / 1e6)
-    tight = Budget(usd=0.001)
+    tight = TokenBudget(usd=0.001)
     with pytest.raises(OverBudget, match="max_usd"):
         backend(server, budget=tight, toml="price_in = 3.0\nprice_out = 15.0").ask(question())
 
 
 def test_a_limit_in_money_without_prices_is_an_error() -> None:
     with pytest.raises(BadConfig, match="prices"):
-        backend(None, "anthropic", budget=Budget(usd=1.0))
+        backend(None, "anthropic", budget=TokenBudget(usd=1.0))
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ def test_whatever_a_server_does_the_budget_is_never_exceeded(acts: list[str], ca
     """M8 D27: by what the server saw, and by our own ledger, whatever was told or not. And nothing but our errors comes out."""
     with serving() as server:
         server.acts = list(acts)
-        budget = Budget(calls=calls, tokens=tokens, usd=0.05)
+        budget = TokenBudget(calls=calls, tokens=tokens, usd=0.05)
         asked = backend(server, name, budget=budget, toml="price_in = 1.0\nprice_out = 2.0")
         for _ in range(4):
             [piece] = read(asked)
@@ -597,13 +597,13 @@ def test_settings_come_from_variables_too() -> None:
 def test_a_backend_that_can_not_work_says_what_is_missing(name: str, toml: str, environment: dict[str, str], what: str) -> None:
     """D35: an unknown name never becomes another."""
     with pytest.raises(BadConfig, match=what) as caught:
-        model(name, load(f"[dream.model]\n{toml}".encode(), {}), QuietHost(), environment, Budget(), "/")
+        model(name, load(f"[dream.model]\n{toml}".encode(), {}), QuietHost(), environment, TokenBudget(), "/")
     assert caught.value.where and caught.value.next
 
 
 def test_a_vendors_key_does_not_go_to_another_address_by_itself(server: Server) -> None:
     config = load(f'[dream.model]\nmodel = "m"\nurl = "{server.url}"'.encode(), {})
-    model("openai", config, QuietHost(), {"OPENAI_API_KEY": KEY}, Budget(), "/").ask(question())
+    model("openai", config, QuietHost(), {"OPENAI_API_KEY": KEY}, TokenBudget(), "/").ask(question())
     assert KEY.encode() not in server.received[0]
 
 
@@ -612,7 +612,7 @@ def test_a_proxy_of_the_environment_is_used_but_not_for_this_machine(server: Ser
         backend(server, environment={"http_proxy": proxy.url}).ask(question())
         assert proxy.received == [] and len(server.received) == 1
         config = load(b'[dream.model]\nmodel = "m"\nurl = "http://models.internal/v1"\ntimeout_s = 2', {})
-        model("openai", config, QuietHost(), {"HTTP_PROXY": proxy.url}, Budget(), "/").ask(question())
+        model("openai", config, QuietHost(), {"HTTP_PROXY": proxy.url}, TokenBudget(), "/").ask(question())
         assert proxy.paths == ["http://models.internal/v1/chat/completions"]
 
 
@@ -632,7 +632,7 @@ def script(tmp_path: Path) -> Callable[[str], list[str]]:
 def command(words: list[str], *, timeout_s: float = 20, folder: str = "/", **more: str) -> Model:
     toml = f"[dream.model]\ntimeout_s = {timeout_s}\ncommand = {json.dumps(words)}"
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **more}
-    return model("command", load(toml.encode(), {}), QuietHost(), environment, Budget(), folder)
+    return model("command", load(toml.encode(), {}), QuietHost(), environment, TokenBudget(), folder)
 
 
 GOOD = json.dumps({"items": [item()], "verdicts": [{"item": 1, "verdict": "keep"}]})
@@ -775,7 +775,7 @@ def test_a_dream_inside_a_dreams_own_command_asks_no_model(script: Callable[[str
     assert environment["DREAMKEEP_OFF"] == "1" and "CLAUDECODE" not in environment
     for name in ("openai", "command"):
         with pytest.raises(Refused):
-            model(name, load(b'[dream.model]\nmodel = "m"\ncommand = ["x"]', {}), QuietHost(), environment, Budget(), "/")
+            model(name, load(b'[dream.model]\nmodel = "m"\ncommand = ["x"]', {}), QuietHost(), environment, TokenBudget(), "/")
     load(None, environment)  # and such an environment is still a good one
 
 
@@ -795,13 +795,16 @@ def test_a_python_backend_gets_chunks_without_secrets() -> None:
             return []
 
     parts = assemble(Mine(), load(b"", {}), QuietHost(), {}, "/")
-    [piece] = parts.chunks([TurnGiven("t", "completed", (Said("1", "user", "DB_PASSWORD=hunter22x"),))], 1000)
+    [piece] = parts.chunks([TurnGiven("t", "completed", (GivenMessage("1", "user", "DB_PASSWORD=hunter22x"),))], 1000)
     assert piece[0].messages[0].text == f"DB_PASSWORD={MARK}"
 
 
 def test_a_secret_over_the_border_of_two_messages_does_not_reach_a_python_backend() -> None:
     [token] = PLANTED[4].secrets
-    said = (Said("1", "user", f"the first half is {token[:20]}"), Said("2", "assistant", f"{token[20:]} is the second"))
+    said = (
+        GivenMessage("1", "user", f"the first half is {token[:20]}"),
+        GivenMessage("2", "assistant", f"{token[20:]} is the second"),
+    )
     shown = str(clean_chunks([TurnGiven("t", "completed", said)], 500))
     assert token[:20] not in shown and token[20:] not in shown and "is the second" in shown
 

@@ -16,7 +16,7 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.capture.setup import tomledit
 from dreamkeep.dream import at_hand
-from dreamkeep.dream.budget import Budget, DayLimit, Prices
+from dreamkeep.dream.budget import DayLimit, Prices, TokenBudget
 from dreamkeep.dream.given import Usage
 from dreamkeep.dream.requests import OURS
 from dreamkeep.errors import BadConfig, BadUsage, OverBudget
@@ -333,13 +333,13 @@ def test_a_limit_a_day_counts_the_runs_of_the_last_24_hours_and_only_these(
 
 
 def test_a_limit_of_a_day_that_ends_in_a_run_puts_sessions_off_and_blames_none() -> None:
-    budget = Budget(day=DayLimit(tokens=1000, spent=Usage(1, 500, 100)))
+    budget = TokenBudget(day=DayLimit(tokens=1000, spent=Usage(1, 500, 100)))
     budget.set_aside(Usage(1, 300, 0))
     with pytest.raises(OverBudget) as told:
         budget.set_aside(Usage(1, 200, 0))
     assert told.value.today and not told.value.never and "max_tokens_per_day" in str(told.value)
     with pytest.raises(OverBudget) as told:
-        Budget(day=DayLimit(usd=0.1)).set_aside(Usage(1, 0, 0, 0.2))
+        TokenBudget(day=DayLimit(usd=0.1)).set_aside(Usage(1, 0, 0, 0.2))
     assert told.value.never
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.session.origin import INJECTED, PASTED, TYPED, Heard, origin_at, split_origins
+from dreamkeep.session.origin import INJECTED, PASTED, TYPED, HeardWords, origin_at, split_origins
 
 REVIEW = (
     "The loader returns an empty list when the file is missing. While this is acceptable for optional settings, the caller can't "
@@ -18,7 +18,7 @@ LOG = "=== RUN TestLoan\n--- FAIL: TestLoan (0.02s)\n    loan_test.go:31: got 2,
 
 
 def origins(text: str, *said: str) -> list[tuple[str, str]]:
-    return [(span.origin, text[span.start : span.end].strip()) for span in split_origins(text, Heard(said).has)]
+    return [(span.origin, text[span.start : span.end].strip()) for span in split_origins(text, HeardWords(said).has)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import TOOLS, is_our_answer, is_our_tool, recalled
 from dreamkeep.surfaces.mcp import tools
 from dreamkeep.surfaces.mcp.calls import Tools
-from dreamkeep.surfaces.mcp.protocol import Call
+from dreamkeep.surfaces.mcp.protocol import ToolCall
 from tests.planted import into
 from tests.planted.written import Say, Tool, Turn, Written
 
@@ -72,7 +72,7 @@ def answer(tmp_path: Path) -> str:
     root = tmp_path / "other"
     with Keep.open(root) as keep:
         keep.note_add(RECALLED, kind="finding")
-    said = json.loads(Tools(lambda: Keep.open(root)).answer(Call(1, "search", {"query": "staging database"}, False)))
+    said = json.loads(Tools(lambda: Keep.open(root)).answer(ToolCall(1, "search", {"query": "staging database"}, False)))
     text: str = said["result"]["content"][0]["text"]
     assert RECALLED in text and not said["result"]["isError"]
     return text

@@ -28,7 +28,7 @@ from dreamkeep.host import read_file
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.page import END, Size
 from dreamkeep.recall import pack, rendered
-from dreamkeep.recall.pack import MARK, Line, fit
+from dreamkeep.recall.pack import MARK, PackLine, fit
 from dreamkeep.session.packs import holds_pack, without_packs
 from dreamkeep.session.summary import title_of
 from tests.agents import claude, codex, copilot, gemini, kimi, qwen
@@ -42,7 +42,7 @@ from .test_cli import Cli
 _TEXTS = st.text(max_size=80) | st.sampled_from([END, MARK, "<!--", "a\n### b\n- c", "&lt;!-- dreamkeep:end --&gt;", "\ud800"])
 _LINES = st.lists(
     st.builds(
-        lambda section, text, ref, is_note: Line(section, text, ref, {"kind": "note", "id": ref}, is_note),
+        lambda section, text, ref, is_note: PackLine(section, text, ref, {"kind": "note", "id": ref}, is_note),
         st.sampled_from(list(pack.SECTIONS)),
         _TEXTS,
         st.sampled_from(["", "n-1", "n-2", "claude:x 7.1"]),
@@ -53,7 +53,9 @@ _LINES = st.lists(
 
 
 @given(_LINES, st.integers(1, 400), st.text(max_size=20))
-def test_a_pack_never_takes_more_than_its_budget_and_is_one_marked_region(lines: list[Line], budget: int, project: str) -> None:
+def test_a_pack_never_takes_more_than_its_budget_and_is_one_marked_region(
+    lines: list[PackLine], budget: int, project: str
+) -> None:
     made = fit(project, lines, budget)
     assert made == fit(project, lines, budget), "the same in gives the same out"
     assert made.tokens == Size.of(made.text).tokens <= budget
@@ -156,7 +158,7 @@ def test_a_last_command_that_failed_is_told_with_its_error() -> None:
     assert "The last command failed: make deploy → exit 2: disk full" in [line.text for line in pack.of_past(past, [], str)]
 
 
-def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Clean = str) -> list[Line]:
+def _matched(text: str, n: int = 1, role: str = "user", words: str = "prices", clean: pack.Clean = str) -> list[PackLine]:
     return pack.of_matches([pack.Match("message", text, "claude:x", f"{n}", "2026-11-14T09:10:00Z", "", role)], words, {}, clean)
 
 
@@ -785,7 +787,7 @@ def test_a_power_cut_at_every_step_leaves_packs_whole_and_the_next_render_mends_
 
     def render(host: FragileHost, version: str) -> None:
         with rendered.alone(host, "/keep"):
-            rendered.Shelf(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
+            rendered.PackShelf(host, "/keep").update(wanted_now(version), lambda name: f"{name} {version} " * 200)
 
     def found(host: FragileHost) -> dict[str, str]:
         folder = f"/keep/{rendered.FOLDER}"

@@ -18,7 +18,7 @@ from dreamkeep.memory import alike, page
 from dreamkeep.memory.insight import TYPES, Insight, Quote, note_id
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import RETRACTED, SUPERSEDED, Note
-from dreamkeep.memory.page import ADDED, BEGIN, CHANGED, DELETED, END, Budget, Edit, edits, parse, put, render, room
+from dreamkeep.memory.page import ADDED, BEGIN, CHANGED, DELETED, END, PageBudget, PageEdit, edits, parse, put, render, room
 from dreamkeep.memory.score import score
 
 
@@ -208,7 +208,7 @@ def test_the_best_are_kept_and_what_is_left_out_is_listed() -> None:
     notes = [noted(f"fact{n} holds", last_at=f"2026-{1 + n // 28:02d}-{1 + n % 28:02d}T00:00:00Z") for n in range(100)]
     strong = noted("said often", sessions=9, last_at="2026-01-01T00:00:00Z", author="user")
     pinned = noted("pinned guess", "hypothesis", pinned=True)
-    made = render([*notes, strong, pinned], "p", Budget(lines=16))
+    made = render([*notes, strong, pinned], "p", PageBudget(lines=16))
     assert strong.id in made.notes and pinned.id in made.notes
     assert len(made.notes) == 12 and set(made.notes) - {strong.id, pinned.id} == {one.id for one in notes[-10:]}
     assert {left.note for left in made.left_out} == {one.id for one in notes[:-10]}
@@ -217,7 +217,7 @@ def test_the_best_are_kept_and_what_is_left_out_is_listed() -> None:
 
 def test_a_note_is_shown_whole_or_not_at_all() -> None:
     long, short = noted("long " * 100, pinned=True), noted("short")
-    made = render([long, short], "p", Budget(bytes=300))
+    made = render([long, short], "p", PageBudget(bytes=300))
     assert made.notes == (short.id,) and [left.note for left in made.left_out] == [long.id]
 
 
@@ -242,22 +242,22 @@ def test_a_page_fits_any_budget_and_every_note_is_shown_or_listed(
     notes: list[Note], lines: int, size: int, tokens: int | None
 ) -> None:
     """D17"""
-    made = render(notes, "p", Budget(lines, size, tokens))
+    made = render(notes, "p", PageBudget(lines, size, tokens))
     assert len(made.text.encode()) <= size
     assert len(made.text.split("\n")) <= max(lines, 1)
     if tokens is not None:
         assert page.Size.of(made.text).tokens <= tokens
     assert sorted((*made.notes, *(left.note for left in made.left_out))) == sorted(one.id for one in notes)
-    assert render(list(reversed(notes)), "p", Budget(lines, size, tokens)).text == made.text
+    assert render(list(reversed(notes)), "p", PageBudget(lines, size, tokens)).text == made.text
 
 
 def test_the_region_ends_within_what_a_reader_reads() -> None:
     """D18: what stands before the region takes its part of the budget."""
     before = "mine\n" * 150
-    made = render([noted(f"fact{n} holds") for n in range(300)], "p", room(before, Budget()))
+    made = render([noted(f"fact{n} holds") for n in range(300)], "p", room(before, PageBudget()))
     file = put(before, made.text)
     assert len(made.notes) > 40 and file[: file.index(END)].count("\n") < 200
-    assert room("x" * 30_000, Budget()).bytes == 0 and render([noted("a")], "p", room("x" * 30_000, Budget())).text == ""
+    assert room("x" * 30_000, PageBudget()).bytes == 0 and render([noted("a")], "p", room("x" * 30_000, PageBudget())).text == ""
     assert put("unchanged", "") == "unchanged"
 
 
@@ -279,37 +279,41 @@ PUBLISHED = region(
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (f"- use tabs [{A}]", f"- use two spaces [{A}]", [Edit(CHANGED, A, "use tabs", "use two spaces")]),
-        (f"- use tabs [{A}]\n", "", [Edit(DELETED, A, "use tabs", "")]),
-        (f"- use tabs [{A}]", f"- [{A}]", [Edit(DELETED, A, "use tabs", "")]),
-        (f"- use tabs [{A}]", f"- use tabs [{A}]\n- sign commits", [Edit(ADDED, None, "", "sign commits")]),
-        (END, f"Sign the commits.\n{END}", [Edit(ADDED, None, "", "Sign the commits.")]),
+        (f"- use tabs [{A}]", f"- use two spaces [{A}]", [PageEdit(CHANGED, A, "use tabs", "use two spaces")]),
+        (f"- use tabs [{A}]\n", "", [PageEdit(DELETED, A, "use tabs", "")]),
+        (f"- use tabs [{A}]", f"- [{A}]", [PageEdit(DELETED, A, "use tabs", "")]),
+        (f"- use tabs [{A}]", f"- use tabs [{A}]\n- sign commits", [PageEdit(ADDED, None, "", "sign commits")]),
+        (END, f"Sign the commits.\n{END}", [PageEdit(ADDED, None, "", "Sign the commits.")]),
         (f"- use tabs [{A}]", f"*   use\ttabs   [{A}]  ", []),
         (f"- never force-push [{B}]", f"- never\n  force-push\n  [{B}]", []),
         (f"- use tabs [{A}]", "- use tabs", []),
-        (f"- use tabs [{A}]", "- use tabs, always", [Edit(CHANGED, A, "use tabs", "use tabs, always")]),
+        (f"- use tabs [{A}]", "- use tabs, always", [PageEdit(CHANGED, A, "use tabs", "use tabs, always")]),
         (
             f"- use tabs [{A}]",
             "- something else entirely",
             [
-                Edit(DELETED, A, "use tabs", ""),
-                Edit(ADDED, None, "", "something else entirely"),
+                PageEdit(DELETED, A, "use tabs", ""),
+                PageEdit(ADDED, None, "", "something else entirely"),
             ],
         ),
         ("### Decisions", "\n## My own heading\n\n<!-- a remark -->", []),
-        (f"- use tabs [{A}]", f"- use tabs [{A}]\n- use tabs everywhere [{A}]", [Edit(ADDED, None, "", "use tabs everywhere")]),
+        (
+            f"- use tabs [{A}]",
+            f"- use tabs [{A}]\n- use tabs everywhere [{A}]",
+            [PageEdit(ADDED, None, "", "use tabs everywhere")],
+        ),
         (f"- use tabs [{A}]", f"- use tabs [{A}]\n- use tabs", []),
         (
             f"- use tabs [{A}]",
             f"- use tabs [{A}]\n- from afar [n-123456789abc]",
-            [Edit(ADDED, "n-123456789abc", "", "from afar")],
+            [PageEdit(ADDED, "n-123456789abc", "", "from afar")],
         ),
-        (f"- use tabs [{A}]", f"- use tabs [{A}]\n  but not in Makefiles", [Edit(ADDED, None, "", "but not in Makefiles")]),
+        (f"- use tabs [{A}]", f"- use tabs [{A}]\n  but not in Makefiles", [PageEdit(ADDED, None, "", "but not in Makefiles")]),
         (f"- use tabs [{A}]", f"1. use tabs [{A}]", []),
-        ("use tabs", "use &lt;!-- tabs --&gt;", [Edit(CHANGED, A, "use tabs", "use <!-- tabs -->")]),
+        ("use tabs", "use &lt;!-- tabs --&gt;", [PageEdit(CHANGED, A, "use tabs", "use <!-- tabs -->")]),
     ],
 )
-def test_a_hand_edit_is_understood(old: str, new: str, expected: list[Edit]) -> None:
+def test_a_hand_edit_is_understood(old: str, new: str, expected: list[PageEdit]) -> None:
     assert old in PUBLISHED
     now = PUBLISHED.replace(old, new)
     assert edits(PUBLISHED, now) == expected
@@ -338,16 +342,16 @@ def test_a_merge_that_nobody_finished_loses_nothing() -> None:
     )
     assert parse(f"mine\n{now}\n").region == now
     assert edits(PUBLISHED, now) == [
-        Edit(CHANGED, A, "use tabs", "use two spaces"),
-        Edit(ADDED, None, "", "mine only"),
-        Edit(ADDED, "n-123456789abc", "", "theirs"),
+        PageEdit(CHANGED, A, "use tabs", "use two spaces"),
+        PageEdit(ADDED, None, "", "mine only"),
+        PageEdit(ADDED, "n-123456789abc", "", "theirs"),
     ]
     both = PUBLISHED.replace(f"- use tabs [{A}]", f"<<<<<<< a\n- use 2 spaces [{A}]\n=======\n- use 4 spaces [{A}]\n>>>>>>> b")
     assert edits(PUBLISHED, both) == [
-        Edit(CHANGED, A, "use tabs", "use 2 spaces"),
-        Edit(ADDED, None, "", "use 4 spaces"),
+        PageEdit(CHANGED, A, "use tabs", "use 2 spaces"),
+        PageEdit(ADDED, None, "", "use 4 spaces"),
     ]
-    assert edits(PUBLISHED, PUBLISHED.replace("### Decisions", "Title\n=======")) == [Edit(ADDED, None, "", "Title")]
+    assert edits(PUBLISHED, PUBLISHED.replace("### Decisions", "Title\n=======")) == [PageEdit(ADDED, None, "", "Title")]
 
 
 WORDS = st.text("abcdefgh ", min_size=1, max_size=12).filter(lambda text: text.strip() != "")
@@ -367,16 +371,16 @@ def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.
     assume(len(published.notes) == len(notes))
     lines = [line for line in published.text.split("\n")[1:-1] if line.startswith("- ")]
     by_line = {page.item(one): one for one in notes}
-    expected: set[Edit] = set()
+    expected: set[PageEdit] = set()
     now: list[str] = []
     for n, line in enumerate(lines):
         one = by_line[line]
         act = chance.choice(["keep", "change", "delete", "space", "wrap", "unmark"])
         if act == "change":
             now.append(f"- ZZZ{n} other words [{one.id}]")
-            expected.add(Edit(CHANGED, one.id, one.text, f"ZZZ{n} other words"))
+            expected.add(PageEdit(CHANGED, one.id, one.text, f"ZZZ{n} other words"))
         elif act == "delete":
-            expected.add(Edit(DELETED, one.id, one.text, ""))
+            expected.add(PageEdit(DELETED, one.id, one.text, ""))
         elif act == "unmark":
             now.append(f"- {one.text}")
         else:
@@ -384,7 +388,7 @@ def test_what_a_hand_did_is_what_is_understood(texts: list[str], chance: random.
     now = [line.replace("-\n  ", "- ", 1) for line in now]
     for n in range(chance.randint(0, 2)):
         now.append(f"- XXXXXXXX{n} YYYYYYYY QQQQQQQQ")
-        expected.add(Edit(ADDED, None, "", f"XXXXXXXX{n} YYYYYYYY QQQQQQQQ"))
+        expected.add(PageEdit(ADDED, None, "", f"XXXXXXXX{n} YYYYYYYY QQQQQQQQ"))
     chance.shuffle(now)
     found = edits(published.text, region("### Any", *now))
     assert set(found) == expected and len(found) == len(expected)

@@ -18,7 +18,7 @@ from dreamkeep.capture import copying, hook
 from dreamkeep.capture.quota import Quota, Use, measure
 from dreamkeep.capture.seen import Cache
 from dreamkeep.event import Event
-from dreamkeep.host import Entry, RealHost
+from dreamkeep.host import FolderEntry, RealHost
 from dreamkeep.surfaces.cli import main
 from tests.agents import hermes
 from tests.test_ingest import SID, CountingHost, home_with, ingest, raw, record
@@ -91,7 +91,7 @@ class Measured(RealHost):
     def sleep(self, seconds: float) -> None:
         self.ns += int(seconds * 1e9)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         self.walks += folder == self._root
         return super().entries(folder)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dreamkeep.dream.items import Material, Unreadable, listed, read_items, read_operations, read_verdicts
-from dreamkeep.dream.reading import Batch, Judged, Reply, SessionText, advance, make_batches
+from dreamkeep.dream.items import Material, UnreadableAnswer, listed, read_items, read_operations, read_verdicts
+from dreamkeep.dream.reading import Judged, ModelReply, ReadBatch, SessionText, advance, make_batches
 from dreamkeep.dream.requests import OURS, Neighbour, Newcomer, Request, merge_request, read_request
 from dreamkeep.session.digest import digest
 from dreamkeep.session.messages import Message
@@ -41,7 +41,7 @@ def session(id: str = "claude:s", talk: Any = TALK, **more: Any) -> SessionText:
     return SessionText(id, "claude", "example.org/toolshed", "Reminders", "/work/toolshed", messages(talk), **more)
 
 
-def batch() -> Batch:
+def batch() -> ReadBatch:
     [one] = make_batches([session(tasks=(("t-1", "Reminders"),))])
     return one
 
@@ -205,7 +205,7 @@ def test_any_answer_gives_items_that_hold_or_is_told_as_none(answer: object) -> 
     for given_ in (answer, {"items": answer}, {"items": [answer]}, json.dumps({"items": [answer]}, default=str)):
         try:
             found = read_items(given_, batch().materials)
-        except Unreadable:
+        except UnreadableAnswer:
             continue
         assert found.found == []
 
@@ -214,7 +214,7 @@ def test_an_answer_is_found_in_a_fence_behind_words_or_cut_off() -> None:
     good = json.dumps({"items": [item(), item(note="No test sends real mail.")]})
     for text in (good, f"Here you are:\n```json\n{good}\n```", f"I thought {{hard}} about it. {good} Good luck!"):
         assert len(listed(text, "items")) == 2
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableAnswer):
         listed(good[:-30], "items")
     assert len(listed(good[:-30], "items", cut=True)) == 1
 
@@ -222,15 +222,15 @@ def test_an_answer_is_found_in_a_fence_behind_words_or_cut_off() -> None:
 # -- the challenge
 
 
-def answer(asked: Request, **more: Any) -> Reply:
-    return Reply(json.dumps(more)) if more else Reply("")
+def answer(asked: Request, **more: Any) -> ModelReply:
+    return ModelReply(json.dumps(more)) if more else ModelReply("")
 
 
 def judged(verdicts: list[dict[str, Any]], *items: Any) -> tuple[list[Judged], list[str]]:
     one = batch()
-    answers = {read_request(one.sources).id: Reply({"items": list(items)})}
+    answers = {read_request(one.sources).id: ModelReply({"items": list(items)})}
     [challenge] = advance(one, answers).needed
-    done = advance(one, {**answers, challenge.id: Reply({"verdicts": verdicts})})
+    done = advance(one, {**answers, challenge.id: ModelReply({"verdicts": verdicts})})
     assert not done.needed
     return list(done.judged), sorted(done.dropped)
 
@@ -239,9 +239,9 @@ def test_each_step_asks_only_what_is_not_answered() -> None:
     one = batch()
     [first] = advance(one, {}).needed
     assert first == read_request(one.sources)
-    nothing = advance(one, {first.id: Reply({"items": []})})
+    nothing = advance(one, {first.id: ModelReply({"items": []})})
     assert nothing.needed == () and nothing.judged == (), "an empty list needs no challenge"
-    [second] = advance(one, {first.id: Reply({"items": [item()]})}).needed
+    [second] = advance(one, {first.id: ModelReply({"items": [item()]})}).needed
     assert second.kind == "challenge" and "Tests must never send real mail." in second.user
     assert "evidence at 1" in second.user and "[3] user: A." in second.user, "with what the user typed later"
 
@@ -268,14 +268,14 @@ def test_a_better_sentence_of_the_challenge_must_hold_as_well() -> None:
 def test_an_answer_that_is_none_is_asked_for_again() -> None:
     one = batch()
     asked = read_request(one.sources)
-    again = advance(one, {asked.id: Reply("I am sorry, I can't do that.")})
+    again = advance(one, {asked.id: ModelReply("I am sorry, I can't do that.")})
     assert again.needed == (asked,) and asked.id in again.unreadable
 
 
 def test_an_answer_that_was_cut_off_before_its_first_item_is_none() -> None:
     one = batch()
     asked = read_request(one.sources)
-    again = advance(one, {asked.id: Reply('{"items": [{"kind": "constr', cut=True)})
+    again = advance(one, {asked.id: ModelReply('{"items": [{"kind": "constr', cut=True)})
     assert again.needed == (asked,) and asked.id in again.unreadable
 
 

@@ -23,9 +23,9 @@ from dreamkeep import Keep
 from dreamkeep.agents.facts import Record
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Bytes, Cut, Word
+from dreamkeep.capture.content import Bytes, Slice, SourceCursor
 from dreamkeep.capture.masked import kept_lines, mask_event
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.masking import hides, mask_data, mask_line, mask_row, mask_text
@@ -504,11 +504,11 @@ def test_the_original_is_there_after_a_delete_and_an_ingest(tmp_path: Path, root
 
 
 def test_a_word_without_masks_is_the_one_it_always_was() -> None:
-    word = Word(1, 20, 0, 7, 20, "aa", "bb", 99, "")
-    assert str(word) == "1 20 0 7 20 aa bb 99 " and Word.parse(str(word)) == word
+    word = SourceCursor(1, 20, 0, 7, 20, "aa", "bb", 99, "")
+    assert str(word) == "1 20 0 7 20 aa bb 99 " and SourceCursor.parse(str(word)) == word
     masked = word._replace(masked_crc=5)
-    assert Word.parse(str(masked)) == masked and (word.kept_crc, masked.kept_crc) == (99, 5)
-    assert Word.parse(f"{masked} 6") is None
+    assert SourceCursor.parse(str(masked)) == masked and (word.kept_crc, masked.kept_crc) == (99, 5)
+    assert SourceCursor.parse(f"{masked} 6") is None
 
 
 def test_a_text_beside_a_transcript_is_masked_over_its_lines(tmp_path: Path, root: str) -> None:
@@ -532,7 +532,7 @@ def test_a_text_beside_a_transcript_is_masked_over_its_lines(tmp_path: Path, roo
 def test_a_payload_that_is_no_text_is_masked_too(root: str) -> None:
     event = Event("1", Kind.HOOK_FIRED, "2026-11-01T10:00:00Z", pack({"calls": []}, [b"\xff token=" + FORM.encode(), b"{}"]))
     masked = mask_event(event).body
-    assert isinstance(masked, Verbatim)
+    assert isinstance(masked, RawChunk)
     first, second = unpack(masked.raw)
     assert first.startswith(b"\xff token=[redacted]*") and second == b"{}" and FORM.encode() not in first
 
@@ -540,8 +540,8 @@ def test_a_payload_that_is_no_text_is_masked_too(root: str) -> None:
 def test_an_event_of_another_keep_is_masked_where_it_lies() -> None:
     """A snapshot that is merged hands its events over as they are."""
     raw = json.dumps({"turn": "t", "prompt": SAYS}).encode()
-    masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", Verbatim(raw))).body
-    assert isinstance(masked, Verbatim) and len(masked.raw) == len(raw)
+    masked = mask_event(Event("1", Kind.TURN_SUBMITTED, "2026-11-01T10:00:00Z", RawChunk(raw))).body
+    assert isinstance(masked, RawChunk) and len(masked.raw) == len(raw)
     assert json.loads(masked.raw)["turn"] == "t" and json.loads(masked.raw)["prompt"].startswith("use [redacted]*")
 
 
@@ -649,7 +649,7 @@ def test_a_payload_whose_base64_looks_like_a_key_stays_what_it_was() -> None:
     payload = b"-----BEGIN CERTIFICATE----- \xff and words"
     event = Event("1", Kind.HOOK_FIRED, "2026-11-01T10:00:00Z", pack({"calls": []}, [payload]))
     masked = mask_event(event).body
-    assert isinstance(masked, Verbatim) and unpack(masked.raw) == [payload]
+    assert isinstance(masked, RawChunk) and unpack(masked.raw) == [payload]
 
 
 def test_what_every_part_repeats_is_masked() -> None:
@@ -744,8 +744,8 @@ def test_a_secret_over_the_border_of_two_pieces_of_a_very_long_line_is_masked_in
     line = before + FORM.encode() + b" " + b"word " * 2000 + b'"}'
     for half in (len(before) + 9, len(before) + 30):
         content = Bytes(line)
-        first = kept_lines(content, 0, Cut([line[:half]], False, True, half), text=False)
-        second = kept_lines(content, half, Cut([line[half:]], True, False, len(line) - half), text=False)
+        first = kept_lines(content, 0, Slice([line[:half]], False, True, half), text=False)
+        second = kept_lines(content, half, Slice([line[half:]], True, False, len(line) - half), text=False)
         kept = first[0] + second[0]
         assert len(kept) == len(line) and kept == line.replace(FORM.encode(), kept[len(before) : len(before) + len(FORM)])
         assert b"[redacted]" in kept and not any(FORM[n : n + 8].encode() in kept for n in range(len(FORM) - 8))

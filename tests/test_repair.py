@@ -28,13 +28,13 @@ from dreamkeep.host import RealHost
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft, parse, place
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import mend_keep, repair
-from dreamkeep.recovery.audit import Report, audit
+from dreamkeep.recovery.audit import AuditReport, audit
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import Ledger, folders
-from dreamkeep.recovery.mending import Done, Looking
+from dreamkeep.recovery.mending import Looking, MendResult
 from dreamkeep.recovery.undo import undo as take_back
 
 from .conftest import Ran
@@ -367,7 +367,7 @@ def _in_another_process(world: World, program: str) -> None:
 
 def compaction(world: World) -> None:
     """A hook told that it began, long ago, and nobody told more."""
-    journals = Journals(HOST, world.root, Ids(HOST.now, HOST.random))
+    journals = JournalWriters(HOST, world.root, Ids(HOST.now, HOST.random))
     world.captured()
     from dreamkeep.session.raw import pack
 
@@ -883,11 +883,11 @@ def test_a_fault_that_can_not_be_mended_now_hinders_no_other(world: World) -> No
     assert [fault["class"] for fault in done["audit"]["faults"]] == ["lease_stale"]
 
 
-def _acted_on(world: World, faults: list[Fault]) -> list[Done]:
+def _acted_on(world: World, faults: list[Fault]) -> list[MendResult]:
     """What was seen a while ago, mended now."""
     with Keep.open(world.root):
         where = Looking(HOST, world.root, str(world.home), {}, ())
-        wired = repair.Repair(where, Report, alive=lambda owner: False, rebuild=lambda: None)  # type: ignore[arg-type]
+        wired = repair.Repair(where, AuditReport, alive=lambda owner: False, rebuild=lambda: None)  # type: ignore[arg-type]
         with wired._at_work() as mending:
             return [repair.actions()[CLASSES[fault.cls].repair](mending, fault) for fault in faults]
 
@@ -1227,7 +1227,7 @@ def _torn_journals() -> FragileHost:
     host = FragileHost()
     host.make_folder("/keep")
     ids = Ids(host.now, host.random)
-    journals = Journals(host, "/keep", ids)
+    journals = JournalWriters(host, "/keep", ids)
     journals.say("", Kind.KEEP_CREATED, {"keep": ids.new()}, {"created": 1})
     journals.say("python:own", Kind.SESSION_OPENED, {"session": "python:own"}, {"state": "active", "opened": 1})
     journals.say("python:own", Kind.TURN_SUBMITTED, {"turn": "t", "prompt": "p", "owner": "gone"})
@@ -1245,10 +1245,10 @@ def _torn_journals() -> FragileHost:
     return host
 
 
-def _repair_on(host: FragileHost) -> repair.Result:
+def _repair_on(host: FragileHost) -> repair.RepairResult:
     looking = Looking(host, "/keep", "/home", {}, ())
 
-    def look() -> Report:
+    def look() -> AuditReport:
         return audit(host, "/keep", home="/home", environment={})
 
     return repair.Repair(looking, look, alive=lambda owner: False, rebuild=lambda: None).apply()
@@ -1580,7 +1580,7 @@ def test_that_a_whole_journal_is_gone_stays_accepted_when_it_is_written_anew(wor
     assert [fault["id"] for fault in world.repair(undo=done["undo_id"])["audit"]["faults"]] == [lost["id"]]
     world.repair(accept=[lost["id"]])
     ids = Ids(HOST.now, HOST.random)
-    journals = Journals(HOST, world.root, ids)
+    journals = JournalWriters(HOST, world.root, ids)
     said = {"role": "user", "text": "later"}
     journals.append("python:own", [Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(HOST.now()), said)])
     journals.close()

@@ -28,7 +28,7 @@ from dreamkeep.errors import BadUsage, Busy, Failed, NotDurable, NotFound, Unsup
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost, make_folders, read_file
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.recovery import put, restore
 from dreamkeep.recovery.where import Home
 from dreamkeep.session.summary import Summary
@@ -629,7 +629,7 @@ def world(there: bytes | None, seed: int = 0) -> FragileHost:
     make_folders(host, ROOT)
     _write(host, WHOLE)
     ids = Ids(host.now, host.random)
-    journals = Journals(host, ROOT, ids)
+    journals = JournalWriters(host, ROOT, ids)
     found = list(Ingest(host, ROOT, journals, ids).run([Source("claude", PLACE, session="s")]))
     assert [one.state for one in found] == ["new"]
     journals.close()

@@ -35,7 +35,7 @@ from .test_agents import REAL, generator
 Told = list[tuple[str, ...]]
 
 
-def told(steps: Iterable[talk.Step]) -> Told:
+def told(steps: Iterable[talk.TalkStep]) -> Told:
     """What was said, without what a format may change: blanks around words, and the words before a summary."""
     found: Told = []
     for step in steps:
@@ -143,7 +143,7 @@ def records(to: str, said: talk.Talk) -> Iterator[f.Record]:
         for piece in split(hermes_webui.write(said).written.data):
             yield f.Record("piece", None, piece.decode(), "", "main")
     else:
-        made_as: dict[str, Callable[[talk.Talk], talk.Written]]
+        made_as: dict[str, Callable[[talk.Talk], talk.WrittenFile]]
         made_as = {"claude": claude.write, "codex": codex.write, "gemini": partial(gemini.write, project="p")}
         data = made_as[to](said).data
         assert data.endswith(b"\n")

@@ -26,7 +26,7 @@ from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.recovery import convert, put
 from dreamkeep.recovery.where import Home, is_own
 from dreamkeep.session.messages import Message
@@ -55,7 +55,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ingested(keep: Keep, source: Source) -> None:
     """A source with whatever words in it somebody else's snapshot might have."""
     ids = Ids(HOST.now, HOST.random)
-    journals = Journals(HOST, keep.root, ids)
+    journals = JournalWriters(HOST, keep.root, ids)
     assert [one.problem for one in Ingest(HOST, keep.root, journals, ids).run([source])] == [None]
     journals.close()
 

@@ -33,11 +33,11 @@ def folder(path: Path) -> Folder:
     return {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in sorted(path.parent.iterdir())}
 
 
-def read(path: Path, agent: str = "hermes") -> dict[str, list[database.Row]]:
+def read(path: Path, agent: str = "hermes") -> dict[str, list[database.SourceRow]]:
     return {key: list(rows.rows(HOST, agent, str(path), key, {})) for key in rows.sessions(HOST, agent, str(path))}
 
 
-def said(found: dict[str, list[database.Row]]) -> list[str]:
+def said(found: dict[str, list[database.SourceRow]]) -> list[str]:
     held = [json.loads(row.line) for one in found.values() for row in one]
     return [one["row"]["content"] for one in held if one["table"] == "messages"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dreamkeep.dream import dates, rules, work
-from dreamkeep.dream.backfill import Known, checked
+from dreamkeep.dream.backfill import KnownInsights, checked
 from dreamkeep.dream.dates import resolved
-from dreamkeep.dream.given import Given, Proposal, Said, TaskGiven, TurnGiven
+from dreamkeep.dream.given import Given, GivenMessage, Proposal, TaskGiven, TurnGiven
 from dreamkeep.dream.rules import Rules, standing
 from dreamkeep.session import tools
 from tests.planted import quality
@@ -26,26 +26,26 @@ NOTHING = (Path(__file__).parent / "data" / "rules" / "nothing.txt").read_text()
 AT = "2026-09-03T10:00:00Z"
 
 
-def user(text: str, seq: str = "1", **more: str) -> Said:
-    return Said(seq, "user", text, AT, **more)  # type: ignore[arg-type]
+def user(text: str, seq: str = "1", **more: str) -> GivenMessage:
+    return GivenMessage(seq, "user", text, AT, **more)  # type: ignore[arg-type]
 
 
-def model(text: str, seq: str = "2") -> Said:
-    return Said(seq, "assistant", text, AT)
+def model(text: str, seq: str = "2") -> GivenMessage:
+    return GivenMessage(seq, "assistant", text, AT)
 
 
-def ran(seq: int, command: str, output: str, code: int) -> tuple[Said, Said]:
+def ran(seq: int, command: str, output: str, code: int) -> tuple[GivenMessage, GivenMessage]:
     call = {"id": f"c{seq}", "name": "Bash", "input": {"command": command}}
     result = {"id": f"c{seq}", "name": "Bash", "exit_code": code, "error": code != 0}
-    return Said(str(seq), "assistant", "", AT, call), Said(str(seq + 1), "tool", output, AT, result)
+    return GivenMessage(str(seq), "assistant", "", AT, call), GivenMessage(str(seq + 1), "tool", output, AT, result)
 
 
-def given(*turns: Sequence[Said], known: int = 0, session: str = "claude:s") -> Given:
+def given(*turns: Sequence[GivenMessage], known: int = 0, session: str = "claude:s") -> Given:
     all_turns = tuple(TurnGiven(f"t{n}", "completed", tuple(messages), n < known) for n, messages in enumerate(turns))
     return Given(session, "claude", "p", "/p", "", (TaskGiven("t-1", "work"),), all_turns)
 
 
-def found(*turns: Sequence[Said], **more: object) -> list[Proposal]:
+def found(*turns: Sequence[GivenMessage], **more: object) -> list[Proposal]:
     return list(Rules().backfill(given(*turns, **more)).proposals)  # type: ignore[arg-type]
 
 
@@ -184,10 +184,10 @@ def test_the_same_words_are_nothing_from_a_model_a_tool_a_summary_or_with_a_mark
     assert len(found([user(words)])) == 1
     for other in (
         model(words),
-        Said("1", "tool", words, AT, {"id": "x", "name": "Bash"}),
-        Said("1", "summary", words, AT),
-        Said("1", "system", words, AT),
-        Said("1", "reasoning", words, AT),
+        GivenMessage("1", "tool", words, AT, {"id": "x", "name": "Bash"}),
+        GivenMessage("1", "summary", words, AT),
+        GivenMessage("1", "system", words, AT),
+        GivenMessage("1", "reasoning", words, AT),
         *(user(words, mark=mark) for mark in ("hook", "injected", "meta", "copied", "rewound", "synthetic", "compacted")),
     ):
         assert found([other]) == []
@@ -198,10 +198,12 @@ def test_the_same_words_are_nothing_from_a_model_a_tool_a_summary_or_with_a_mark
 REFUSAL = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
 
 
-def refused(seq: int, words: str) -> tuple[Said, Said]:
+def refused(seq: int, words: str) -> tuple[GivenMessage, GivenMessage]:
     call = {"id": f"c{seq}", "name": "Bash", "input": {"command": "git push"}}
     told = f"{REFUSAL}{words}" if words else "The user doesn't want to proceed with this tool use."
-    return Said(str(seq), "assistant", "", AT, call), Said(str(seq + 1), "tool", told, AT, {"id": f"c{seq}", "error": True})
+    return GivenMessage(str(seq), "assistant", "", AT, call), GivenMessage(
+        str(seq + 1), "tool", told, AT, {"id": f"c{seq}", "error": True}
+    )
 
 
 def test_a_reason_with_a_standing_word_is_kept_and_a_refusal_without_one_is_not() -> None:
@@ -216,7 +218,7 @@ def test_every_proposal_holds_against_the_messages() -> None:
         [user("never touch gen/, it is generated", "9"), *refused(10, "never push to main on a Friday")],
     )
     what = given(*turns)
-    insights, dropped = checked(Rules().backfill(what), what, Known(), run="r", redact=str, trusted=True)
+    insights, dropped = checked(Rules().backfill(what), what, KnownInsights(), run="r", redact=str, trusted=True)
     assert not dropped
     assert [one.type for one in insights] == ["constraint", "constraint", "procedure"]
     assert [one.evidence[0].origin for one in insights] == ["typed", "answer", "typed"]

@@ -13,7 +13,7 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.worktrees import Form, forms, repository_name
+from dreamkeep.capture.worktrees import WorktreeForm, forms, repository_name
 from dreamkeep.errors import BadUsage, NotFound
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
@@ -105,12 +105,12 @@ def journals(root: str) -> dict[str, bytes]:
     ],
 )
 def test_a_known_form_of_a_worktree_names_its_repository(path: str) -> None:
-    assert next(forms(path)) == Form("/code/app", True)
+    assert next(forms(path)) == WorktreeForm("/code/app", True)
 
 
 @pytest.mark.parametrize("path", ["/code/app/worktrees/x", "/code/app-worktrees/x", "/code/app/.conductor/tokyo"])
 def test_a_form_that_others_use_too_is_not_sure(path: str) -> None:
-    assert list(forms(path)) == [Form("/code/app", False)]
+    assert list(forms(path)) == [WorktreeForm("/code/app", False)]
 
 
 @pytest.mark.parametrize(

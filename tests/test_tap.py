@@ -23,7 +23,7 @@ from dreamkeep import Keep
 from dreamkeep.agents.acp.reader import Reader
 from dreamkeep.agents.facts import PARTIAL, Began, Record, Said, Settled
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import Chunk, Frame, Held, Job, Queue, Splitter
+from dreamkeep.capture.tap_copy import Chunk, HeldFrames, Job, Queue, Splitter, TapFrame
 from dreamkeep.capture.tap_route import Router, agent_named
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import RealHost
@@ -166,7 +166,7 @@ def facts(root: str, session: str) -> list[Any]:
 # -- lines and sessions, without processes
 
 
-def rejoined(frames: list[Frame]) -> dict[str, bytes]:
+def rejoined(frames: list[TapFrame]) -> dict[str, bytes]:
     sides: dict[str, bytes] = {}
     for frame in frames:
         sides[frame.side] = sides.get(frame.side, b"") + frame.line + (b"" if frame.flag else b"\n")
@@ -180,7 +180,7 @@ def test_any_bytes_in_any_pieces_are_lines_that_join_to_the_same_bytes(seed: int
     given = {side: b"".join(chance.choices(letters, k=chance.randrange(0, 80))) for side in "cae"}
     left = dict(given)
     splitter = Splitter(longest=7)
-    frames: list[Frame] = []
+    frames: list[TapFrame] = []
     while any(left.values()):
         side = chance.choice([side for side in left if left[side]])
         size = chance.randrange(1, 12)
@@ -299,8 +299,8 @@ def test_lines_of_nobody_go_where_they_went_before_a_prompt_was_refused() -> Non
     assert router.route("e", b"still at work") == "here"
 
 
-def frames(*lines: tuple[str, dict[str, Any]]) -> list[Frame]:
-    return [Frame(n, side, 0, json.dumps(message).encode()) for n, (side, message) in enumerate(lines, 1)]
+def frames(*lines: tuple[str, dict[str, Any]]) -> list[TapFrame]:
+    return [TapFrame(n, side, 0, json.dumps(message).encode()) for n, (side, message) in enumerate(lines, 1)]
 
 
 def kept(jobs: list[Job]) -> list[tuple[str, str, list[int]]]:
@@ -312,7 +312,7 @@ def load(number: int, session: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_every_frame_has_a_place_at_once_and_a_session_begins_with_what_waited_for_it() -> None:
-    held = Held(Router(None, ["x"]))
+    held = HeldFrames(Router(None, ["x"]))
     first, second, other, yes, no, later = frames(
         load(1, "here"),
         load(2, "gone"),
@@ -329,7 +329,7 @@ def test_every_frame_has_a_place_at_once_and_a_session_begins_with_what_waited_f
 
 
 def test_what_is_met_as_soon_as_it_is_named_needs_no_other_place() -> None:
-    held = Held(Router(None, ["x"]))
+    held = HeldFrames(Router(None, ["x"]))
     [job] = held.jobs(frames(load(1, "here"), ("a", {"id": 1, "result": {}})))
     assert kept([job]) == [("here", "", [1, 2])] and job.noted == 0
 
@@ -337,14 +337,14 @@ def test_what_is_met_as_soon_as_it_is_named_needs_no_other_place() -> None:
 def test_what_was_refused_before_it_was_met_is_not_the_sessions() -> None:
     """However the frames come together."""
     said = frames(load(1, "s"), ("a", {"id": 1, "error": {"code": 1}}), load(2, "s"), ("a", {"id": 2, "result": {}}))
-    assert kept(Held(Router(None, ["x"])).jobs(said)) == [("s", "", [3, 4]), ("", "s", [1, 2])]
-    held = Held(Router(None, ["x"]))
+    assert kept(HeldFrames(Router(None, ["x"])).jobs(said)) == [("s", "", [3, 4]), ("", "s", [1, 2])]
+    held = HeldFrames(Router(None, ["x"]))
     one_by_one = [kept(held.jobs([frame])) for frame in said]
     assert one_by_one == [[("", "s", [1])], [("", "s", [2])], [("", "s", [3])], [("s", "", [3, 4])]]
 
 
 def test_what_is_remembered_for_the_agents_word_is_bounded() -> None:
-    held = Held(Router(None, ["x"]), most=200)
+    held = HeldFrames(Router(None, ["x"]), most=200)
     long, yes = frames(load(1, "s" * 300), ("a", {"id": 1, "result": {}}))
     assert kept(held.jobs([long])) == [("", "s" * 300, [1])]
     assert kept(held.jobs([yes])) == [("s" * 300, "", [2])]

@@ -16,12 +16,12 @@ import pytest
 
 from dreamkeep import Keep
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import Copier, Frame
+from dreamkeep.capture.tap_copy import Copier, TapFrame
 from dreamkeep.capture.tap_route import Router
 from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.recovery.delete import Deleting
 from dreamkeep.session.raw import unpack
@@ -54,7 +54,7 @@ def kept(host: Host, root: str, folder: str) -> list[Kept]:
 
 def copier(host: Host, *, excluded: Callable[[str, str], bool] = lambda cwd, project: False) -> Copier:
     ids = Ids(host.now, host.random)
-    journals, owners = Journals(host, ROOT, ids), Owners(host, ROOT, ids.new)
+    journals, owners = JournalWriters(host, ROOT, ids), Owners(host, ROOT, ids.new)
     made = Copier(
         host,
         ROOT,
@@ -71,9 +71,9 @@ def copier(host: Host, *, excluded: Callable[[str, str], bool] = lambda cwd, pro
     return made
 
 
-def said(*lines: tuple[str, dict[str, Any] | bytes], first: int = 1) -> list[Frame]:
+def said(*lines: tuple[str, dict[str, Any] | bytes], first: int = 1) -> list[TapFrame]:
     return [
-        Frame(n, side, 1000 + n, line if isinstance(line, bytes) else json.dumps(line).encode())
+        TapFrame(n, side, 1000 + n, line if isinstance(line, bytes) else json.dumps(line).encode())
         for n, (side, line) in enumerate(lines, first)
     ]
 
@@ -97,7 +97,7 @@ BATCHES = [TALK[:1], TALK[1:3], TALK[3:5], TALK[5:6], TALK[6:7], TALK[7:]]
 OF_HERE = [2, 4, 5, 7, 8]
 
 
-def check(host: Host, promised: Sequence[Frame]) -> list[Kept]:
+def check(host: Host, promised: Sequence[TapFrame]) -> list[Kept]:
     """Nothing promised is lost, nothing is doubled, nothing is changed; only what was met has begun. The session's frames."""
     of_keep, of_here = kept(host, ROOT, KEEP), kept(host, ROOT, folder_of(HERE))
     original = {frame.n: (frame.side, frame.at, frame.line) for frame in TALK}
@@ -122,8 +122,8 @@ def test_what_waited_comes_to_its_session_once_in_order_and_as_it_was_received()
     assert [one.n for one in found] == OF_HERE
 
 
-def cut_everywhere() -> Iterator[tuple[FragileHost, list[Frame]]]:
-    promised: list[Frame] = []
+def cut_everywhere() -> Iterator[tuple[FragileHost, list[TapFrame]]]:
+    promised: list[TapFrame] = []
 
     def talk(host: FragileHost) -> None:
         promised.clear()
@@ -219,10 +219,10 @@ def test_a_deletion_between_a_taps_look_and_its_append_leaves_none_of_its_words(
     host = FragileHost()
     tap = copier(host)
     ids = Ids(host.now, host.random)
-    other, given = Journals(host, ROOT, ids), tap._journals
+    other, given = JournalWriters(host, ROOT, ids), tap._journals
     tap.keep(said(("c", {"id": 1, "method": "initialize"}), ask(2, "session/prompt", "gone", prompt="hush")))
 
-    def deleting() -> Journals:
+    def deleting() -> JournalWriters:
         """As it is asked for: after the look."""
         tap._journals = given
         Deleting(host, ROOT, other, lambda names, pages: None).delete("acp:gone")

@@ -129,18 +129,18 @@ def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(keep: Keep, root: str)
 @pytest.mark.parametrize(
     ("terminal", "environment", "columns", "expected"),
     [
-        (False, {"TERM": "xterm", "COLUMNS": "80"}, 80, look.Look(False, None)),
-        (True, {"TERM": "xterm"}, 80, look.Look(True, 80)),
-        (True, {"TERM": "xterm", "NO_COLOR": ""}, 80, look.Look(True, 80)),
-        (True, {"TERM": "xterm", "NO_COLOR": "0"}, 80, look.Look(False, 80)),
-        (True, {"TERM": "dumb"}, 80, look.Look(False, 80)),
-        (True, {"COLUMNS": "120"}, 80, look.Look(True, 120)),
-        (True, {"COLUMNS": "x"}, 0, look.Look(True, None)),
-        (True, {"COLUMNS": "5"}, 0, look.Look(True, 40)),
+        (False, {"TERM": "xterm", "COLUMNS": "80"}, 80, look.TerminalLook(False, None)),
+        (True, {"TERM": "xterm"}, 80, look.TerminalLook(True, 80)),
+        (True, {"TERM": "xterm", "NO_COLOR": ""}, 80, look.TerminalLook(True, 80)),
+        (True, {"TERM": "xterm", "NO_COLOR": "0"}, 80, look.TerminalLook(False, 80)),
+        (True, {"TERM": "dumb"}, 80, look.TerminalLook(False, 80)),
+        (True, {"COLUMNS": "120"}, 80, look.TerminalLook(True, 120)),
+        (True, {"COLUMNS": "x"}, 0, look.TerminalLook(True, None)),
+        (True, {"COLUMNS": "5"}, 0, look.TerminalLook(True, 40)),
     ],
 )
 def test_a_look_is_decided_by_the_terminal_and_the_environment(
-    terminal: bool, environment: dict[str, str], columns: int, expected: look.Look
+    terminal: bool, environment: dict[str, str], columns: int, expected: look.TerminalLook
 ) -> None:
     assert look.decide(terminal, environment, columns) == expected
 

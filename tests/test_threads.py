@@ -14,7 +14,7 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Ids
 from dreamkeep.host import RealHost
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 
 from .journals import event
@@ -61,8 +61,8 @@ def together(count: int, work: Callable[[int], object]) -> None:
         raise problems[0]
 
 
-def journals(host: RealHost, root: str, part_size: int = 30_000) -> Journals:
-    return Journals(host, root, Ids(host.now, host.random), part_size=part_size, open_writers=20)
+def journals(host: RealHost, root: str, part_size: int = 30_000) -> JournalWriters:
+    return JournalWriters(host, root, Ids(host.now, host.random), part_size=part_size, open_writers=20)
 
 
 def texts(root: str, session: str) -> list[str]:

@@ -17,7 +17,7 @@ from dreamkeep.capture.python import Turn as Handle
 from dreamkeep.errors import NotDurable, Refused
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
-from dreamkeep.session.turns import Turn, seen, step
+from dreamkeep.session.turns import TurnView, seen, step
 
 from .conftest import Ran
 from .faults import FragileHost, PowerCut
@@ -33,7 +33,7 @@ DONE = said(Kind.TURN_SETTLED, "2026-01-01T00:00:01", state="completed")
 GUESS = said(Kind.TURN_SETTLED, "2026-01-01T00:00:00", state="interrupted", reason="guess")
 
 
-def fold(*events: Event) -> Turn:
+def fold(*events: Event) -> TurnView:
     turn = None
     for seq, event in enumerate(events, 1):
         turn = step(turn, seq, event)

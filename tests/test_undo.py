@@ -17,7 +17,7 @@ from dreamkeep.event import Ids, Kind
 from dreamkeep.host import Host, RealHost, make_folders, read_file, replace_file
 from dreamkeep.journal import parts
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.recovery import ledger, undo
 from dreamkeep.recovery.ledger import Ledger, NotedJournals, marked_ids
@@ -41,15 +41,15 @@ def at_work(host: Host, root: str, part_size: int | None = None) -> Iterator[tup
     notes.close()
 
 
-def say(journals: Journals, *texts: str, session: str = SESSION) -> None:
+def say(journals: JournalWriters, *texts: str, session: str = SESSION) -> None:
     for text in texts:
         journals.say(session, Kind.MESSAGE_ADDED, {"role": "user", "text": text})
 
 
-def recorded(host: Host, *texts: str, root: str = ROOT, part_size: int = 1 << 20) -> Journals:
+def recorded(host: Host, *texts: str, root: str = ROOT, part_size: int = 1 << 20) -> JournalWriters:
     """A journal as some process left it."""
     make_folders(host, root)
-    journals = Journals(host, root, Ids(host.now, host.random), part_size=part_size)
+    journals = JournalWriters(host, root, Ids(host.now, host.random), part_size=part_size)
     say(journals, *texts)
     journals.close()
     return journals
@@ -77,7 +77,7 @@ def tree(host: Host, top: str, without: tuple[str, ...] = ("aside", "state", "lo
     return found
 
 
-def refused(steps: list[undo.Step]) -> dict[str, str]:
+def refused(steps: list[undo.UndoStep]) -> dict[str, str]:
     return {step.where: step.reason for step in steps if step.reason}
 
 
@@ -178,7 +178,7 @@ def test_a_repair_is_found_by_a_unique_beginning_of_its_id_and_by_nothing_else(t
 # -- journals
 
 
-def noted(host: Host, change: Callable[[Journals], None], part_size: int | None = None) -> str:
+def noted(host: Host, change: Callable[[JournalWriters], None], part_size: int | None = None) -> str:
     with at_work(host, ROOT, part_size) as (notes, journals):
         change(journals)
     return notes.id
@@ -191,7 +191,7 @@ def test_what_a_repair_appended_is_taken_off_a_journal_again_also_parts_and_whol
         recorded(host, *said, part_size=part_size)
         before = tree(host, ROOT)
 
-        def change(journals: Journals) -> None:
+        def change(journals: JournalWriters) -> None:
             say(journals, "mended", "mended too", "x" * 300, "more")
 
         undo_id = noted(host, change, part_size=300)

@@ -21,7 +21,7 @@ from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.capture import rejoin
 from dreamkeep.capture.links import judge
 from dreamkeep.dream.retired import left_over
-from dreamkeep.host import Entry, RealHost, Stat
+from dreamkeep.host import FolderEntry, RealHost, Stat
 from dreamkeep.journal.places import folder_of
 from dreamkeep.memory.memory import Memory
 from tests.agents.suite import assert_rejoined
@@ -59,7 +59,7 @@ class BadFile(RealHost):
         self.look(folder)
         return super().names(folder)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         self.look(folder)
         return super().entries(folder)
 
@@ -442,8 +442,8 @@ class Stale(RealHost):
     def __init__(self, names: set[str]) -> None:
         self._names = names
 
-    def entries(self, folder: str) -> list[Entry]:
-        return [Entry(one.name, None, "stale") if one.name in self._names else one for one in super().entries(folder)]
+    def entries(self, folder: str) -> list[FolderEntry]:
+        return [FolderEntry(one.name, None, "stale") if one.name in self._names else one for one in super().entries(folder)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from dreamkeep.index.sqlite import SqliteStore
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import draft
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery.audit import audit
 
@@ -319,11 +319,11 @@ def test_an_append_does_not_write_the_witness(root: str) -> None:
 ROOT = "/keep"
 
 
-def journals(host: FragileHost) -> Journals:
-    return Journals(host, ROOT, Ids(host.now, host.random), part_size=1500)
+def journals(host: FragileHost) -> JournalWriters:
+    return JournalWriters(host, ROOT, Ids(host.now, host.random), part_size=1500)
 
 
-def say(pool: Journals, host: FragileHost, session: str, n: int) -> None:
+def say(pool: JournalWriters, host: FragileHost, session: str, n: int) -> None:
     event = Event(f"e{n}", Kind.MESSAGE_ADDED, rfc3339(host.now()), {"session": session, "role": "user", "text": "x" * 300})
     pool.append(session, [event])
 

@@ -13,8 +13,8 @@ import pytest
 from dreamkeep import Keep
 from dreamkeep.agents.registry import BUILT_IN as AGENTS
 from dreamkeep.dream import work
-from dreamkeep.dream.given import Given, Said, TurnGiven
-from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
+from dreamkeep.dream.given import Given, GivenMessage, TurnGiven
+from dreamkeep.dream.work import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
 from dreamkeep.session import tools
 from tests.planted import quality
 from tests.planted import written as w
@@ -22,13 +22,13 @@ from tests.planted import written as w
 AT = "2026-09-03T10:00:00Z"
 
 
-def steps(*messages: Said) -> list[Step]:
+def steps(*messages: GivenMessage) -> list[Step]:
     return work.steps(Given("claude:s", "claude", "p", "/p", "", (), (TurnGiven("t", "completed", messages),)))
 
 
 def called(name: str, given: Any, output: str = "ok", mark: str = "", **result: Any) -> list[Step]:
-    call = Said("1", "assistant", "", AT, {"id": "c", "name": name, "input": given}, mark)
-    return steps(call, Said("2", "tool", output, AT, {"id": "c", "name": name, **result}, mark))
+    call = GivenMessage("1", "assistant", "", AT, {"id": "c", "name": name, "input": given}, mark)
+    return steps(call, GivenMessage("2", "tool", output, AT, {"id": "c", "name": name, **result}, mark))
 
 
 # -- every agent's own forms
@@ -58,7 +58,7 @@ def test_commands_of_a_generated_home_come_out_as_they_were(agent: str, tmp_path
         list(keep.ingest(agents=[agent], home=tmp_path / "home"))
         for session in sorted(keep.sessions(), key=lambda one: (one.started_at or "", one.id)):
             found = work.steps(quality.given(keep.show(session.id)))
-            ran += [(step.command, step.failed) for step in found if isinstance(step, Ran)]
+            ran += [(step.command, step.failed) for step in found if isinstance(step, CommandStep)]
     assert sorted(map(str, ran)) == sorted(map(str, RUN[agent]))
 
 
@@ -100,16 +100,16 @@ def written(agent: str) -> w.Written:
 def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path: Path) -> None:
     [(_, what)] = list(quality.captured([written(agent)], tmp_path))
     found = work.steps(what)
-    assert [(one.command, one.failed) for one in found if isinstance(one, Ran)] == [
+    assert [(one.command, one.failed) for one in found if isinstance(one, CommandStep)] == [
         ("make check", True),
         ("make check", False),
         ("git commit -qam 'Count from two'", False),
     ]
-    [refused] = [one for one in found if isinstance(one, Refused)]
+    [refused] = [one for one in found if isinstance(one, RefusalStep)]
     assert refused.words == ("keep the data, it is the only copy" if agent in w.SAYS_WHY else "")
     asks = agent not in w.LACKS or w.Ask not in w.LACKS[agent]
-    assert [one.answer for one in found if isinstance(one, Answered)] == (["km"] if asks else [])
-    assert [one.said.text for one in found if isinstance(one, Prompt)] == ["do it", "clean up"]
+    assert [one.answer for one in found if isinstance(one, AnswerStep)] == (["km"] if asks else [])
+    assert [one.said.text for one in found if isinstance(one, PromptStep)] == ["do it", "clean up"]
 
 
 # -- forms that no home has
@@ -130,7 +130,7 @@ def test_everything_that_can_be_done_is_told_by_every_agent(agent: str, tmp_path
 )
 def test_a_command_is_known_under_every_name(name: str, given: Any, command: str) -> None:
     [one] = called(name, given)
-    assert isinstance(one, Ran) and one.command == command and one.failed is False
+    assert isinstance(one, CommandStep) and one.command == command and one.failed is False
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_command_is_known_under_every_name(name: str, given: Any, command: str
 )
 def test_how_a_command_ended_is_told_by_code_or_words(output: str, result: dict[str, Any], failed: bool) -> None:
     [one] = called("Bash", {"command": "make"}, output, **result)
-    assert isinstance(one, Ran) and one.failed is failed
+    assert isinstance(one, CommandStep) and one.failed is failed
 
 
 def test_the_same_command_is_the_same_however_it_was_called() -> None:
@@ -205,7 +205,7 @@ def test_a_patch_that_is_handed_to_a_shell_is_no_command() -> None:
     ],
 )
 def test_a_refusal_is_told_from_a_failure(told: str, words: str | None) -> None:
-    assert tools.refusal_words(Said("2", "tool", told, AT), "Bash") == words
+    assert tools.refusal_words(GivenMessage("2", "tool", told, AT), "Bash") == words
 
 
 @pytest.mark.parametrize(
@@ -238,15 +238,15 @@ def test_an_answer_is_read_in_every_form(given: Any, told: str, wanted: list[tup
 
 
 def test_a_call_and_its_result_in_one_record_are_both() -> None:
-    def both(seq: str, name: str, given: Any, told: str, code: int) -> Said:
-        return Said(seq, "tool", told, AT, {"name": name, "input": given, "output": told, "exit_code": code})
+    def both(seq: str, name: str, given: Any, told: str, code: int) -> GivenMessage:
+        return GivenMessage(seq, "tool", told, AT, {"name": name, "input": given, "output": told, "exit_code": code})
 
     ran, again = steps(
         both("1", "bash", {"command": "pytest -q"}, "1 failed", 1),
         both("3", "bash", {"command": "pytest -q"}, "1 passed", 0),
     )
-    assert isinstance(ran, Ran) and ran.failed and ran.result is ran.call
-    assert isinstance(again, Ran) and again.failed is False
+    assert isinstance(ran, CommandStep) and ran.failed and ran.result is ran.call
+    assert isinstance(again, CommandStep) and again.failed is False
 
 
 # -- what the line is that says what was wrong
@@ -267,26 +267,26 @@ def test_a_call_and_its_result_in_one_record_are_both() -> None:
     ],
 )
 def test_the_line_that_says_what_was_wrong_is_found(output: str, line: str) -> None:
-    said = Said("2", "tool", output, AT)
+    said = GivenMessage("2", "tool", output, AT)
     assert tools.error_line(said) == line
     assert not line or work.quoted(said, line)
 
 
 def test_what_bears_a_mark_and_what_was_never_answered_is_not_there() -> None:
     assert called("Bash", {"command": "make"}, mark="copied") == []
-    [one] = steps(Said("1", "assistant", "", AT, {"id": "c", "name": "Bash", "input": {"command": "make"}}))
-    assert isinstance(one, Ran) and one.failed is None
+    [one] = steps(GivenMessage("1", "assistant", "", AT, {"id": "c", "name": "Bash", "input": {"command": "make"}}))
+    assert isinstance(one, CommandStep) and one.failed is None
 
 
 def test_an_id_that_comes_again_belongs_to_the_last_call() -> None:
     call = {"id": "c", "name": "Bash"}
     found = steps(
-        Said("1", "assistant", "", AT, {**call, "input": {"command": "one"}}),
-        Said("2", "tool", "", AT, {"id": "c", "exit_code": 1, "error": True}),
-        Said("3", "assistant", "", AT, {**call, "input": {"command": "two"}}),
-        Said("4", "tool", "", AT, {"id": "c", "exit_code": 0}),
+        GivenMessage("1", "assistant", "", AT, {**call, "input": {"command": "one"}}),
+        GivenMessage("2", "tool", "", AT, {"id": "c", "exit_code": 1, "error": True}),
+        GivenMessage("3", "assistant", "", AT, {**call, "input": {"command": "two"}}),
+        GivenMessage("4", "tool", "", AT, {"id": "c", "exit_code": 0}),
     )
-    assert [(one.command, one.failed) for one in found if isinstance(one, Ran)] == [("one", True), ("two", False)]
+    assert [(one.command, one.failed) for one in found if isinstance(one, CommandStep)] == [("one", True), ("two", False)]
 
 
 @pytest.mark.parametrize(
@@ -300,5 +300,5 @@ def test_tools_that_are_called_with_nonsense_stop_nothing(given: Any) -> None:
 def test_an_output_of_fifty_megabytes_is_looked_at_from_both_ends() -> None:
     output = "x" * 25_000_000 + "\n" + "y" * 25_000_000 + "\nExit code 3"
     [one] = called("Bash", {"command": "make"}, output)
-    assert isinstance(one, Ran) and one.result is not None and tools.outcome(one.command, one.result) == (3, True)
+    assert isinstance(one, CommandStep) and one.result is not None and tools.outcome(one.command, one.result) == (3, True)
     assert len(tools.output_of(one.result)) < 20_000

@@ -22,7 +22,7 @@ _GRACE_S = 0.5
 _ERRORS = 4096
 
 
-class Ran(NamedTuple):
+class ProcessResult(NamedTuple):
     """`why` "": it ended by itself; else "time-out" or "too long", and then the rest says little. `errors`: the end of stderr."""
 
     code: int
@@ -37,7 +37,7 @@ class NotStarted(NamedTuple):
 
 def run(
     words: Sequence[str], said: bytes, *, environment: Mapping[str, str], folder: str, timeout_s: float, most_bytes: int
-) -> Ran | NotStarted:
+) -> ProcessResult | NotStarted:
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -50,7 +50,7 @@ def run(
         why = talk.until(time.monotonic() + timeout_s)
     finally:
         _end(process)
-    return Ran(process.returncode, bytes(talk.out), bytes(talk.errors), why)
+    return ProcessResult(process.returncode, bytes(talk.out), bytes(talk.errors), why)
 
 
 class _Talk:

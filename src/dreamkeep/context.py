@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dreamkeep.capture.python import Owners
     from dreamkeep.index.build import Progress
     from dreamkeep.index.store import Store
-    from dreamkeep.journal.pool import Journals
+    from dreamkeep.journal.pool import JournalWriters
     from dreamkeep.memory.memory import Memory
     from dreamkeep.recall.embed import Embedder
 
@@ -56,7 +56,7 @@ class KeepContext:
         #: Journals that the index could not read when it was followed last.
         self.strays: tuple[str, ...] = ()
         self._making = threading.RLock()
-        self._journals: Journals | None = None
+        self._journals: JournalWriters | None = None
         self._owners: Owners | None = None
 
     def close(self) -> None:
@@ -82,13 +82,13 @@ class KeepContext:
 
     # -- writing
 
-    def journals(self) -> Journals:
+    def journals(self) -> JournalWriters:
         """The way to write; makes the keep when there is none, and refuses one of a newer format."""
         with self._making:
             if self._journals is None:
-                from dreamkeep.journal.pool import Journals
+                from dreamkeep.journal.pool import JournalWriters
 
-                journals = Journals(self.host, self.root, self.ids, mask=self.event_mask())
+                journals = JournalWriters(self.host, self.root, self.ids, mask=self.event_mask())
                 if journals.writer("").carried("created") is None:
                     # The cursor makes it once only, also when many processes open a new keep at the same time.
                     journals.say("", Kind.KEEP_CREATED, {"keep": self.ids.new()}, {"created": 1})

@@ -17,7 +17,7 @@ Body = Mapping[str, Any]
 Carry = Mapping[str, "int | str"]
 
 
-class Verbatim(dict[str, Any]):
+class RawChunk(dict[str, Any]):
     """A body that is JSON bytes already, to be written as they are. Whoever makes one vouches for them: one line, strict JSON."""
 
     def __init__(self, raw: bytes, texts: Sequence[int] = ()) -> None:
@@ -180,7 +180,7 @@ def rfc3339(ns: int) -> str:
 
 def encode_body(body: Body) -> tuple[bytes, bool]:
     """JSON bytes without a line feed, and whether they are armoured."""
-    if type(body) is Verbatim:
+    if type(body) is RawChunk:
         return body.raw, False
     try:
         raw = _dumps(body)

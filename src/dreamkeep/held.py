@@ -30,7 +30,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Held:
+class HeldLock:
     """A lock file held by this process until `release`: proof of life that needs no clock and no pid."""
 
     def __init__(self, host: Host, path: str, handle: int) -> None:
@@ -55,13 +55,13 @@ class Held:
             self._host.close(handle)
 
 
-def hold(host: Host, name: Callable[[], str]) -> Held:
+def hold(host: Host, name: Callable[[], str]) -> HeldLock:
     """Create a lock file under a fresh name and lock it; a sweeper that got in between only costs a retry."""
     while True:
         path = name()
         handle = host.create(path)
         if host.try_lock(handle) and host.handle_stat(handle).links > 0:
-            return Held(host, path, handle)
+            return HeldLock(host, path, handle)
         host.close(handle)
 
 

@@ -52,7 +52,7 @@ class DiskSpace(NamedTuple):
     total: int
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A name in a folder. `at` follows symbolic links; None when the link leads nowhere, or when nobody can look (`error`)."""
 
     name: str
@@ -87,7 +87,7 @@ class Host(Protocol):
 
     def names(self, folder: str) -> list[str]: ...
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         """Names with their stats, in the order of names: for looking through many files at once."""
 
     def changed(self, folder: str, looks: Iterable[Look]) -> list[str]:
@@ -188,7 +188,7 @@ def _stat(s: os.stat_result) -> Stat:
     return Stat(s.st_size, bounded_ns(s.st_mtime_ns), inode, s.st_nlink, is_folder, mode, is_file, s.st_uid, is_link)
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: FolderEntry) -> str:
     return entry.name
 
 
@@ -196,11 +196,11 @@ def _name(entry: Entry) -> str:
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def _entry(found: os.DirEntry[str]) -> Entry:
+def _entry(found: os.DirEntry[str]) -> FolderEntry:
     try:
-        return Entry(found.name, _stat(found.stat()))
+        return FolderEntry(found.name, _stat(found.stat()))
     except OSError as problem:
-        return Entry(found.name, None, "" if problem.errno in _LEADS_NOWHERE else problem.strerror or str(problem))
+        return FolderEntry(found.name, None, "" if problem.errno in _LEADS_NOWHERE else problem.strerror or str(problem))
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -233,7 +233,7 @@ class RealHost:
     def names(self, folder: str) -> list[str]:
         return os.listdir(folder)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         with os.scandir(folder) as found:
             return sorted(map(_entry, found), key=_name)
 

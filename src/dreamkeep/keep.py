@@ -14,7 +14,7 @@ from dreamkeep.host import Host, RealHost
 from dreamkeep.verbs.families import Families
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Outcome
+    from dreamkeep.capture.ingest import IngestOutcome
     from dreamkeep.capture.items import Items
     from dreamkeep.capture.python import Session
     from dreamkeep.index.build import Built, Progress
@@ -180,7 +180,7 @@ class Keep:
         paths: Sequence[AnyPath] = (),
         again: bool = False,
         progress: Progress | None = None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[IngestOutcome]:
         """Find and import sessions: of all agents on this machine, below `home`, or what `paths` name. One outcome a source."""
         return self.families.capture.ingest(agents=agents, home=home, paths=paths, again=again, progress=progress)
 
@@ -191,7 +191,7 @@ class Keep:
         home: AnyPath | None = None,
         polling: bool = False,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Outcome | None]:
+    ) -> Iterator[IngestOutcome | None]:
         """The same, live, until `stopped`: outcomes as they come, and None now and then."""
         return self.families.capture.watch(agents=agents, home=home, polling=polling, stopped=stopped)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """Names of headers in lower case."""
 
     status: int
@@ -42,13 +42,13 @@ def post(
     timeout_s: float,
     most_bytes: int,
     environment: Mapping[str, str],
-) -> Reply | Lost:
+) -> HttpReply | Lost:
     """All of it within `timeout_s`: a reply that drips is cut off too."""
     sent = {**headers, "Content-Length": str(len(body))}
     return _asked("POST", url, sent, body, timeout_s=timeout_s, most_bytes=most_bytes, environment=environment)
 
 
-def get(url: str, *, timeout_s: float, most_bytes: int, environment: Mapping[str, str]) -> Reply | Lost:
+def get(url: str, *, timeout_s: float, most_bytes: int, environment: Mapping[str, str]) -> HttpReply | Lost:
     return _asked("GET", url, {}, None, timeout_s=timeout_s, most_bytes=most_bytes, environment=environment)
 
 
@@ -61,7 +61,7 @@ def _asked(
     timeout_s: float,
     most_bytes: int,
     environment: Mapping[str, str],
-) -> Reply | Lost:
+) -> HttpReply | Lost:
     connection, target, more = _connection(url, timeout_s, environment)
     expired = threading.Event()
     #: Kept by us: a connection forgets its line when a reply says that it is the last one, long before that reply is read.
@@ -94,7 +94,7 @@ def _asked(
             return Lost("time-out")  # we cut it off, whatever it looks like
         if isinstance(received, Lost):
             return received
-        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, received)
+        return HttpReply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, received)
     except TimeoutError:
         return Lost("time-out")
     except (OSError, http.client.HTTPException, ValueError) as problem:

@@ -147,7 +147,7 @@ def tap(words: list[str]) -> int:
     from dreamkeep.capture.python import Owners
     from dreamkeep.event import Ids
     from dreamkeep.host import RealHost
-    from dreamkeep.journal.pool import Journals
+    from dreamkeep.journal.pool import JournalWriters
 
     class Host(RealHost):
         """A disk that takes its time."""
@@ -165,7 +165,7 @@ def tap(words: list[str]) -> int:
     Host.stall_s = float(options.get("--stall", "0"))
     ids = Ids(host.now, host.random)
     mask = mask_event if os.environ.get("TAP_MASKS") else None
-    journals = lru_cache(lambda: Journals(host, root, ids, mask=mask))
+    journals = lru_cache(lambda: JournalWriters(host, root, ids, mask=mask))
     owners = lru_cache(lambda: Owners(host, root, ids.new))
     code = it.run(
         host,

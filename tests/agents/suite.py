@@ -30,13 +30,13 @@ from dreamkeep.capture.find import everywhere
 from dreamkeep.capture.setup.offer import setup_of
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import RealHost
-from dreamkeep.index.rows import Rows
+from dreamkeep.index.rows import RowCollector
 from dreamkeep.journal.places import folder_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import Summary, empty
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 from tests.agents.described import described, differences
 
 HOOK = str(Path(hook_module.__file__))
@@ -411,10 +411,10 @@ class Nobody:
     def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         return None
 
-    def turn(self, turn: str) -> Turn | None:
+    def turn(self, turn: str) -> TurnView | None:
         return None
 
-    def last_turns(self, count: int) -> list[Turn]:
+    def last_turns(self, count: int) -> list[TurnView]:
         return []
 
 
@@ -508,11 +508,11 @@ def events(form: str, role: str, lines: list[bytes]) -> Iterator[Event]:
         yield Event(f"e{n}", kind, "2026-11-01T10:00:00.000000Z", json.loads(packed.raw))
 
 
-def folded(agent: str, form: str, role: str, lines: list[bytes]) -> Rows:
+def folded(agent: str, form: str, role: str, lines: list[bytes]) -> RowCollector:
     """As the index folds it, the memory put away and taken out again between frames."""
     summary = empty(f"{agent}:fuzz")
     state: dict[str, Any] = {}
-    built = Rows(summary, state, Nobody())
+    built = RowCollector(summary, state, Nobody())
     for seq, event in enumerate(events(form, role, lines), 1):
         built.add(seq, event)
         state = built.state()

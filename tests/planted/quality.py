@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from dreamkeep import Keep
-from dreamkeep.dream.backfill import Known, checked
-from dreamkeep.dream.given import Given, Said, TaskGiven, TurnGiven
+from dreamkeep.dream.backfill import KnownInsights, checked
+from dreamkeep.dream.given import Given, GivenMessage, TaskGiven, TurnGiven
 from dreamkeep.dream.rules import Rules
 from dreamkeep.memory.insight import USER, Insight
 from tests.planted import into, written
@@ -52,9 +52,9 @@ def captured(sessions: Sequence[Written], folder: Path) -> Iterator[tuple[Writte
 def given(shown: dict[str, Any]) -> Given:
     about = shown["session"]
     states = {turn["id"]: turn["state"] for turn in shown["turns"]}
-    groups: list[tuple[str, list[Said]]] = []
+    groups: list[tuple[str, list[GivenMessage]]] = []
     for one in shown["messages"]:
-        said = Said(str(one["seq"]), one["role"], one["text"], one.get("at"), one.get("tool"), one.get("mark") or "")
+        said = GivenMessage(str(one["seq"]), one["role"], one["text"], one.get("at"), one.get("tool"), one.get("mark") or "")
         if groups and one.get("turn") in (None, groups[-1][0]):
             groups[-1][1].append(said)
         else:
@@ -70,7 +70,7 @@ def taken(sessions: Sequence[Written], folder: Path) -> list[Taken]:
 
 
 def _judged(session: Written, what: Given) -> Taken:
-    insights, _ = checked(Rules().backfill(what), what, Known(), run="r", redact=str, trusted=True)
+    insights, _ = checked(Rules().backfill(what), what, KnownInsights(), run="r", redact=str, trusted=True)
     said = [one for one in insights if one.author == USER]
     decoys = tuple(one for one in said if _on_a_decoy(one, session))
     wanted = (*session.expect, *session.optional)

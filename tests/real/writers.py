@@ -24,7 +24,7 @@ from dreamkeep.errors import NotDurable
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import RealHost, publish_file, replace_file
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.session.messages import messages as messages_of
 
@@ -313,7 +313,7 @@ def rotating(root: str, session: str, appends: str) -> None:
     """As many messages as wanted, in parts that are full after three."""
     host = RealHost()
     ids = Ids(host.now, host.random)
-    journals = Journals(host, root, ids, part_size=1000)
+    journals = JournalWriters(host, root, ids, part_size=1000)
     for n in range(1, int(appends) + 1):
         body = {"role": "assistant", "text": text("r", n)}
         event = Event(ids.new(), Kind.MESSAGE_ADDED, rfc3339(host.now()), body)

@@ -18,7 +18,7 @@ from dreamkeep.host import Host, RealHost, read_file
 
 if TYPE_CHECKING:
     from dreamkeep.agents.shared.row_habits import RowHabits
-    from dreamkeep.agents.shared.talk import Writer
+    from dreamkeep.agents.shared.talk import TalkWriter
 
 GROUP = "dreamkeep.agents"
 #: Our own, in the order in which they are asked: each has the folder of its name.
@@ -124,10 +124,10 @@ def discovery(name: str) -> Discovery:
     return found
 
 
-def writer(name: str) -> Writer | None:
+def writer(name: str) -> TalkWriter | None:
     """None when sessions are not converted for that agent."""
     agent = _known(name)
-    made: Writer | None = load(agent, "writer") if agent.writer else None
+    made: TalkWriter | None = load(agent, "writer") if agent.writer else None
     return made
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dreamkeep.capture.content import Cut
+from dreamkeep.capture.content import Slice
 
 
 class Rewritten:
@@ -68,7 +68,7 @@ class Grown:
     def fuller(self) -> int:
         return self._whole if self._at < len(self._behind) and not self._otherwise else 0
 
-    def again(self, cut: Cut) -> list[list[int]]:
+    def again(self, cut: Slice) -> list[list[int]]:
         heard = 0
         for n, line in enumerate(cut.lines):
             if not self.fuller:

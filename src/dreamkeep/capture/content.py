@@ -32,7 +32,7 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-class File:
+class PlainFile:
     """A plain file."""
 
     masked = False
@@ -147,7 +147,7 @@ class Unpacked:
         self._file.close()
 
 
-class Cut(NamedTuple):
+class Slice(NamedTuple):
     """Lines that belong into one frame. `joins`: the first goes on with the line before; `more`: the last is not ended.
 
     `size`: the bytes of the source it covers.
@@ -166,7 +166,7 @@ def iter_blocks(content: Content) -> Iterator[bytes]:
         at += len(block)
 
 
-def cuts(content: Content, offset: int, joins: bool) -> Iterator[Cut]:
+def cuts(content: Content, offset: int, joins: bool) -> Iterator[Slice]:
     """From `offset` to the end as it was when the content was opened: what is written later comes next time."""
     rest = bytearray()
     lines: list[bytes] = []
@@ -185,24 +185,24 @@ def cuts(content: Content, offset: int, joins: bool) -> Iterator[Cut]:
                 lines.append(line)
                 size += len(line) + 1
                 if size >= FRAME:
-                    yield Cut(lines, joins, False, size)
+                    yield Slice(lines, joins, False, size)
                     lines, joins, size = [], False, 0
         if len(rest) > LONGEST_LINE:
             if lines:
-                yield Cut(lines, joins, False, size)
+                yield Slice(lines, joins, False, size)
                 lines, joins, size = [], False, 0
             for at in range(0, len(rest), PIECE):
                 piece = bytes(rest[at : at + PIECE])
-                yield Cut([piece], joins, True, len(piece))
+                yield Slice([piece], joins, True, len(piece))
                 joins = True
             rest.clear()
     if rest:
-        yield Cut([*lines, bytes(rest)], joins, True, size + len(rest))
+        yield Slice([*lines, bytes(rest)], joins, True, size + len(rest))
     elif lines:
-        yield Cut(lines, joins, False, size)
+        yield Slice(lines, joins, False, size)
 
 
-class Word(NamedTuple):
+class SourceCursor(NamedTuple):
     """How far a source was read, and by what it is known again; journaled with what was read (carry, key `src:NAME`)."""
 
     generation: int
@@ -222,7 +222,7 @@ class Word(NamedTuple):
     fuller: int = 0
 
     @classmethod
-    def parse(cls, text: object) -> Word | None:
+    def parse(cls, text: object) -> SourceCursor | None:
         if not isinstance(text, str):
             return None
         try:
@@ -258,10 +258,10 @@ class Word(NamedTuple):
 
 def word_at(
     content: Content, generation: int, offset: int, more: bool, crc: int, masked_crc: int | None = None, fuller: int = 0
-) -> Word:
+) -> SourceCursor:
     """The word to be journaled once everything up to `offset` is."""
     head_size = min(_HEAD, offset)
-    return Word(
+    return SourceCursor(
         generation,
         offset,
         int(more),
@@ -275,7 +275,7 @@ def word_at(
     )
 
 
-def goes_on(content: Content, word: Word) -> bool:
+def goes_on(content: Content, word: SourceCursor) -> bool:
     """Whether the file is the one that was read, perhaps longer."""
     return (
         content.size >= word.offset
@@ -284,7 +284,7 @@ def goes_on(content: Content, word: Word) -> bool:
     )
 
 
-def untouched(content: Content, word: Word) -> bool:
+def untouched(content: Content, word: SourceCursor) -> bool:
     """Whether every byte that was read is still so: for a file that did not grow, yet was written to."""
     crc = at = 0
     while at < word.offset:
@@ -296,7 +296,7 @@ def untouched(content: Content, word: Word) -> bool:
     return crc == word.crc
 
 
-def what_happened(content: Content, word: Word) -> str:
+def what_happened(content: Content, word: SourceCursor) -> str:
     if content.size < word.offset:
         return "shrank"
     return "replaced" if content.inode != word.inode else "rewritten"

@@ -12,13 +12,13 @@ from zlib import crc32
 
 from dreamkeep.agents.contract import BESIDE, TEXT, Source
 from dreamkeep.capture import again as told_again
-from dreamkeep.capture.content import BLOCK, Content, Cut, Word, cuts, iter_blocks, word_at
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.capture.content import BLOCK, Content, Slice, SourceCursor, cuts, iter_blocks, word_at
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.session.raw import pack
 from dreamkeep.session.records import is_record, loads
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.masked import Again
+    from dreamkeep.capture.masked import MaskedLines
     from dreamkeep.capture.rejoin import Before
 
 #: So many bytes of frames share a sync.
@@ -52,7 +52,7 @@ class Ingesting(Protocol):
     def about(self, source: Source) -> dict[str, Any]: ...
 
 
-class Well(NamedTuple):
+class ReadSummary(NamedTuple):
     """Of what was just read: how many lines are no records (None: can't be told), whether something captured is no longer there,
     whether it is all of the source, and the word that was journaled with it."""
 
@@ -72,7 +72,7 @@ class Copying:
         session: str,
         name: str,
         content: Content,
-        word: Word,
+        word: SourceCursor,
         text: str | int | None,
         opening: Sequence[Event],
     ) -> None:
@@ -89,7 +89,7 @@ class Copying:
         self._waiting_bytes = 0
         self.new_bytes = 0
         self.new_events = 0
-        self.well = Well()
+        self.well = ReadSummary()
         #: What is read has something masked, whatever the file says.
         self._is_masked = content.masked
         #: Of `new_bytes`, those that are journaled; and how far that is in the source.
@@ -117,7 +117,7 @@ class Copying:
             self._add_lines(cut, {"copied": 1} if at < copied else {}, back)
             step(self.word.offset)
 
-    def _cuts(self, offset: int, joins: bool) -> Iterable[Cut]:
+    def _cuts(self, offset: int, joins: bool) -> Iterable[Slice]:
         found = cuts(self.content, offset, joins)
         if not self._ingest.masks or self.source.form == TEXT:
             return found
@@ -141,23 +141,23 @@ class Copying:
         body = self._change(what, word.generation + 1, self.content.size)
         told = told_again.Rewritten(word.generation, old, word.fuller, known if self.source.form != TEXT else ())
         self._fuller = told.fuller if self.source.form != TEXT else 0
-        self.word = Word(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what, fuller=self._fuller)
-        self.well = Well(odd=None, took_away=True)
+        self.word = SourceCursor(word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what, fuller=self._fuller)
+        self.well = ReadSummary(odd=None, took_away=True)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
         for cut in self._cuts(0, False):
             self._delta(cut, old, places, again, told)
             step(self.word.offset)
 
-    def _again(self, old: Sequence[bytes], before: Word) -> Again | None:
+    def _again(self, old: Sequence[bytes], before: SourceCursor) -> MaskedLines | None:
         """Also where nothing is masked any more: what was is still the same line."""
         if not self._ingest.masks and before.masked_crc is None:
             return None
-        from dreamkeep.capture.masked import Again
+        from dreamkeep.capture.masked import MaskedLines
 
-        return Again(old, masks=self._ingest.masks)
+        return MaskedLines(old, masks=self._ingest.masks)
 
     def _delta(
-        self, cut: Cut, old: list[bytes], places: dict[bytes, int], again: Again | None, told: told_again.Rewritten
+        self, cut: Slice, old: list[bytes], places: dict[bytes, int], again: MaskedLines | None, told: told_again.Rewritten
     ) -> None:
         if cut.joins or not (old or told.fuller):
             told.tells_otherwise()
@@ -174,10 +174,10 @@ class Copying:
         more = cut.more and bool(ops) and isinstance(ops[-1], int)
         extra = {"ops": ops, **told_again.extra(told.again(kept, new), self._held)}
         self._fuller = told.fuller if self.source.form != TEXT else 0
-        self._frame(Cut(fresh, False, more, cut.size), extra, b"".join(full), b"".join(kept), cut.more)
+        self._frame(Slice(fresh, False, more, cut.size), extra, b"".join(full), b"".join(kept), cut.more)
         self.new_bytes += sum(map(len, new))
 
-    def _masked_text(self, cut: Cut, full: Sequence[bytes]) -> list[bytes] | None:
+    def _masked_text(self, cut: Slice, full: Sequence[bytes]) -> list[bytes] | None:
         """A text's lines are told by those around them; a record's by themselves."""
         if self.source.form != TEXT:
             return None
@@ -189,7 +189,7 @@ class Copying:
     def document_again(self, what: str) -> None:
         """The whole of it as a new generation: what the journal has of it can't be told to be whole."""
         body = self._change(what, self.word.generation + 1, self.content.size)
-        self.word = Word(self.word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
+        self.word = SourceCursor(self.word.generation + 1, 0, 0, self.content.inode, 0, "-", "-", state=what)
         self._add(self._ingest.event(Kind.SOURCE_CHANGED, body, {self._key: str(self.word)}), 0)
         self.document(what)
 
@@ -219,15 +219,17 @@ class Copying:
         found = document.delta([document.mark(piece) for piece in old], pieces)
         # What lies beside a transcript is of any form, and no loss when it changes.
         self.well = (
-            Well(whole=True)
+            ReadSummary(whole=True)
             if self.source.role in BESIDE
-            else Well(int(not _is_document(data)), document.takes_away(old, found), whole=True)
+            else ReadSummary(int(not _is_document(data)), document.takes_away(old, found), whole=True)
         )
         ops, new = document.packed(found)
         generation = word.generation + 1 if word.offset else word.generation
         kept = crc32(b"".join(pieces)) if again else crc
         masked_crc = kept if kept != crc or self._is_masked else None
-        done = Word(generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "", masked_crc)
+        done = SourceCursor(
+            generation, len(data), 0, content.inode, 0, "-", "-", crc, state if state == "shrank" else "", masked_crc
+        )
         body = {"source": self._name, "role": self.source.role, "gen": generation, "at": 0, "pieces": 1, "ops": ops}
         # One event, however long (the journal chunks it): a version is there whole or not at all.
         event = self._ingest.event(Kind.SOURCE_READ, pack(body, new), {self._key: str(done)})
@@ -242,7 +244,7 @@ class Copying:
         about = self._ingest.about(self.source)
         return {**about, "what": what, "gen": generation, "size": self.word.offset, "now": size}
 
-    def _add_lines(self, cut: Cut, extra: dict[str, Any], back: told_again.Grown | None = None) -> None:
+    def _add_lines(self, cut: Slice, extra: dict[str, Any], back: told_again.Grown | None = None) -> None:
         own = kept = _as_bytes(cut)
         if self._ingest.masks:
             from dreamkeep.capture.masked import kept_lines
@@ -254,7 +256,7 @@ class Copying:
             self._fuller = back.fuller
         self._frame(cut, extra, own, kept, cut.more)
 
-    def _frame(self, cut: Cut, extra: dict[str, Any], own: bytes, kept: bytes, more: bool) -> None:
+    def _frame(self, cut: Slice, extra: dict[str, Any], own: bytes, kept: bytes, more: bool) -> None:
         """`own`: the source's bytes that it stands for; `kept`: the same as they are journaled; `more`: they end in a line."""
         word = self.word
         body: dict[str, Any] = {
@@ -277,13 +279,13 @@ class Copying:
         crc, masked_crc = crc32(own, word.crc), word.masked_crc
         if masked_crc is not None or self._is_masked or own != kept:
             masked_crc = crc32(kept, word.kept_crc)
-        packed: Verbatim = pack(body, cut.lines, as_text)
+        packed: RawChunk = pack(body, cut.lines, as_text)
         self._count_odd(cut, packed.texts)
         self.word = word_at(self.content, word.generation, word.offset + len(own), more, crc, masked_crc, self._fuller)
         self._held += len(cut.lines)
         self._add(self._ingest.event(Kind.SOURCE_READ, packed, {self._key: str(self.word)}), len(packed.raw))
 
-    def _count_odd(self, cut: Cut, texts: Sequence[int]) -> None:
+    def _count_odd(self, cut: Slice, texts: Sequence[int]) -> None:
         """Of the lines that are no strict JSON (`texts`); before `word` moves on, so that where a line began can be found."""
         ended = len(cut.lines) - cut.more
         odd = sum(1 for n in texts if n < ended and not (n == 0 and cut.joins) and not is_record(cut.lines[n]))
@@ -319,7 +321,7 @@ class Copying:
         self._waiting, self._waiting_bytes = [], 0
 
 
-def _as_bytes(cut: Cut) -> bytes:
+def _as_bytes(cut: Slice) -> bytes:
     return b"\n".join(cut.lines) + (b"" if cut.more or not cut.lines else b"\n")
 
 
@@ -348,7 +350,7 @@ def operations(new: Sequence[bytes], old: Sequence[bytes], places: dict[bytes, i
     return ops, inserted
 
 
-def _split_at(found: Iterable[Cut], place: int) -> Iterator[Cut]:
+def _split_at(found: Iterable[Slice], place: int) -> Iterator[Slice]:
     """The same lines, but no frame on both sides of `place`."""
     at = 0
     for cut in found:
@@ -359,7 +361,7 @@ def _split_at(found: Iterable[Cut], place: int) -> Iterator[Cut]:
             while size < place - at:
                 size += len(cut.lines[n]) + 1
                 n += 1
-            yield Cut(cut.lines[:n], cut.joins, cut.more and n == len(cut.lines), size)
+            yield Slice(cut.lines[:n], cut.joins, cut.more and n == len(cut.lines), size)
             if cut.lines[n:]:
-                yield Cut(cut.lines[n:], False, cut.more, cut.size - size)
+                yield Slice(cut.lines[n:], False, cut.more, cut.size - size)
         at += cut.size

@@ -41,7 +41,7 @@ _OPEN, _CLOSE = b"[{", b"]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopiedPieces:
     """These pieces of the old version."""
 
     first: int
@@ -53,7 +53,7 @@ class Insert:
     piece: bytes
 
 
-Op = Copy | Insert
+Op = CopiedPieces | Insert
 
 
 class _Torn(Exception):
@@ -82,24 +82,24 @@ def delta(old: Sequence[bytes], new: Sequence[bytes]) -> list[Op]:
     """`new` pieces by the marks of the `old` ones."""
     marks = [mark(piece) for piece in new]
     if marks == list(old):
-        return [Copy(0, len(marks))] if marks else []
+        return [CopiedPieces(0, len(marks))] if marks else []
     first = {known: place for place, known in reversed(list(enumerate(old)))}
     ops: list[Op] = []
     for piece, known in zip(new, marks, strict=True):
         last = ops[-1] if ops else None
-        if isinstance(last, Copy):
+        if isinstance(last, CopiedPieces):
             follows = last.first + last.count
             if follows < len(old) and old[follows] == known and not _frame(piece):
-                ops[-1] = Copy(last.first, last.count + 1)
+                ops[-1] = CopiedPieces(last.first, last.count + 1)
                 continue
         place = first.get(known)
-        ops.append(Insert(piece) if place is None or _frame(piece) else Copy(place, 1))
+        ops.append(Insert(piece) if place is None or _frame(piece) else CopiedPieces(place, 1))
     return ops
 
 
 def takes_away(old: Sequence[bytes], ops: Sequence[Op]) -> bool:
     """Whether an element of the old version is not in the new one, or not as it was."""
-    kept = {place for op in ops if isinstance(op, Copy) for place in range(op.first, op.first + op.count)}
+    kept = {place for op in ops if isinstance(op, CopiedPieces) for place in range(op.first, op.first + op.count)}
     return any(place not in kept and not _frame(piece) for place, piece in enumerate(old))
 
 
@@ -108,7 +108,7 @@ def packed(ops: Sequence[Op]) -> tuple[list[list[int] | int], list[bytes]]:
     short: list[list[int] | int] = []
     for op in ops:
         last = short[-1] if short else None
-        if isinstance(op, Copy):
+        if isinstance(op, CopiedPieces):
             short.append([op.first, op.count])
         elif isinstance(last, int):
             short[-1] = last + 1

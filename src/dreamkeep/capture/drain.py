@@ -25,16 +25,16 @@ from dreamkeep.agents.registry import find
 from dreamkeep.agents.shared import hooks
 from dreamkeep.agents.shared.values import table, text
 from dreamkeep.capture import spool
-from dreamkeep.capture.content import File
+from dreamkeep.capture.content import PlainFile
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.opening import cwd_in, facts_in
 from dreamkeep.capture.project import project_of
-from dreamkeep.capture.spool import SPOOL, Entry
+from dreamkeep.capture.spool import SPOOL, SpooledCall
 from dreamkeep.errors import Busy, Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind
 from dreamkeep.host import Host, lock, make_folders, read_file, replace_file
 from dreamkeep.journal.places import session_id
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.session import raw
 from dreamkeep.session.summary import ACTIVE, ENDED
@@ -62,10 +62,10 @@ class Drained(NamedTuple):
     compacting: tuple[str, ...] = ()
 
 
-class Call(NamedTuple):
+class HookCall(NamedTuple):
     """One hook call, and what its payload says of itself. `session` is "" where it names none that could be one."""
 
-    entry: Entry
+    entry: SpooledCall
     session: str
     size: int
     meaning: str
@@ -77,7 +77,7 @@ class Call(NamedTuple):
 def drain(
     host: Host,
     root: str,
-    journals: Journals,
+    journals: JournalWriters,
     ids: Ids,
     *,
     exclude: Sequence[str] = (),
@@ -87,7 +87,7 @@ def drain(
     """Never raises for what a payload, a session or the disk does: that is in `problems`, and what is not journaled stays."""
     if not spool.waiting(host, root):
         return Drained(0, (), ())
-    run = _Run(host, root, journals, ids, exclude)
+    run = _DrainRun(host, root, journals, ids, exclude)
     try:
         while run.once(wait_s) and run.more():
             pass
@@ -99,8 +99,8 @@ def drain(
     return Drained(run.events, tuple(run.sessions), tuple(run.problems), run.busy, tuple(run.compacting))
 
 
-class _Run:
-    def __init__(self, host: Host, root: str, journals: Journals, ids: Ids, exclude: Sequence[str]) -> None:
+class _DrainRun:
+    def __init__(self, host: Host, root: str, journals: JournalWriters, ids: Ids, exclude: Sequence[str]) -> None:
         self._host = host
         self._root = root
         self._spool = f"{root}/{SPOOL}"
@@ -170,7 +170,7 @@ class _Run:
         elif spool.whose(batch) not in self._stuck:
             self._journal("" if spool.whose(batch) == spool.whose_is("") else calls[0].session, batch, calls)
 
-    def _entries(self, batch: str) -> list[Entry]:
+    def _entries(self, batch: str) -> list[SpooledCall]:
         return spool.entries(self._host.names(f"{self._spool}/{batch}"))
 
     def _adopt_left_over(self) -> None:
@@ -201,8 +201,8 @@ class _Run:
             self._take(session, calls)
         return bool(found)
 
-    def _grouped(self, found: Iterable[Entry]) -> dict[str, list[Call]]:
-        groups: dict[str, list[Call]] = {}
+    def _grouped(self, found: Iterable[SpooledCall]) -> dict[str, list[HookCall]]:
+        groups: dict[str, list[HookCall]] = {}
         for entry in found:
             try:
                 call = self._look(entry, self._spool)
@@ -214,13 +214,13 @@ class _Run:
             groups.setdefault(call.session, []).append(call)
         return groups
 
-    def _look(self, entry: Entry, folder: str) -> Call:
+    def _look(self, entry: SpooledCall, folder: str) -> HookCall:
         payload = read_file(self._host, f"{folder}/{entry.name}")
         said = _parsed(payload)
         what = hooks.meaning(entry.event)
         if said is None:
-            return Call(entry, self._buried(entry.agent, payload), len(payload), what)
-        return Call(
+            return HookCall(entry, self._buried(entry.agent, payload), len(payload), what)
+        return HookCall(
             entry, named_session(entry.agent, payload), len(payload), what, cwd_of(said), transcripts(said), _reason(said)
         )
 
@@ -228,7 +228,7 @@ class _Run:
         """What nobody can read is of no session; but of a deleted one not even that is kept."""
         return next((one for one in torn_ids(agent, payload) if self._dead.has(one)), "")
 
-    def _take(self, session: str, calls: list[Call]) -> None:
+    def _take(self, session: str, calls: list[HookCall]) -> None:
         try:
             out = [call for call in calls if self._excluded(call)]
             if session and self._exclude.patterns and self._stays_out(session, bool(out), calls):
@@ -246,20 +246,20 @@ class _Run:
         except Exception as problem:  # whatever one session's calls do, the others go on
             self._fail(session, calls, problem)
 
-    def _fail(self, session: str, calls: Iterable[Call], problem: Exception) -> None:
+    def _fail(self, session: str, calls: Iterable[HookCall], problem: Exception) -> None:
         self._stuck.add(spool.whose_is(session))
         self._skipped.update(call.entry.name for call in calls)
         self.problem(session or f"{self._root}/journal/keep", problem)
 
-    def _drop(self, calls: Iterable[Call]) -> None:
+    def _drop(self, calls: Iterable[HookCall]) -> None:
         for call in calls:
             self._host.remove(f"{self._spool}/{call.entry.name}")
         self._host.sync_folder(self._spool)
 
-    def _excluded(self, call: Call) -> bool:
+    def _excluded(self, call: HookCall) -> bool:
         return self._exclude.session(call.cwd, self._project(call.cwd)) or any(map(self._exclude.path, call.transcripts))
 
-    def _stays_out(self, session: str, out: bool, calls: Iterable[Call]) -> bool:
+    def _stays_out(self, session: str, out: bool, calls: Iterable[HookCall]) -> bool:
         """A session that was left out once stays out, wherever it goes, while the same is excluded. Its transcript counts."""
         mark = f"{self._root}/{EXCLUDED}/{sha256(session.encode()).hexdigest()[:24]}"
         why = sha256("\n".join(self._exclude.patterns).encode()).hexdigest().encode()
@@ -276,7 +276,7 @@ class _Run:
         """Whether a transcript says that its session runs where nothing may be captured."""
         if find(agent) is None or not self._there(path):
             return False
-        content = File(self._host, path)
+        content = PlainFile(self._host, path)
         try:
             cwd = cwd_in(facts_in(Source(agent, path), content))
         finally:
@@ -291,7 +291,7 @@ class _Run:
                 self._projects[cwd] = ""
         return self._projects[cwd]
 
-    def _is_ghost(self, session: str, calls: Iterable[Call]) -> bool:
+    def _is_ghost(self, session: str, calls: Iterable[HookCall]) -> bool:
         """Only an end, of a session that nobody ever saw and that has no transcript: `claude mcp list` does that."""
         return (
             all(call.meaning == hooks.END for call in calls)
@@ -314,7 +314,7 @@ class _Run:
 
     # -- one batch
 
-    def _batch(self, session: str, calls: Sequence[Call]) -> None:
+    def _batch(self, session: str, calls: Sequence[HookCall]) -> None:
         host = self._host
         batch = spool.batch_name(self._ids.new(), session)
         host.make_folder(f"{self._spool}/{batch}")
@@ -323,7 +323,7 @@ class _Run:
             host.link(f"{self._spool}/{call.entry.name}", f"{self._spool}/{batch}/{call.entry.name}")
         self._journal(session, batch, calls)
 
-    def _journal(self, session: str, batch: str, calls: Sequence[Call]) -> None:
+    def _journal(self, session: str, batch: str, calls: Sequence[HookCall]) -> None:
         names = [call.entry.name for call in calls]
         self._move(batch, names)
         try:
@@ -352,7 +352,7 @@ class _Run:
                 host.remove(f"{self._spool}/{name}")
         host.sync_folder(self._spool)
 
-    def _append(self, session: str, batch: str, calls: Sequence[Call]) -> None:
+    def _append(self, session: str, batch: str, calls: Sequence[HookCall]) -> None:
         payloads = [read_file(self._host, f"{self._spool}/{batch}/{call.entry.name}") for call in calls]
         told = [{"event": call.entry.event, "at": call.entry.at, "spool": call.entry.name} for call in calls]
         agent = calls[0].entry.agent
@@ -371,7 +371,7 @@ class _Run:
         # The frame itself is always offered: the writer knows a replay, and makes sure that what it repeats is durable.
         self._journals.append(session, [*before, fired, *self._ending(calls)])
 
-    def _opening(self, session: str, state: int | str | None, calls: Sequence[Call]) -> list[Event]:
+    def _opening(self, session: str, state: int | str | None, calls: Sequence[HookCall]) -> list[Event]:
         at = calls[0].entry.at
         if state is None:
             cwd = next((call.cwd for call in calls if call.cwd), "")
@@ -381,7 +381,7 @@ class _Run:
             return [Event(self._ids.new(), Kind.SESSION_RESUMED, at, {"captured": 1}, {"state": ACTIVE})]
         return []
 
-    def _ending(self, calls: Sequence[Call]) -> list[Event]:
+    def _ending(self, calls: Sequence[HookCall]) -> list[Event]:
         """If the last word about it is that it ended. (What else comes after an end was late, not a new beginning.)"""
         last = next((call for call in reversed(calls) if call.meaning in (hooks.END, hooks.START, hooks.PROMPT)), None)
         if last is None or last.meaning != hooks.END:
@@ -398,7 +398,7 @@ class _Run:
 
     # -- transcripts
 
-    def _remember_sources(self, session: str, calls: Sequence[Call]) -> None:
+    def _remember_sources(self, session: str, calls: Sequence[HookCall]) -> None:
         paths = [path for call in calls for path in call.transcripts if self._there(path)]
         for path in paths or ([""] if session else []):
             self._sources[calls[0].entry.agent, path] = None
@@ -486,8 +486,8 @@ def _is_path(found: str) -> bool:
     return found.startswith("/") and found.isprintable()
 
 
-def _batches(calls: Iterable[Call]) -> Iterator[list[Call]]:
-    batch: list[Call] = []
+def _batches(calls: Iterable[HookCall]) -> Iterator[list[HookCall]]:
+    batch: list[HookCall] = []
     size = 0
     for call in calls:
         if batch and (len(batch) >= _BATCH_CALLS or size + call.size > _BATCH_BYTES):

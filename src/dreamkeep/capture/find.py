@@ -11,7 +11,7 @@ from dreamkeep.agents.registry import beside, discovery, is_built_in, names, pro
 from dreamkeep.agents.registry import find as find_agent
 from dreamkeep.capture.links import refusal
 from dreamkeep.errors import BadUsage
-from dreamkeep.host import Entry, Host, Stat
+from dreamkeep.host import FolderEntry, Host, Stat
 
 Answer = TypeVar("Answer")
 
@@ -46,7 +46,7 @@ class Glance:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         found = self._host.entries(folder)
         self.seen.update((f"{folder}/{entry.name}", entry.at) for entry in found if entry.at)
         return found
@@ -68,7 +68,7 @@ class AgentTree:
     def names(self, folder: str) -> list[str]:
         return [entry.name for entry in self.entries(folder) if entry.at]
 
-    def entries(self, folder: str) -> list[Entry]:
+    def entries(self, folder: str) -> list[FolderEntry]:
         try:
             if not self._is_followed(folder):
                 return []

@@ -13,11 +13,11 @@ from typing import Any
 
 from dreamkeep.capture import spool
 from dreamkeep.capture.drain import IDS, LOCK, named_session
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.frame import Frame, body_of
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session import raw
 
@@ -104,7 +104,7 @@ def marks_of(session: str, taps: Collection[str]) -> list[bytes]:
     return [text.encode() for text in (*(t for t in (*taps, native) if len(t) >= _TELLING), *quoted, *inside)]
 
 
-def erase_in_keep(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> int:
+def erase_in_keep(host: Host, root: str, journals: JournalWriters, session: str, taps: Collection[str]) -> int:
     """Out of the keep's own journal, in place. How many frames held something."""
     chunked = _chunked(host, root, session, taps)
     learned = _learned(host, root, session)
@@ -276,17 +276,17 @@ class Learned:
 
 def left_of(event: Event, learned: Learned, session: str, taps: Collection[str]) -> Event | None:
     """What an event of a keep's own journal is without this session; None for nothing. `learned` has seen all that are told."""
-    verbatim = isinstance(event.body, Verbatim)
-    body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+    verbatim = isinstance(event.body, RawChunk)
+    body = json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body
     if event.kind in (Kind.TAP_FRAMES, Kind.HOOK_FIRED):
-        packed = event.body.raw if isinstance(event.body, Verbatim) else json.dumps(body).encode()
+        packed = event.body.raw if isinstance(event.body, RawChunk) else json.dumps(body).encode()
     if event.kind == Kind.TAP_FRAMES:
         left = _unheard(packed, body, session, taps)
     elif event.kind == Kind.HOOK_FIRED:
         left = _without(packed, {"body": body}, session) if verbatim and "calls" in body else None
     else:
         left = learned.left(event._replace(body=body))
-    return event if left is None else event._replace(body=Verbatim(left)) if left else None
+    return event if left is None else event._replace(body=RawChunk(left)) if left else None
 
 
 def _but(body: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from dreamkeep.agents.contract import LINES, ForkedRecords, Source
 from dreamkeep.agents.registry import find, load
-from dreamkeep.capture.content import Content, File, cuts
+from dreamkeep.capture.content import Content, PlainFile, cuts
 from dreamkeep.host import Host
 
 Answer = TypeVar("Answer")
@@ -36,7 +36,7 @@ class Fork(NamedTuple):
     undecided: bool = False
 
 
-class Step(NamedTuple):
+class ChainRecord(NamedTuple):
     """One record of the chain: its uuid, its time, and the byte after it."""
 
     uuid: str
@@ -142,14 +142,14 @@ class _AgentForks:
         """Bytes of ours, from the beginning, whose records are all there, too."""
         return max((step.end for step in takewhile(lambda step: step.uuid in there, self._chain(mine))), default=0)
 
-    def _chain(self, content: Content) -> Iterator[Step]:
+    def _chain(self, content: Content) -> Iterator[ChainRecord]:
         at = 0
         for cut in cuts(content, 0, False):
             for line in cut.lines:
                 at += len(line) + 1
                 yield from self._step(line, at)
 
-    def _chain_of(self, head: bytes, begins: bytes = b"") -> Iterator[Step]:
+    def _chain_of(self, head: bytes, begins: bytes = b"") -> Iterator[ChainRecord]:
         """`begins`: only if that stands in the first record of the chain."""
         for line in head.split(b"\n")[:-1]:
             for step in self._step(line, 0):
@@ -158,16 +158,16 @@ class _AgentForks:
                 begins = b""
                 yield step
 
-    def _step(self, line: bytes, end: int) -> Iterator[Step]:
+    def _step(self, line: bytes, end: int) -> Iterator[ChainRecord]:
         for uuid, at in self._records.chain_ids((line,)):
-            yield Step(uuid, at or "", end)
+            yield ChainRecord(uuid, at or "", end)
 
 
 class _Unreadable(Exception):
     """Another session's file, not the one that is being captured."""
 
 
-class _OtherFile(File):
+class _OtherFile(PlainFile):
     def read(self, size: int, offset: int) -> bytes:
         try:
             return super().read(size, offset)
@@ -183,7 +183,7 @@ def _native(path: str) -> str:
     return os.path.basename(path).removesuffix(".jsonl")
 
 
-def _shared(mine: Iterator[Step], theirs: Iterator[Step]) -> tuple[int, str, str]:
+def _shared(mine: Iterator[ChainRecord], theirs: Iterator[ChainRecord]) -> tuple[int, str, str]:
     """Bytes of ours that are shared, and the times of the first records after that ("" when there is none)."""
     size = 0
     while True:

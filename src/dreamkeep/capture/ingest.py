@@ -17,19 +17,19 @@ from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, MANY, ROWS, S
 from dreamkeep.agents.facts import Fact
 from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Content, File, Unpacked, Word, goes_on, iter_blocks, untouched, what_happened
-from dreamkeep.capture.copying import Copying, Well
+from dreamkeep.capture.content import Content, PlainFile, SourceCursor, Unpacked, goes_on, iter_blocks, untouched, what_happened
+from dreamkeep.capture.copying import Copying, ReadSummary
 from dreamkeep.capture.exclude import Excluded
 from dreamkeep.capture.forks import Fork, Forks
 from dreamkeep.capture.links import refusal
 from dreamkeep.capture.opening import Openings, facts_in
 from dreamkeep.capture.quota import OverLimit, Paused, Quota, SourceLimits, size_of
-from dreamkeep.capture.seen import Cache, Look, Seen, SourcePause
+from dreamkeep.capture.seen import Cache, FileLook, SourcePause, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.tombs import Tombstones
 
 _TRIES = 8
@@ -40,7 +40,7 @@ _UNDECIDED_NS = 60_000_000_000
 Progress = Callable[[int, int], None]
 
 
-class Outcome(NamedTuple):
+class IngestOutcome(NamedTuple):
     """What one source came to. `state`: new, grew, unchanged, shrank, rewritten, replaced, moved, vanished, empty, waiting,
     deleted, excluded, paused, failed."""
 
@@ -61,7 +61,7 @@ class Ingest:
     """Not for several threads at once; any number of processes."""
 
     def __init__(
-        self, host: Host, root: str, journals: Journals, ids: Ids, *, exclude: Sequence[str] = (), again: bool = False
+        self, host: Host, root: str, journals: JournalWriters, ids: Ids, *, exclude: Sequence[str] = (), again: bool = False
     ) -> None:
         self._host = host
         self._root = root
@@ -72,13 +72,13 @@ class Ingest:
         self.again = again
         self._openings = Openings(host, root, journals, ids, self._excluded)
         self._forks = Forks(host)
-        self._well = Well()
+        self._well = ReadSummary()
         #: How large the keep may grow by this; None: as it likes. And what waits for that, as it looked.
         self.quota: Quota | None = None
         self.limits = SourceLimits()
         #: Why the source at hand is over its own limit.
         self._over: OverLimit | None = None
-        self._paused: dict[str, tuple[Look, str]] = {}
+        self._paused: dict[str, tuple[FileLook, str]] = {}
         self._tombstones = Tombstones(host, root)
 
     # -- all of them
@@ -90,7 +90,7 @@ class Ingest:
         *,
         glanced: Mapping[str, Stat] = MappingProxyType({}),
         save: bool = True,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[IngestOutcome]:
         """One outcome for each source; those that look unchanged cost at most a stat. `glanced`: how they looked just now."""
         self._forks = Forks(self._host)
         self._cache.look_at_journals()
@@ -110,25 +110,25 @@ class Ingest:
         if save:
             self._cache.save()
 
-    def _unchanged(self, source: Source, at: Stat) -> Outcome | None:
+    def _unchanged(self, source: Source, at: Stat) -> IngestOutcome | None:
         """Of a source that looks as it did; None when it must be opened."""
         if not self.again and source.form not in MANY and (same := self._cache.same(source.path, at)):
             agent, native, state = same
-            return Outcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
+            return IngestOutcome(source.agent, source.path, f"{agent}:{native}" if native else "", state=state or "unchanged")
         known = self._cache.get(source.path)
         if known and source.form in MANY and not self.again and self._same_rows(source, at, known):
             session = f"{known.agent}:{known.session}" if known.session else ""
-            return Outcome(source.agent, source.path, session, state=known.state or "unchanged")
+            return IngestOutcome(source.agent, source.path, session, state=known.state or "unchanged")
         return self._still_paused(source, at)
 
-    def _same_rows(self, source: Source, at: Stat, known: Seen) -> bool:
+    def _same_rows(self, source: Source, at: Stat, known: SourceState) -> bool:
         """A file of many sessions that looks as it did, and all of whose sessions are here."""
-        if known.look != Look.of(at) or self._beside(source) != known.beside:
+        if known.look != FileLook.of(at) or self._beside(source) != known.beside:
             return False
         names = (os.path.basename(folder_of(f"{source.agent}:{native}")) for native in known.rows or {})
         return all(self._cache.has_journal(source.agent, name) for name in names)
 
-    def _take_all(self, todo: list[tuple[Source, Stat | None]], progress: Progress | None) -> Iterator[Outcome]:
+    def _take_all(self, todo: list[tuple[Source, Stat | None]], progress: Progress | None) -> Iterator[IngestOutcome]:
         total = sum(at.size for _, at in todo if at)
         done = 0
         for source, at in todo:
@@ -139,27 +139,27 @@ class Ingest:
             done += at.size if at else 0
             step(0)
 
-    def _still_paused(self, source: Source, at: Stat) -> Outcome | None:
+    def _still_paused(self, source: Source, at: Stat) -> IngestOutcome | None:
         """Known to wait, for space or for another day, and nothing has changed: then it is not even opened."""
         pause = self._cache.paused(source.path)
         if pause and not self.again and self._still_holds(pause, at):
-            return Outcome(source.agent, source.path, pause.session, state="paused", problem=pause.problem)
+            return IngestOutcome(source.agent, source.path, pause.session, state="paused", problem=pause.problem)
         look, session = self._paused.get(source.path, (None, ""))
-        why = self.quota.problem() if self.quota and look == Look.of(at) and not self.again else ""
-        return Outcome(source.agent, source.path, session, state="paused", problem=why) if why else None
+        why = self.quota.problem() if self.quota and look == FileLook.of(at) and not self.again else ""
+        return IngestOutcome(source.agent, source.path, session, state="paused", problem=why) if why else None
 
     def _still_holds(self, pause: SourcePause, at: Stat) -> bool:
-        return pause.look == Look.of(at) and pause.limits == str(self.limits) and pause.day in ("", self._today())
+        return pause.look == FileLook.of(at) and pause.limits == str(self.limits) and pause.day in ("", self._today())
 
-    def _note_pause(self, source: Source, at: Stat | None, outcome: Outcome) -> None:
+    def _note_pause(self, source: Source, at: Stat | None, outcome: IngestOutcome) -> None:
         over, self._over = self._over, None
         key = self._limited(source, outcome.session)
         if at and outcome.state == "paused" and source.form not in MANY:
-            self._paused[source.path] = Look.of(at), outcome.session
+            self._paused[source.path] = FileLook.of(at), outcome.session
         else:
             self._paused.pop(source.path, None)
         if at and outcome.state == "paused" and over:
-            self._cache.pause(key, SourcePause(outcome.session, str(over), Look.of(at), over.day, str(self.limits)))
+            self._cache.pause(key, SourcePause(outcome.session, str(over), FileLook.of(at), over.day, str(self.limits)))
         else:
             self._cache.resume(key)
 
@@ -178,24 +178,24 @@ class Ingest:
 
         return step
 
-    def _isolated(self, source: Source, at: Stat | None, step: Callable[[int], None]) -> Iterator[Outcome]:
+    def _isolated(self, source: Source, at: Stat | None, step: Callable[[int], None]) -> Iterator[IngestOutcome]:
         """One bad source is reported, and the rest go on."""
         try:
             try:
                 yield from self.take(source, at, step)
             except Deleted:
                 self._remember(source, at, "", "deleted")
-                yield Outcome(source.agent, source.path, self._named(source), state="deleted")
+                yield IngestOutcome(source.agent, source.path, self._named(source), state="deleted")
         except (DreamkeepError, OSError) as problem:
             yield self._failed(source, str(problem))
         except Exception as problem:  # a source is anybody's bytes: whatever they do to our code is this one's failure
             yield self._failed(source, f"{type(problem).__name__}: {problem}")
 
-    def _failed(self, source: Source, why: str) -> Outcome:
+    def _failed(self, source: Source, why: str) -> IngestOutcome:
         self._cache.forget(source.path)
-        return Outcome(source.agent, source.path, self._named(source), state="failed", problem=why)
+        return IngestOutcome(source.agent, source.path, self._named(source), state="failed", problem=why)
 
-    def vanished(self, agents: Iterable[str], present: set[str]) -> Iterator[Outcome]:
+    def vanished(self, agents: Iterable[str], present: set[str]) -> Iterator[IngestOutcome]:
         """Sources that were there at an earlier look and are gone: said once in their journals. What we have stays."""
         for path in [path for path in self._cache.paths() if path not in present]:
             seen = self._cache.get(path)
@@ -206,11 +206,11 @@ class Ingest:
                 try:
                     self._say_changed(f"{seen.agent}:{seen.session}", source, "vanished")
                 except (DreamkeepError, OSError) as problem:  # its journal can't be written: said at the next look
-                    yield Outcome(seen.agent, path, self._named(source), state="failed", problem=str(problem))
+                    yield IngestOutcome(seen.agent, path, self._named(source), state="failed", problem=str(problem))
                     continue
             self._cache.put(path, seen._replace(look=None, state="vanished"))
             self._cache.resume(path)
-            yield Outcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
+            yield IngestOutcome(seen.agent, path, f"{seen.agent}:{seen.session}" if seen.session else "", state="vanished")
         self._cache.save()
 
     def _is_gone(self, path: str) -> bool:
@@ -221,16 +221,16 @@ class Ingest:
 
     # -- one
 
-    def take(self, source: Source, at: Stat | None, step: Callable[[int], None] = lambda offset: None) -> Iterator[Outcome]:
+    def take(self, source: Source, at: Stat | None, step: Callable[[int], None] = lambda offset: None) -> Iterator[IngestOutcome]:
         if at is None:
-            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="no such file")
+            yield IngestOutcome(source.agent, source.path, self._named(source), state="failed", problem="no such file")
         elif at.is_folder:
-            yield Outcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
+            yield IngestOutcome(source.agent, source.path, self._named(source), state="failed", problem="this is a folder")
         elif why := refusal(self._host, source.path):
             yield self._failed(source, why)
         elif self._excluded.path(source.path):
             self._remember(source, at, "", "excluded")
-            yield Outcome(source.agent, source.path, self._named(source), state="excluded")
+            yield IngestOutcome(source.agent, source.path, self._named(source), state="excluded")
         elif source.form == ROWS:
             from dreamkeep.capture.ingest_rows import take_rows
 
@@ -242,7 +242,7 @@ class Ingest:
         else:
             yield self._take_file(source, at, step)
 
-    def _take_file(self, source: Source, at: Stat, step: Callable[[int], None]) -> Outcome:
+    def _take_file(self, source: Source, at: Stat, step: Callable[[int], None]) -> IngestOutcome:
         content = self._opened_content(source)
         try:
             native = source.session or discovery(source.agent).identify(source.path, content.read(1 << 16, 0))
@@ -250,10 +250,12 @@ class Ingest:
                 native = self._was(source)
             if not native:
                 if content.size:
-                    return Outcome(source.agent, source.path, "", state="failed", problem="its beginning doesn't name a session")
+                    return IngestOutcome(
+                        source.agent, source.path, "", state="failed", problem="its beginning doesn't name a session"
+                    )
                 self._remember(source, at, "", "empty")
-                return Outcome(source.agent, source.path, "", state="empty")
-            self._well = Well()
+                return IngestOutcome(source.agent, source.path, "", state="empty")
+            self._well = ReadSummary()
             outcome = self.take_whole(source._replace(session=native), content, step)
             if isinstance(content, Unpacked) and content.is_cut and outcome.state not in ("failed", "paused", "excluded"):
                 self._over = self.limits.too_packed(content.packed)
@@ -268,10 +270,10 @@ class Ingest:
 
     def _opened_content(self, source: Source) -> Content:
         if source.form != LINES_ZST:
-            return File(self._host, source.path)
+            return PlainFile(self._host, source.path)
         # Never less than was captured of its session: it would look as if the file had shrunk.
         known = self._journals.writer(session_id(source.agent, source.session)).all_carried() if source.session else {}
-        words = (Word.parse(value) for key, value in known.items() if key.startswith("src:"))
+        words = (SourceCursor.parse(value) for key, value in known.items() if key.startswith("src:"))
         least = max((word.offset for word in words if word), default=0)
 
         def most(packed: int) -> int | None:
@@ -280,10 +282,10 @@ class Ingest:
 
         return Unpacked(self._host, source.path, most)
 
-    def take_whole(self, source: Source, content: Content, step: Callable[[int], None] = lambda offset: None) -> Outcome:
+    def take_whole(self, source: Source, content: Content, step: Callable[[int], None] = lambda offset: None) -> IngestOutcome:
         """What is new of one source of one session."""
         session = session_id(source.agent, source.session)
-        done = Outcome(source.agent, source.path, session)
+        done = IngestOutcome(source.agent, source.path, session)
         if source.role in BESIDE and self._host.stat(f"{self._root}/{folder_of(session)}") is None:
             return done._replace(state="waiting")  # its session is not here, and may never be meant to be
         for _ in range(_TRIES):
@@ -298,7 +300,7 @@ class Ingest:
         One of which nothing is left, and that never had another generation, is read as if it were new."""
         session, name = session_id(source.agent, source.session), self.name_of(source)
         text = self._journals.writer(session).carried(f"src:{name}")
-        word = Word.parse(text)
+        word = SourceCursor.parse(text)
         if word is None:
             raise Overtaken
         if word.generation == 1 and not self.old_lines(session, name):
@@ -324,17 +326,17 @@ class Ingest:
         """What a source is, for a journal that lost it and still carries how far it was read."""
         session, key = session_id(source.agent, source.session), f"src:{self.name_of(source)}"
         text = self._journals.writer(session).carried(key)
-        word = Word.parse(text)
+        word = SourceCursor.parse(text)
         if word is None:
             raise Overtaken
         event = self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": word.generation})
         self.append_if(session, [event], {key: text})
 
-    def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> Outcome:
+    def _take_content(self, source: Source, session: str, content: Content, step: Callable[[int], None]) -> IngestOutcome:
         name = self.name_of(source)
         text = self._journals.writer(session).carried(f"src:{name}")
-        word = Word.parse(text)
-        done = Outcome(source.agent, source.path, session, state="grew")
+        word = SourceCursor.parse(text)
+        done = IngestOutcome(source.agent, source.path, session, state="grew")
         if word is None and _is_blank(content):
             return done._replace(state="empty")
         opening = self._openings.of(session, lambda: facts_in(source, content) if source.form != TEXT else (), source.path)
@@ -385,14 +387,14 @@ class Ingest:
             self._openings.resume_if(run.session, lambda: facts_in(source, content, start))
         return state
 
-    def _first_word(self, source: Source, session: str, content: Content) -> tuple[Word, str, Event]:
+    def _first_word(self, source: Source, session: str, content: Content) -> tuple[SourceCursor, str, Event]:
         """Where reading begins: at zero; or, if the file was only moved (archived, compressed), where it was."""
         name = self.name_of(source)
         carried = self._journals.writer(session).all_carried()
         # A moved transcript may have another role (set aside as unreadable); what lies beside it is many, and written once.
         alike = f"src:{source.role}-" if source.role in BESIDE else "src:"
         for key, value in carried.items():
-            known = Word.parse(value) if key.startswith(alike) else None
+            known = SourceCursor.parse(value) if key.startswith(alike) else None
             if known and source.role in BESIDE and known.offset != content.size:
                 continue
             if known and known.offset and key != f"src:{name}" and goes_on(content, known) and self._left(session, key[4:]):
@@ -403,8 +405,8 @@ class Ingest:
         word, opened = self._opened(source, content)
         return word, "new", opened
 
-    def _opened(self, source: Source, content: Content) -> tuple[Word, Event]:
-        word = Word(1, 0, 0, content.inode, 0, "-", "-")
+    def _opened(self, source: Source, content: Content) -> tuple[SourceCursor, Event]:
+        word = SourceCursor(1, 0, 0, content.inode, 0, "-", "-")
         carry: dict[str, int | str] = {f"src:{self.name_of(source)}": str(word)}
         return word, self.event(Kind.SOURCE_OPENED, {**self.about(source), "gen": 1}, carry)
 
@@ -495,7 +497,7 @@ class Ingest:
         return self._root
 
     @property
-    def journals(self) -> Journals:
+    def journals(self) -> JournalWriters:
         return self._journals
 
     @property
@@ -508,7 +510,7 @@ class Ingest:
 
     def _say_changed(self, session: str, source: Source, what: str) -> None:
         name = self.name_of(source)
-        word = Word.parse(self._journals.writer(session).carried(f"src:{name}"))
+        word = SourceCursor.parse(self._journals.writer(session).carried(f"src:{name}"))
         if word and word.state != what:
             event = self.event(
                 Kind.SOURCE_CHANGED,
@@ -522,32 +524,32 @@ class Ingest:
         seen = self._cache.get(source.path)
         return seen.session if seen is not None and seen.agent == source.agent and seen.journal else ""
 
-    def _remember(self, source: Source, at: Stat | None, native: str, state: str, well: Well | None = None) -> None:
+    def _remember(self, source: Source, at: Stat | None, native: str, state: str, well: ReadSummary | None = None) -> None:
         # What is left out by intent may be wanted later: it is looked at each time.
-        look = Look.of(at) if at and state not in ("deleted", "excluded", "waiting") else None
+        look = FileLook.of(at) if at and state not in ("deleted", "excluded", "waiting") else None
         native = native or source.session
         journal = os.path.basename(folder_of(f"{source.agent}:{native}")) if native and state not in ("empty", "deleted") else ""
-        seen = Seen(source.agent, native, look, self._beside(source), _lasting(state), None, journal, source.role)
+        seen = SourceState(source.agent, native, look, self._beside(source), _lasting(state), None, journal, source.role)
         self._cache.put(source.path, _known_well(seen, self._cache.get(source.path), state, well))
 
-    def _beside(self, source: Source) -> Look | None:
+    def _beside(self, source: Source) -> FileLook | None:
         if source.form != ROWS:
             return None
         at = self._host.stat(f"{source.path}-wal")
-        return Look.of(at) if at else None
+        return FileLook.of(at) if at else None
 
     @staticmethod
     def _named(source: Source) -> str:
         return f"{source.agent}:{source.session}" if source.session else ""
 
 
-def _known_well(seen: Seen, before: Seen | None, state: str, well: Well | None) -> Seen:
+def _known_well(seen: SourceState, before: SourceState | None, state: str, well: ReadSummary | None) -> SourceState:
     """With what an audit may rely on without looking: only what is known of all of a source, from its beginning on."""
     if well is None:
         return seen
     if state == "new":
         return seen._replace(rewritten=False, odd=well.odd, word=well.word)
-    known = before or Seen("", "", None)
+    known = before or SourceState("", "", None)
     odd = None if known.odd is None or well.odd is None else known.odd + well.odd
     return seen._replace(rewritten=well.took_away or known.rewritten, odd=well.odd if well.whole else odd, word=well.word)
 

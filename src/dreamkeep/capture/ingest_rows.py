@@ -21,9 +21,9 @@ from dreamkeep.agents.shared import database
 from dreamkeep.capture import rejoin, row_loss, rows
 from dreamkeep.capture.content import FRAME
 from dreamkeep.capture.quota import Paused
-from dreamkeep.capture.seen import Look, Seen
+from dreamkeep.capture.seen import FileLook, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError, NotFound
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of, session_id
 from dreamkeep.journal.reader import Reading, bodies
@@ -31,7 +31,7 @@ from dreamkeep.session.raw import pack, unpack
 from dreamkeep.session.records import loads, row_in
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Ingest, Outcome
+    from dreamkeep.capture.ingest import Ingest, IngestOutcome
 
 _TRIES = 8
 #: Behind a session's fingerprint, where rows of it are lost.
@@ -46,9 +46,9 @@ _ABOUT = 200
 _HEAD_ROWS = 64
 
 
-def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> Iterator[Outcome]:
+def take_rows(ingest: Ingest, source: Source, at: Stat, beside: FileLook | None) -> Iterator[IngestOutcome]:
     """One outcome for each session in the database."""
-    from dreamkeep.capture.ingest import Outcome
+    from dreamkeep.capture.ingest import IngestOutcome
 
     found = rows.sessions(ingest.host, source.agent, source.path)
     seen = ingest.cache.get(source.path)
@@ -60,11 +60,11 @@ def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> 
         here, known = ingest.cache.has_journal(source.agent, journal), before.get(native, "")
         if mark_of(known) == print_.mark and not ingest.again and here:
             marks[native] = known
-            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
+            yield IngestOutcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
             continue
         if print_.empty and not here:
             # A row and nothing else: a ghost if it became a session here.
-            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="empty")
+            yield IngestOutcome(source.agent, source.path, f"{source.agent}:{native}", state="empty")
             continue
         explained = True
         outcome, lost = _isolated(ingest, source._replace(session=native), print_, is_lost(known) or not known)
@@ -78,8 +78,8 @@ def take_rows(ingest: Ingest, source: Source, at: Stat, beside: Look | None) -> 
         for native in rows.silent(ingest.host, source.agent, source.path) & marks.keys():
             _, lost = _isolated(ingest, source._replace(session=native), found[native], True)
             marks[native] = found[native].mark + _LOST * lost
-    look = None if failed else Look.of(at)
-    ingest.cache.put(source.path, Seen(source.agent, "", look, beside, "", marks))
+    look = None if failed else FileLook.of(at)
+    ingest.cache.put(source.path, SourceState(source.agent, "", look, beside, "", marks))
 
 
 def mark_of(known: str) -> str:
@@ -141,15 +141,15 @@ def captured_last(host: Host, agent: str, folder: str, names: Collection[str]) -
     return found._replace(size=size)
 
 
-def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doubted: bool) -> tuple[Outcome, bool]:
+def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doubted: bool) -> tuple[IngestOutcome, bool]:
     """And whether rows of it are lost. `doubted`: they were, or nobody knows."""
-    from dreamkeep.capture.ingest import Outcome, Overtaken
+    from dreamkeep.capture.ingest import IngestOutcome, Overtaken
 
-    plain = Outcome(source.agent, source.path, f"{source.agent}:{source.session}")
+    plain = IngestOutcome(source.agent, source.path, f"{source.agent}:{source.session}")
     try:
         for _ in range(_TRIES):
             try:
-                session = _Session(ingest, source, session_id(source.agent, source.session), doubted)
+                session = _RowSession(ingest, source, session_id(source.agent, source.session), doubted)
                 return session.take(print_.mark), session.has_lost()
             except Overtaken:
                 continue
@@ -165,7 +165,7 @@ def _isolated(ingest: Ingest, source: Source, print_: database.Fingerprint, doub
         return plain._replace(state="failed", problem=f"{type(problem).__name__}: {problem}"), False
 
 
-class _Session:
+class _RowSession:
     def __init__(self, ingest: Ingest, source: Source, session: str, doubted: bool) -> None:
         self._ingest = ingest
         self._source = source
@@ -182,12 +182,12 @@ class _Session:
         folder = f"{ingest.root}/{folder_of(self._session)}"
         return bool(loss(ingest.host, source.agent, source.path, source.session, folder, (self._name,)))
 
-    def take(self, mark: str) -> Outcome:
-        from dreamkeep.capture.ingest import Outcome
+    def take(self, mark: str) -> IngestOutcome:
+        from dreamkeep.capture.ingest import IngestOutcome
 
         ingest, source = self._ingest, self._source
         word = ingest.journals.writer(self._session).carried(self._key)
-        done = Outcome(source.agent, source.path, self._session)
+        done = IngestOutcome(source.agent, source.path, self._session)
         if word == f"rows {mark}":
             return done
         known = self._known() if word is not None else {}
@@ -208,12 +208,14 @@ class _Session:
         state = "new" if word is None else "grew"
         return self._write(done._replace(state=state), word, opening, chain(first, found), mark)
 
-    def _doubting(self, found: Iterable[database.Row], known: Mapping[str, str]) -> Iterator[database.Row]:
+    def _doubting(self, found: Iterable[database.SourceRow], known: Mapping[str, str]) -> Iterator[database.SourceRow]:
         for row in found:
             self._doubted |= row.key in known and row_loss.may_be_less(self._source.agent, row.line)
             yield row
 
-    def _write(self, done: Outcome, word: Any, opening: list[Event], found: Iterable[database.Row], mark: str) -> Outcome:
+    def _write(
+        self, done: IngestOutcome, word: Any, opening: list[Event], found: Iterable[database.SourceRow], mark: str
+    ) -> IngestOutcome:
         batches = _batches(found)
         lines = next(batches, [])
         n = 0
@@ -234,7 +236,7 @@ class _Session:
             word, lines = after, following
         return done
 
-    def _body(self, lines: list[bytes]) -> Verbatim:
+    def _body(self, lines: list[bytes]) -> RawChunk:
         about: dict[str, Any] = {"source": self._name, "role": self._source.role}
         if not self._ingest.masks:
             return pack(about, lines)
@@ -255,7 +257,7 @@ class _Session:
                 found.update(versions(raw))
         return found
 
-    def _facts(self, found: Iterable[database.Row]) -> Iterator[Fact]:
+    def _facts(self, found: Iterable[database.SourceRow]) -> Iterator[Fact]:
         reader = reader_for(self._source.agent, "row", {})
         for row in found:
             data = loads(row.line)
@@ -272,7 +274,7 @@ def versions(raw: bytes) -> dict[str, str]:
     return dict(about.get("versions") or {}) if about else {}
 
 
-def _batches(found: Iterable[database.Row]) -> Iterator[list[bytes]]:
+def _batches(found: Iterable[database.SourceRow]) -> Iterator[list[bytes]]:
     lines: list[bytes] = []
     size = 0
     for row in found:

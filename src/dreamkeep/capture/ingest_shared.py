@@ -13,24 +13,24 @@ from zlib import crc32
 
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import sharing
-from dreamkeep.capture.content import Bytes, Content, File, cuts
-from dreamkeep.capture.seen import Look, Seen
+from dreamkeep.capture.content import Bytes, Content, PlainFile, cuts
+from dreamkeep.capture.seen import FileLook, SourceState
 from dreamkeep.errors import Deleted, DreamkeepError
 from dreamkeep.host import Stat
 from dreamkeep.journal.places import folder_of
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Ingest, Outcome
+    from dreamkeep.capture.ingest import Ingest, IngestOutcome
 
 #: It is read whole.
 _LARGEST = 64 << 20
 
 
-def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
+def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[IngestOutcome]:
     """One outcome for each session that the file says of and that is here."""
-    from dreamkeep.capture.ingest import Outcome
+    from dreamkeep.capture.ingest import IngestOutcome
 
-    file = File(ingest.host, source.path)
+    file = PlainFile(ingest.host, source.path)
     try:
         found = _by_session(source, file)
     finally:
@@ -38,14 +38,14 @@ def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
     seen = ingest.cache.get(source.path)
     before = (seen.rows if seen else None) or {}
     marks: dict[str, str] = {}
-    look: Look | None = Look.of(at)
+    look: FileLook | None = FileLook.of(at)
     for native, lines in found.items():
         content = Bytes(b"".join(lines), file.inode, file.mtime_ns)
         mark = f"{content.size} {crc32(b''.join(lines))}"
         journal = os.path.basename(folder_of(f"{source.agent}:{native}"))
         if before.get(native) == mark and not ingest.again and ingest.cache.has_journal(source.agent, journal):
             marks[native] = mark
-            yield Outcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
+            yield IngestOutcome(source.agent, source.path, f"{source.agent}:{native}", state="unchanged")
             continue
         outcome = _isolated(ingest, source._replace(session=native), content)
         if outcome.state in ("failed", "waiting", "excluded", "deleted", "paused"):
@@ -54,21 +54,21 @@ def take_shared(ingest: Ingest, source: Source, at: Stat) -> Iterator[Outcome]:
             marks[native] = mark
         if outcome.state != "waiting":
             yield outcome
-    ingest.cache.put(source.path, Seen(source.agent, "", look, None, "", marks, "", source.role))
+    ingest.cache.put(source.path, SourceState(source.agent, "", look, None, "", marks, "", source.role))
 
 
-def _isolated(ingest: Ingest, source: Source, content: Content) -> Outcome:
-    from dreamkeep.capture.ingest import Outcome
+def _isolated(ingest: Ingest, source: Source, content: Content) -> IngestOutcome:
+    from dreamkeep.capture.ingest import IngestOutcome
 
     named = f"{source.agent}:{source.session}"
     try:
         return ingest.take_whole(source, content)
     except Deleted:
-        return Outcome(source.agent, source.path, named, state="deleted")
+        return IngestOutcome(source.agent, source.path, named, state="deleted")
     except (DreamkeepError, OSError) as problem:
-        return Outcome(source.agent, source.path, named, state="failed", problem=str(problem))
+        return IngestOutcome(source.agent, source.path, named, state="failed", problem=str(problem))
     except Exception as problem:  # lines hold anything: whatever they do to our code is this session's failure, and no other's
-        return Outcome(source.agent, source.path, named, state="failed", problem=f"{type(problem).__name__}: {problem}")
+        return IngestOutcome(source.agent, source.path, named, state="failed", problem=f"{type(problem).__name__}: {problem}")
 
 
 def _by_session(source: Source, file: Content) -> dict[str, list[bytes]]:

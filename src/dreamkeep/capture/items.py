@@ -17,7 +17,7 @@ from dreamkeep.errors import Refused, cannot_read
 from dreamkeep.event import Body, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Position, Reading, events
 from dreamkeep.session.items import Current
 
@@ -28,7 +28,14 @@ class Items:
     """The items of one session. Threads and processes may share it; the session begins with the first that is added."""
 
     def __init__(
-        self, host: Host, root: str, journals: Journals, ids: Ids, owners: Owners, session: Session, about: Mapping[str, Any]
+        self,
+        host: Host,
+        root: str,
+        journals: JournalWriters,
+        ids: Ids,
+        owners: Owners,
+        session: Session,
+        about: Mapping[str, Any],
     ) -> None:
         self.session = session
         self._host = host

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dreamkeep.capture.content import BLOCK, Content, Cut
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.capture.content import BLOCK, Content, Slice
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.memory.masking import is_masked, mask_data, mask_line, mask_text
 from dreamkeep.session.raw import changed
 from dreamkeep.session.records import LONGEST_LINE, is_record
@@ -30,10 +30,10 @@ def mask_event(event: Event) -> Event:
     if event.kind not in _SAID and event.kind not in _HEARD:
         return event
     carry = event.carry and {key: _carried(key, value) for key, value in event.carry.items()}
-    if isinstance(event.body, Verbatim):
+    if isinstance(event.body, RawChunk):
         raw = event.body.raw
         kept = changed(raw, mask_line) if event.kind in _HEARD else mask_line(raw)
-        return event._replace(body=Verbatim(kept, event.body.texts), carry=carry)
+        return event._replace(body=RawChunk(kept, event.body.texts), carry=carry)
     return event._replace(body=mask_data(event.body), carry=carry)
 
 
@@ -45,7 +45,7 @@ def _carried(key: str, value: int | str) -> int | str:
 # -- a source's lines
 
 
-def whole(content: Content, found: Iterable[Cut], at: int) -> Iterator[Cut]:
+def whole(content: Content, found: Iterable[Slice], at: int) -> Iterator[Slice]:
     """Without a last line that is still being written. `at`: where they begin."""
     for cut in found:
         start, at = at, at + cut.size
@@ -54,10 +54,10 @@ def whole(content: Content, found: Iterable[Cut], at: int) -> Iterator[Cut]:
         if not last or before is None or len(before + last) > LONGEST_LINE or is_record(before + last):
             yield cut
         elif cut.lines[:-1]:
-            yield Cut(cut.lines[:-1], cut.joins, False, cut.size - len(last))
+            yield Slice(cut.lines[:-1], cut.joins, False, cut.size - len(last))
 
 
-def kept_lines(content: Content, at: int, cut: Cut, *, text: bool) -> list[bytes]:
+def kept_lines(content: Content, at: int, cut: Slice, *, text: bool) -> list[bytes]:
     """The lines of a cut that begins at `at`, as they are journaled. `text`: of a file that holds no records."""
     after = content.read(_AFTER, at + cut.size) if cut.more else b""
     if text:
@@ -87,7 +87,7 @@ def _begun(content: Content, at: int) -> bytes:
     return content.read(min(_BEFORE, at), at - min(_BEFORE, at)) if begun is None else begun
 
 
-class Again:
+class MaskedLines:
     """A file's new version: a line that we have, as it is or masked, stays as we have it; the others are masked, if `masks`."""
 
     def __init__(self, old: Sequence[bytes], *, masks: bool) -> None:

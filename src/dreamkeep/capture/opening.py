@@ -15,7 +15,7 @@ from dreamkeep.capture.project import project_of
 from dreamkeep.event import Carry, Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, bodies
 from dreamkeep.session.records import loads
 from dreamkeep.session.summary import ACTIVE, ENDED, title_of
@@ -25,7 +25,7 @@ _LOOKED_THROUGH = 64 << 20
 
 
 class Openings:
-    def __init__(self, host: Host, root: str, journals: Journals, ids: Ids, excluded: Excluded) -> None:
+    def __init__(self, host: Host, root: str, journals: JournalWriters, ids: Ids, excluded: Excluded) -> None:
         self._host = host
         self._root = root
         self._journals = journals

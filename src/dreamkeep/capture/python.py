@@ -14,9 +14,9 @@ from typing import Any
 
 from dreamkeep.errors import Refused, from_os
 from dreamkeep.event import Body, Carry, Ids, Kind
-from dreamkeep.held import Held, hold, is_held, notice_forks, sweep
+from dreamkeep.held import HeldLock, hold, is_held, notice_forks, sweep
 from dreamkeep.host import Host, make_folders
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.session.summary import ACTIVE, ENDED, STATE_AFTER
 from dreamkeep.session.turns import SETTLED
 
@@ -31,7 +31,7 @@ class Owners:
         self._folder = f"{root}/{OWNERS}"
         self._new_id = new_id
         self._mutex = threading.Lock()
-        self._held: Held | None = None
+        self._held: HeldLock | None = None
         notice_forks(self)
 
     def mine(self) -> str:
@@ -65,7 +65,7 @@ class Owners:
 class Session:
     """One conversation. Threads and processes may share it."""
 
-    def __init__(self, session: str, journals: Journals, ids: Ids, owners: Owners) -> None:
+    def __init__(self, session: str, journals: JournalWriters, ids: Ids, owners: Owners) -> None:
         self.id = session
         self._journals = journals
         self._ids = ids

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dreamkeep.errors import DreamkeepError
-from dreamkeep.event import Event, Verbatim
+from dreamkeep.event import Event, RawChunk
 from dreamkeep.host import Host
 
 _LEAST_NS = 10_000_000_000
@@ -151,7 +151,7 @@ def measure(host: Host, folder: str, depth: int = 0) -> int:
 
 def size_of(events: Sequence[Event]) -> int:
     """About what they take in a journal."""
-    return sum(len(event.body.raw) if isinstance(event.body, Verbatim) else _SMALL for event in events)
+    return sum(len(event.body.raw) if isinstance(event.body, RawChunk) else _SMALL for event in events)
 
 
 class Quota:

@@ -104,7 +104,7 @@ def union(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[bytes]:
     return [*ended, *more]
 
 
-class _Row(NamedTuple):
+class _KeptRow(NamedTuple):
     """`version`: the one that was in the database, also where something is `masked` in the line."""
 
     key: str
@@ -129,20 +129,20 @@ def _rows(host: Host, ingest: Ingest, session: str, source: Source, ours: str, t
     return f"{source.name}: {differ} rows differ; this keep's version stays" if differ else ""
 
 
-def _row_lines(host: Host, folder: str, name: str) -> dict[str, _Row]:
+def _row_lines(host: Host, folder: str, name: str) -> dict[str, _KeptRow]:
     """Each row's last line."""
-    found: dict[str, _Row] = {}
+    found: dict[str, _KeptRow] = {}
     for _, raw in bodies(Reading(host, folder, raw=True), (Kind.SOURCE_ROWS,)):
         if b'"source":"%b"' % name.encode() in raw[:200]:
             known = versions(raw)
             for line in unpack(raw):
                 key, version = database.key_of(line)
-                found[key] = _Row(key, line, known.get(key, version), key in known)
+                found[key] = _KeptRow(key, line, known.get(key, version), key in known)
     return found
 
 
-def _batches(found: Sequence[_Row]) -> list[list[_Row]]:
-    batches: list[list[_Row]] = []
+def _batches(found: Sequence[_KeptRow]) -> list[list[_KeptRow]]:
+    batches: list[list[_KeptRow]] = []
     size = FRAME
     for one in found:
         if size >= FRAME:

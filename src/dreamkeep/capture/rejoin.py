@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.contract import BESIDE
-from dreamkeep.capture.content import Word
+from dreamkeep.capture.content import SourceCursor
 from dreamkeep.event import RAW, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, bodies
@@ -131,14 +131,14 @@ def _rejoined(frames: Iterable[tuple[str, dict[str, Any], list[bytes]]]) -> Iter
         yield name, at, now
 
 
-def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int, Word]]:
+def words(host: Host, folder: str, names: Collection[str]) -> dict[str, dict[int, SourceCursor]]:
     """What was journaled with the last frame of each generation of these sources: how long it is, and its checksum."""
     owners = {f"src:{name}": own for name, own in _owners(host, folder, names).items()}
-    found: dict[str, dict[int, Word]] = {name: {} for name in names}
+    found: dict[str, dict[int, SourceCursor]] = {name: {} for name in names}
     for frame in Reading(host, folder, heads=True):
         carried = (frame.get("carry") or {}) if frame["kind"] != Kind.PART_OPENED else {}
         for key in owners.keys() & carried.keys():
-            word = Word.parse(carried[key])
+            word = SourceCursor.parse(carried[key])
             if word is not None:
                 found[owners[key]][word.generation] = word
     return found

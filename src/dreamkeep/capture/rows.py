@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 
 from dreamkeep.agents.registry import discovery
-from dreamkeep.agents.shared.database import GONE, Base, Fingerprint, Keeper, Row, ask, changed_rows
+from dreamkeep.agents.shared.database import GONE, Base, Fingerprint, Keeper, SourceRow, ask, changed_rows
 from dreamkeep.host import Host
 
 #: Tables whose rows never go nor change, so that a keeper need not name those that are known.
@@ -33,7 +33,7 @@ def missing(host: Host, agent: str, path: str, session: str, known: Mapping[str,
     return ask(host, path, look)
 
 
-def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> Generator[Row, None, None]:
+def rows(host: Host, agent: str, path: str, session: str, known: Mapping[str, str]) -> Generator[SourceRow, None, None]:
     """The rows of a session whose (key, version) is not in `known`. Holds few of them at a time; close it if you stop early."""
     keeper = _keeper(agent)
     return changed_rows(host, path, lambda base: keeper.places(base, session, known), known)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from dreamkeep.capture.project import is_home
 from dreamkeep.capture.worktrees import Disk, forms, repository_name
-from dreamkeep.session.folders import LINK, PUSH, REMOTE, WORKTREE, Place, is_within
+from dreamkeep.session.folders import LINK, PUSH, REMOTE, WORKTREE, SessionPlace, is_within
 
 _FOLDER = re.compile(r"([^:/]*):(/.*)", re.DOTALL)
 #: Branches that any repository may be on.
@@ -47,7 +47,7 @@ class Offer(NamedTuple):
     seq: str
 
 
-class Target(NamedTuple):
+class ProjectTarget(NamedTuple):
     project: str
     why: str
 
@@ -58,17 +58,17 @@ def folder_in(project: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-class Known:
+class KnownFolders:
     """All sessions' folders, by what is asked of them."""
 
-    def __init__(self, places: Iterable[Place], home: str) -> None:
+    def __init__(self, places: Iterable[SessionPlace], home: str) -> None:
         self.home = home
         self.places = sorted(map(_normal, places), key=lambda place: (place.last_at, place.session))
         #: By folder: the projects of the sessions that began there, and the branches that any session saw there.
         self.projects: dict[str, Counter[str]] = defaultdict(Counter)
         self.branches: dict[str, set[str]] = defaultdict(set)
         self.sessions: Counter[str] = Counter()
-        self.of_project: dict[str, list[Place]] = defaultdict(list)
+        self.of_project: dict[str, list[SessionPlace]] = defaultdict(list)
         for place in self.places:
             if place.project:
                 self.sessions[place.project] += 1
@@ -111,7 +111,7 @@ class Known:
         )
 
 
-def _normal(place: Place) -> Place:
+def _normal(place: SessionPlace) -> SessionPlace:
     """With folders as projects name them: no slash at the end, no `..`."""
     folders = tuple((os.path.normpath(folder), branch, seq) for folder, branch, seq in place.folders)
     return place._replace(cwd=os.path.normpath(place.cwd) if place.cwd else "", folders=folders)
@@ -121,10 +121,10 @@ def _normal(place: Place) -> Place:
 
 
 def corrections(
-    places: Sequence[Place], disk: Disk, *, machine: str, home: str, called: Callable[[str], str], settled: Collection[str]
+    places: Sequence[SessionPlace], disk: Disk, *, machine: str, home: str, called: Callable[[str], str], settled: Collection[str]
 ) -> list[Correction]:
     """`called`: what a project is called now. `settled`: projects that somebody named, merged or kept apart by hand."""
-    known = Known(places, home)
+    known = KnownFolders(places, home)
     found = []
     for project in sorted(known.sessions):
         folder = folder_in(project)
@@ -138,7 +138,7 @@ def corrections(
     return [one for one in found if one.now not in mixed]
 
 
-def _mixed(known: Known, found: Iterable[Correction]) -> set[str]:
+def _mixed(known: KnownFolders, found: Iterable[Correction]) -> set[str]:
     """Projects that would get sessions of different remotes: so the form of a path did not mean what it usually does."""
     remotes: dict[str, set[str]] = defaultdict(set)
     for one in found:
@@ -149,7 +149,7 @@ def _mixed(known: Known, found: Iterable[Correction]) -> set[str]:
     return {project for project, many in remotes.items() if len(many) > 1}
 
 
-def _repository(known: Known, disk: Disk, folder: tuple[str, str], machine: str) -> Target | None:
+def _repository(known: KnownFolders, disk: Disk, folder: tuple[str, str], machine: str) -> ProjectTarget | None:
     owner, path = folder
     here = owner == machine
     if is_home(path, known.home) or (here and disk.is_folder(path)):
@@ -163,7 +163,7 @@ def _repository(known: Known, disk: Disk, folder: tuple[str, str], machine: str)
     return found
 
 
-def _by_form(known: Known, disk: Disk, folder: tuple[str, str], here: bool) -> Target | None:
+def _by_form(known: KnownFolders, disk: Disk, folder: tuple[str, str], here: bool) -> ProjectTarget | None:
     machine, path = folder
     for repository, sure in forms(path):
         if is_home(repository, known.home):
@@ -175,37 +175,37 @@ def _by_form(known: Known, disk: Disk, folder: tuple[str, str], here: bool) -> T
         else:
             project = known.project_at(machine, repository)
         if project:
-            return Target(project, f"{path} looks like a worktree of {repository}")
+            return ProjectTarget(project, f"{path} looks like a worktree of {repository}")
     return None
 
 
-def _by_list(known: Known, disk: Disk, path: str) -> Target | None:
+def _by_list(known: KnownFolders, disk: Disk, path: str) -> ProjectTarget | None:
     folders = (folder for folder in sorted(known.projects) if not is_home(folder, known.home))
     for worktree, root in disk.worktrees(folders).items():
         project = disk.project(root) if is_within(path, worktree) and not is_home(root, known.home) else None
         if project:
-            return Target(project, f"git lists {worktree} as a worktree of {root}")
+            return ProjectTarget(project, f"git lists {worktree} as a worktree of {root}")
     return None
 
 
-def _by_branch(known: Known, folder: tuple[str, str]) -> Target | None:
+def _by_branch(known: KnownFolders, folder: tuple[str, str]) -> ProjectTarget | None:
     machine, path = folder
     above = known.repository_above(path)
     same = (known.branches.get(above, set()) & known.branches.get(path, set())) - _USUAL
     project = known.project_at(machine, above) if same else None
     if not project:
         return None
-    return Target(project, f"{path} is inside the repository {above}, and both were on the branch {min(same)}")
+    return ProjectTarget(project, f"{path} is inside the repository {above}, and both were on the branch {min(same)}")
 
 
 # -- what is likely
 
 
 def offers(
-    places: Sequence[Place], *, home: str, called: Callable[[str], str], apart: Collection[tuple[str, str]]
+    places: Sequence[SessionPlace], *, home: str, called: Callable[[str], str], apart: Collection[tuple[str, str]]
 ) -> list[Offer]:
     """One for each project that may be the same as another one. `apart`: pairs that are known to be two."""
-    known = Known(places, home)
+    known = KnownFolders(places, home)
     found: dict[str, Offer] = {}
     for offer in (
         *_same_remote(known, called),
@@ -223,24 +223,24 @@ def offers(
     return [found[source] for source in sorted(found)]
 
 
-def _folder_projects(known: Known) -> Iterator[tuple[str, str, str]]:
+def _folder_projects(known: KnownFolders) -> Iterator[tuple[str, str, str]]:
     """(project, machine, folder) of those that are named for their folder."""
     for project in sorted(known.sessions):
         if folder := folder_in(project):
             yield project, *folder
 
 
-def _first(known: Known, project: str, path: str) -> tuple[str, str]:
+def _first(known: KnownFolders, project: str, path: str) -> tuple[str, str]:
     """(session, seq) where the folder was first told."""
     found = ((place.session, seq) for place in known.of_project[project] for folder, _, seq in place.folders if folder == path)
     return next(found, (known.of_project[project][0].session, ""))
 
 
-def _larger(known: Known, projects: Iterable[str]) -> str:
+def _larger(known: KnownFolders, projects: Iterable[str]) -> str:
     return min(projects, key=lambda one: (-known.sessions[one], one))
 
 
-def _remote_of(places: Iterable[Place]) -> tuple[str, str, Place, str] | None:
+def _remote_of(places: Iterable[SessionPlace]) -> tuple[str, str, SessionPlace, str] | None:
     """(remote, how, where it was seen) that its sessions agree on; None where they don't."""
     for how in _SEEN:
         seen = [(what, place, seq) for place in places for what, by, seq in place.remotes if by == how]
@@ -252,8 +252,8 @@ def _remote_of(places: Iterable[Place]) -> tuple[str, str, Place, str] | None:
     return None
 
 
-def _same_remote(known: Known, called: Callable[[str], str]) -> Iterator[Offer]:
-    by_remote: dict[str, list[tuple[str, str, Place, str]]] = defaultdict(list)
+def _same_remote(known: KnownFolders, called: Callable[[str], str]) -> Iterator[Offer]:
+    by_remote: dict[str, list[tuple[str, str, SessionPlace, str]]] = defaultdict(list)
     for project, _, _ in _folder_projects(known):
         if found := _remote_of(known.of_project[project]):
             remote, how, place, seq = found
@@ -265,7 +265,7 @@ def _same_remote(known: Known, called: Callable[[str], str]) -> Iterator[Offer]:
             yield Offer(project, into, _SEEN[how].format(remote), place.session, seq)
 
 
-def _git_said(known: Known) -> Iterator[Offer]:
+def _git_said(known: KnownFolders) -> Iterator[Offer]:
     for project, machine, _ in _folder_projects(known):
         for place in known.of_project[project]:
             for repository, how, seq in place.remotes:
@@ -274,14 +274,14 @@ def _git_said(known: Known) -> Iterator[Offer]:
                     yield Offer(project, into, f"git called it a worktree of {repository}", place.session, seq)
 
 
-def _same_folder(known: Known) -> Iterator[Offer]:
+def _same_folder(known: KnownFolders) -> Iterator[Offer]:
     for project, _, path in _folder_projects(known):
         others = [one for one in known.projects.get(path, ()) if folder_in(one) is None]
         if len(others) == 1:
             yield Offer(project, others[0], f"sessions in {path} belong to both", *_first(known, project, path))
 
 
-def _same_branch(known: Known) -> Iterator[Offer]:
+def _same_branch(known: KnownFolders) -> Iterator[Offer]:
     """A session that was in both folders, or one folder below the other, with a branch there."""
     for project, machine, path in _folder_projects(known):
         if is_home(path, known.home):
@@ -293,7 +293,7 @@ def _same_branch(known: Known) -> Iterator[Offer]:
             yield from _same_branch_in(known, place, project, machine, path)
 
 
-def _same_branch_in(known: Known, place: Place, project: str, machine: str, path: str) -> Iterator[Offer]:
+def _same_branch_in(known: KnownFolders, place: SessionPlace, project: str, machine: str, path: str) -> Iterator[Offer]:
     """Of one session."""
     here = {branch for folder, branch, _ in place.folders if folder == path} - _USUAL
     for folder, branch, seq in place.folders:
@@ -303,7 +303,7 @@ def _same_branch_in(known: Known, place: Place, project: str, machine: str, path
             yield Offer(one, other, f"a session was on the branch {branch} in {folder} and {path}", place.session, seq)
 
 
-def _same_name(known: Known) -> Iterator[Offer]:
+def _same_name(known: KnownFolders) -> Iterator[Offer]:
     """Tools that keep worktrees elsewhere name them for the repository's folder."""
     named: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
     for project, machine, path in _folder_projects(known):

@@ -18,7 +18,7 @@ _VERSION = 4
 _LEFT_OUT = ("deleted", "excluded", "empty")
 
 
-class Look(NamedTuple):
+class FileLook(NamedTuple):
     """How a file looked: as far as a stat can tell."""
 
     size: int
@@ -26,11 +26,11 @@ class Look(NamedTuple):
     inode: int
 
     @classmethod
-    def of(cls, at: Stat) -> Look:
+    def of(cls, at: Stat) -> FileLook:
         return cls(at.size, at.mtime_ns, at.inode)
 
 
-class Seen(NamedTuple):
+class SourceState(NamedTuple):
     """`look`: when it was read; None when it must be read again whatever it looks like. `beside`: an SQLite file's -wal.
 
     `journal`: the folder that holds its session; if that is gone (deleted, lost), the look counts for nothing.
@@ -38,8 +38,8 @@ class Seen(NamedTuple):
 
     agent: str
     session: str
-    look: Look | None
-    beside: Look | None = None
+    look: FileLook | None
+    beside: FileLook | None = None
     state: str = ""
     #: Of a database with many sessions: what each looked like, and whether rows of it were lost by then (ingest_rows.py).
     rows: dict[str, str] | None = None
@@ -58,7 +58,7 @@ class SourcePause(NamedTuple):
 
     session: str
     problem: str
-    look: Look
+    look: FileLook
     day: str
     limits: str
 
@@ -149,13 +149,13 @@ class Cache:
             except (ValueError, TypeError):
                 continue  # not ours
 
-    def get(self, path: str) -> Seen | None:
+    def get(self, path: str) -> SourceState | None:
         try:
             return _seen(self._raw[path])
         except (KeyError, ValueError, TypeError, AttributeError):
             return None
 
-    def put(self, path: str, seen: Seen) -> None:
+    def put(self, path: str, seen: SourceState) -> None:
         entry = _entry(seen)
         if self._raw.get(path) != entry:
             self._raw[path] = entry
@@ -239,7 +239,7 @@ def paused_sources(host: Host, root: str) -> dict[str, SourcePause]:
     try:
         found = json.loads(read_file(host, path)) if host.stat(path) is not None else {}
         return {
-            str(source): SourcePause(str(session), str(problem), Look(*look), str(day), str(limits))
+            str(source): SourcePause(str(session), str(problem), FileLook(*look), str(day), str(limits))
             for source, (session, problem, look, day, limits) in found.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
@@ -254,13 +254,13 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def _entry(seen: Seen) -> list[Any]:
+def _entry(seen: SourceState) -> list[Any]:
     look, beside = seen.look, seen.beside
     looks = (list(look) if look else None, list(beside) if beside else None)
     return [seen.agent, seen.session, *looks, *seen[4:]]
 
 
-def _seen(entry: list[Any]) -> Seen:
+def _seen(entry: list[Any]) -> SourceState:
     agent, session, look, beside, state, rows, journal, role, rewritten, odd, word = entry
     if not all(isinstance(text, str) for text in (agent, session, state, journal, role, word)):
         raise TypeError("somebody else wrote this")
@@ -268,5 +268,5 @@ def _seen(entry: list[Any]) -> Seen:
         raise TypeError("somebody else wrote this")
     if rewritten not in (True, False, None) or not (odd is None or isinstance(odd, int)):
         raise TypeError("somebody else wrote this")
-    looks = (Look(*look) if look else None, Look(*beside) if beside else None)
-    return Seen(agent, session, *looks, state, rows, journal, role, rewritten, odd, word)
+    looks = (FileLook(*look) if look else None, FileLook(*beside) if beside else None)
+    return SourceState(agent, session, *looks, state, rows, journal, role, rewritten, odd, word)

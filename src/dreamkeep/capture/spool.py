@@ -31,7 +31,7 @@ _LONGEST_PROBLEM = 600
 _LARGEST_PROBLEMS = 1 << 20
 
 
-class Entry(NamedTuple):
+class SpooledCall(NamedTuple):
     """One finished call. `at`: when the hook was started, RFC 3339."""
 
     name: str
@@ -40,16 +40,16 @@ class Entry(NamedTuple):
     event: str
 
 
-def entry(name: str) -> Entry | None:
+def entry(name: str) -> SpooledCall | None:
     """What a file's name says; None for everything that is no finished call."""
     found = _NAME.fullmatch(name)
     if not found:
         return None
     time, agent, event = found.groups()
-    return Entry(name, rfc3339(min(int(time), 2**63)), agent, event)
+    return SpooledCall(name, rfc3339(min(int(time), 2**63)), agent, event)
 
 
-def entries(names: Iterable[str]) -> list[Entry]:
+def entries(names: Iterable[str]) -> list[SpooledCall]:
     """The finished calls among the names of a folder, in the order in which they were made."""
     return [found for found in map(entry, sorted(names)) if found]
 

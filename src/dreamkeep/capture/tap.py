@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from dreamkeep.capture.python import Owners
-from dreamkeep.capture.tap_copy import ROOM, Copier, Ending, Queue
+from dreamkeep.capture.tap_copy import ROOM, AgentExit, Copier, Queue
 from dreamkeep.capture.tap_route import AGENT, CLIENT, STDERR, Router
 from dreamkeep.capture.tap_signals import Guard, Signals
 from dreamkeep.config import switched_off
@@ -34,7 +34,7 @@ from dreamkeep.errors import BadUsage
 from dreamkeep.event import Ids
 from dreamkeep.host import Host
 from dreamkeep.journal.places import session_id
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 
 _READ = 1 << 18
 #: After the agent's death its pipes may be held open by its children: then we wait for so long without a byte.
@@ -57,7 +57,7 @@ _NOT_FOUND, _NOT_STARTED = 127, 126
 def run(
     host: Host,
     root: str,
-    journals: Callable[[], Journals],
+    journals: Callable[[], JournalWriters],
     ids: Ids,
     owners: Callable[[], Owners],
     command: Sequence[str],
@@ -292,11 +292,11 @@ def _guard(agent: int) -> Guard | None:
         return None
 
 
-def _ending(code: int) -> Ending:
+def _ending(code: int) -> AgentExit:
     if code >= 0:
-        return Ending(code, None, f"the agent exited with code {code}")
+        return AgentExit(code, None, f"the agent exited with code {code}")
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return Ending(None, -code, f"the agent was killed by {name}")
+    return AgentExit(None, -code, f"the agent was killed by {name}")

@@ -33,7 +33,7 @@ from dreamkeep.errors import Deleted, DreamkeepError, Refused
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host
 from dreamkeep.journal.places import session_id
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.session.raw import pack
 from dreamkeep.session.summary import ACTIVE, ENDED
@@ -119,7 +119,7 @@ class Queue:
             self._held -= sum(len(chunk.data) for chunk in chunks)
 
 
-class Frame(NamedTuple):
+class TapFrame(NamedTuple):
     n: int
     side: str
     at: int
@@ -142,8 +142,8 @@ class Splitter:
         self._begun: dict[str, list[bytes]] = {CLIENT: [], AGENT: [], STDERR: []}
         self._sizes = {CLIENT: 0, AGENT: 0, STDERR: 0}
 
-    def split(self, chunk: Chunk) -> list[Frame]:
-        found: list[Frame] = []
+    def split(self, chunk: Chunk) -> list[TapFrame]:
+        found: list[TapFrame] = []
         side = chunk.side
         if chunk.lost:
             self._flush(found, chunk, PART)
@@ -157,7 +157,7 @@ class Splitter:
             self._flush(found, chunk, OPEN)
         return found
 
-    def _add(self, found: list[Frame], chunk: Chunk, data: bytes) -> None:
+    def _add(self, found: list[TapFrame], chunk: Chunk, data: bytes) -> None:
         side = chunk.side
         while data:
             # Exactly the longest: whether it goes on is known only when more comes.
@@ -168,10 +168,10 @@ class Splitter:
             self._sizes[side] += len(fits)
             data = data[len(fits) :]
 
-    def _end(self, found: list[Frame], chunk: Chunk) -> None:
+    def _end(self, found: list[TapFrame], chunk: Chunk) -> None:
         found.append(self._frame(chunk, self._taken(chunk.side), ""))
 
-    def _flush(self, found: list[Frame], chunk: Chunk, flag: str) -> None:
+    def _flush(self, found: list[TapFrame], chunk: Chunk, flag: str) -> None:
         if self._sizes[chunk.side]:
             found.append(self._frame(chunk, self._taken(chunk.side), flag))
 
@@ -179,12 +179,12 @@ class Splitter:
         pieces, self._begun[side], self._sizes[side] = self._begun[side], [], 0
         return b"".join(pieces)
 
-    def _frame(self, chunk: Chunk, line: bytes, flag: str, lost: int = 0) -> Frame:
+    def _frame(self, chunk: Chunk, line: bytes, flag: str, lost: int = 0) -> TapFrame:
         self._n += 1
-        return Frame(self._n, chunk.side, chunk.at, line, flag, lost)
+        return TapFrame(self._n, chunk.side, chunk.at, line, flag, lost)
 
 
-class Ending(NamedTuple):
+class AgentExit(NamedTuple):
     """How the agent ended: an exit code or a signal."""
 
     exit: int | None
@@ -192,7 +192,7 @@ class Ending(NamedTuple):
     reason: str
 
 
-_UNKNOWN_END = Ending(None, None, "unknown")
+_UNKNOWN_END = AgentExit(None, None, "unknown")
 
 
 class Job(NamedTuple):
@@ -200,25 +200,25 @@ class Job(NamedTuple):
     met. `noted`: so many of the first lie in the keep's own journal already."""
 
     session: str
-    frames: list[Frame]
+    frames: list[TapFrame]
     named: str = ""
     noted: int = 0
 
 
-class Held:
+class HeldFrames:
     """What the keep's own journal has of sessions that the agent may have yet: their journals begin with it when they do."""
 
     def __init__(self, router: Router, most: int = _HELD) -> None:
         self._router = router
         self._most = most
         self._size = 0
-        self._frames: dict[str, list[Frame]] = {}
+        self._frames: dict[str, list[TapFrame]] = {}
 
-    def jobs(self, frames: Sequence[Frame]) -> list[Job]:
+    def jobs(self, frames: Sequence[TapFrame]) -> list[Job]:
         """Each frame has a place at once; each place's frames are in the order of receipt."""
         met: dict[str, Job] = {}
         notes: dict[str, Job] = {}
-        fresh: dict[str, list[Frame]] = {}
+        fresh: dict[str, list[TapFrame]] = {}
         for frame in frames:
             named = self._router.route(frame.side, frame.line, unended=frame.flag == PART)
             fresh.setdefault(named, []).append(frame)
@@ -233,13 +233,13 @@ class Held:
             self._hold(named, new)
         return [*met.values(), *notes.values()]
 
-    def _hold(self, named: str, frames: Sequence[Frame]) -> None:
+    def _hold(self, named: str, frames: Sequence[TapFrame]) -> None:
         self._frames.setdefault(named, []).extend(frames)
         self._size += sum(len(frame.line) for frame in frames)
         if self._size > self._most:
             self._taken(named)
 
-    def _taken(self, named: str) -> list[Frame]:
+    def _taken(self, named: str) -> list[TapFrame]:
         frames = self._frames.pop(named, [])
         self._size -= sum(len(frame.line) for frame in frames)
         return frames
@@ -252,7 +252,7 @@ class Copier:
         self,
         host: Host,
         root: str,
-        journals: Callable[[], Journals],
+        journals: Callable[[], JournalWriters],
         ids: Ids,
         owners: Callable[[], Owners],
         router: Router,
@@ -276,14 +276,14 @@ class Copier:
         self.conn = ids.new()
         self.queue = Queue(host.now, room)
         self._splitter = Splitter()
-        self._held = Held(router)
+        self._held = HeldFrames(router)
         self._dead = Tombstones(host, root)
         #: Journals that know of this connection: native id → full id. None: nothing may be written there.
         self._opened: dict[str, str | None] = {}
         self._said = False
         self._trouble: dict[str, str] = {}
         self._dropped = 0
-        self._ending: Ending | None = None
+        self._ending: AgentExit | None = None
         self._over = threading.Event()
         self._gave_up = False
         self._thread = threading.Thread(target=self._work, name="tap copy", daemon=True)
@@ -291,7 +291,7 @@ class Copier:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self, ending: Ending, *, wait_s: float) -> bool:
+    def finish(self, ending: AgentExit, *, wait_s: float) -> bool:
         """Journal what is left and how it ended; whether that was done in time."""
         self._ending = ending
         self.queue.close()
@@ -307,7 +307,7 @@ class Copier:
         for session in {session for session in self._opened.values() if session is not None}:
             self._insist(partial(self._save_end, session), 0)
 
-    def keep(self, frames: Sequence[Frame]) -> None:
+    def keep(self, frames: Sequence[TapFrame]) -> None:
         """Journal them. What may be kept is durable somewhere when this returns, unless we were told to give up."""
         jobs = self._held.jobs(frames)
         if not jobs or self._is_off():

@@ -30,13 +30,13 @@ _LOGGED_SESSION = re.compile(rb"\bsession=(\S{1,500})")
 _WORDS_OF_COMMAND = 3
 
 
-class Asked(NamedTuple):
+class TapRequest(NamedTuple):
     method: str
     session: str
     cwd: str
 
 
-class Session(NamedTuple):
+class TapSession(NamedTuple):
     """What is known of a session when its first frame comes."""
 
     native: str
@@ -52,9 +52,9 @@ class Router:
         self._introduced: str | None = None
         self.version = ""
         #: Those the agent knows of, and those that so far only the client speaks of.
-        self.sessions: dict[str, Session] = {}
-        self._named: dict[str, Session] = {}
-        self._asked: dict[str, dict[Any, Asked]] = {CLIENT: {}, AGENT: {}}
+        self.sessions: dict[str, TapSession] = {}
+        self._named: dict[str, TapSession] = {}
+        self._asked: dict[str, dict[Any, TapRequest]] = {CLIENT: {}, AGENT: {}}
         #: Sessions that were prompted; whoever looks takes them out.
         self.prompted: set[str] = set()
         #: The session that was asked for something last, and the one before it that is known to be there.
@@ -79,7 +79,7 @@ class Router:
         """Only the client spoke of it, and the agent has nothing more to say to that."""
         return not self.met(session) and not any(asked.session == session for asked in self._asked[CLIENT].values())
 
-    def about(self, session: str) -> Session | None:
+    def about(self, session: str) -> TapSession | None:
         return self.sessions.get(session) or self._named.get(session)
 
     def route(self, side: str, line: bytes, *, unended: bool = False) -> str:
@@ -133,7 +133,7 @@ class Router:
         session, cwd = _text(params.get("sessionId")), _text(params.get("cwd"))
         if message.get("id") is not None:
             asked = self._asked[side]
-            asked[_id(message["id"])] = Asked(method, session, cwd)
+            asked[_id(message["id"])] = TapRequest(method, session, cwd)
             while len(asked) > _MOST_ASKED:
                 del asked[next(iter(asked))]
         if session and side == AGENT:
@@ -183,7 +183,7 @@ class Router:
             self._introduced = self._introduced or self._by_command  # it had the chance
 
     def _name(self, session: str, cwd: str, *, loaded: bool) -> None:
-        known = self._named.pop(session, None) or Session(session)
+        known = self._named.pop(session, None) or TapSession(session)
         self._named[session] = known._replace(cwd=known.cwd or cwd, loaded=known.loaded or loaded)
         while len(self._named) > _MOST_ASKED:
             del self._named[next(iter(self._named))]
@@ -195,7 +195,7 @@ class Router:
         if known is None:
             # Some agents talk of a new session before they answer the request that made it.
             waiting = [asked.cwd for asked in self._asked[CLIENT].values() if asked.method == "session/new"]
-            named = self._named.pop(session, None) or Session(session, cwd or (waiting[-1] if waiting else ""))
+            named = self._named.pop(session, None) or TapSession(session, cwd or (waiting[-1] if waiting else ""))
             self.sessions[session] = named._replace(cwd=named.cwd or cwd, parent=parent)
         elif parent and not known.parent:
             self.sessions[session] = known._replace(parent=parent)

@@ -14,7 +14,7 @@ from typing import Any
 from dreamkeep.agents.contract import Source
 from dreamkeep.agents.registry import discovery
 from dreamkeep.capture.find import Found, Glance, Trouble, everywhere, places
-from dreamkeep.capture.ingest import Ingest, Outcome
+from dreamkeep.capture.ingest import Ingest, IngestOutcome
 from dreamkeep.host import Host, Stat
 
 #: How long after a change to wait for more of it, and how often to look where nothing tells.
@@ -76,7 +76,7 @@ class Watching:
         #: Places that could not be looked through in the last round.
         self._troubles: list[str] = []
 
-    def run(self) -> Iterator[Outcome | None]:
+    def run(self) -> Iterator[IngestOutcome | None]:
         """Outcomes as they come; None at the end of each step, so that the caller can do his own work in between."""
         while not self._stopped():
             yield from self._round()
@@ -84,7 +84,7 @@ class Watching:
             yield from self._listen(watched) if watched and not self._polling else self._poll()
         self._ingest.cache.save()
 
-    def _round(self) -> Iterator[Outcome | None]:
+    def _round(self) -> Iterator[IngestOutcome | None]:
         """Everything, once."""
         self._next_round = self._now_s() + _ROUND_S
         if self._off():
@@ -93,12 +93,12 @@ class Watching:
         found = list(everywhere(glance, self._home, self._environment, self._agents))
         troubles = [one for one in found if isinstance(one, Trouble)]
         self._troubles = [f"{one.path}/" for one in troubles]
-        failed = (Outcome(one.agent, one.path, "", state="failed", problem=one.problem) for one in troubles)
+        failed = (IngestOutcome(one.agent, one.path, "", state="failed", problem=one.problem) for one in troubles)
         yield from filter(self._is_news, failed)
         yield from self._take(found, glance.seen)
         yield from self._ingest.vanished(self._agents, {one.path for one in found})
 
-    def _take(self, found: Iterable[Found], glanced: Mapping[str, Stat] = MappingProxyType({})) -> Iterator[Outcome]:
+    def _take(self, found: Iterable[Found], glanced: Mapping[str, Stat] = MappingProxyType({})) -> Iterator[IngestOutcome]:
         sources = [one for one in found if isinstance(one, Source)]
         for outcome in self._ingest.run(sources, glanced=glanced, save=False):
             if outcome.state not in ("unchanged", "empty", "waiting") and self._is_news(outcome):
@@ -107,7 +107,7 @@ class Watching:
             self._next_save = self._now_s() + _SAVE_S
             self._ingest.cache.save()
 
-    def _is_news(self, outcome: Outcome) -> bool:
+    def _is_news(self, outcome: IngestOutcome) -> bool:
         """Not what has been said: a source that can't be captured now is met again at each round."""
         key = (outcome.path, outcome.session)
         before = self._told.pop(key, None)
@@ -126,7 +126,7 @@ class Watching:
         except OSError:
             return False  # the next round tells why
 
-    def _listen(self, watched: list[str]) -> Iterator[Outcome | None]:
+    def _listen(self, watched: list[str]) -> Iterator[IngestOutcome | None]:
         """Until the places change, or it is time for a round."""
         changes = _told(watched)
         if changes is None:
@@ -149,7 +149,7 @@ class Watching:
                 return
             look_again = max(look_again, now + _PLACES_S) if now >= look_again else look_again
 
-    def _poll(self) -> Iterator[Outcome | None]:
+    def _poll(self) -> Iterator[IngestOutcome | None]:
         yield None
         self._host.sleep(_POLL_S)
 

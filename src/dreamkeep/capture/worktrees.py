@@ -24,24 +24,24 @@ _BY_NAME = {(".cursor", "worktrees"): 0, (".codex", "worktrees"): 1, ("conductor
 _SUFFIX = len("-worktrees")
 
 
-class Form(NamedTuple):
+class WorktreeForm(NamedTuple):
     repository: str
     #: Whether the form alone is enough.
     sure: bool
 
 
-def forms(path: str) -> Iterator[Form]:
+def forms(path: str) -> Iterator[WorktreeForm]:
     """What the path may be a worktree of, the outermost first."""
     parts = path.split("/")
     for i, part in enumerate(parts[:-1]):
         above, after = "/".join(parts[:i]), parts[i + 1 :]
         inner = len(after) > 1 and after[0] == "worktrees"
         if part == ".worktrees" or (inner and (part == ".git" or part in _AGENT_FOLDERS)):
-            yield Form(above, True)
+            yield WorktreeForm(above, True)
         elif part in ("worktrees", ".conductor"):
-            yield Form(above, False)
+            yield WorktreeForm(above, False)
         elif part.endswith((".worktrees", "-worktrees")) and len(part) > _SUFFIX:
-            yield Form(f"{above}/{part[:-_SUFFIX]}", part.endswith(".worktrees"))
+            yield WorktreeForm(f"{above}/{part[:-_SUFFIX]}", part.endswith(".worktrees"))
 
 
 def repository_name(path: str) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dreamkeep.agents.facts import INJECTED, PARTIAL, SUMMARY, SYSTEM
 from dreamkeep.dream import work
-from dreamkeep.dream.given import Answer, Given, Proposal, Said, TurnGiven, said_by
+from dreamkeep.dream.given import Answer, Given, GivenMessage, Proposal, TurnGiven, said_by
 from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.errors import NoAnswer
 from dreamkeep.memory.insight import AGENT, SUGGESTED, TOOL, TYPES, USER, Insight, Quote, insight_id, normal
@@ -23,7 +23,7 @@ from dreamkeep.session.messages import Message
 from dreamkeep.session.ours import recalled
 from dreamkeep.session.packs import without_packs
 from dreamkeep.session.tools import find_words, texts_in
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 LONGEST_TEXT = 600
 LONGEST_QUOTE = 2000
@@ -36,7 +36,7 @@ class Checked(NamedTuple):
     dropped: Counter[str]
 
 
-class Known:
+class KnownInsights:
     """The guard against doubles: inside a reply, across chunks and across runs of one session."""
 
     def __init__(self, insights: Iterable[Insight] = ()) -> None:
@@ -74,7 +74,7 @@ def proposed(answer: object) -> list[object]:
 
 
 def checked(
-    answer: object, given: Given, known: Known, *, run: str, redact: Callable[[str], str], trusted: bool = False
+    answer: object, given: Given, known: KnownInsights, *, run: str, redact: Callable[[str], str], trusted: bool = False
 ) -> Checked:
     """`answer`: what a backend gave (`proposed`).
 
@@ -103,14 +103,14 @@ def checked(
     return Checked(found, dropped)
 
 
-def _places(given: Given) -> dict[str, tuple[Said, TurnGiven]]:
+def _places(given: Given) -> dict[str, tuple[GivenMessage, TurnGiven]]:
     return {said.seq: (said, turn) for turn in given.turns if not turn.known for said in turn.messages}
 
 
 def _insight(
     proposal: object,
     given: Given,
-    places: Mapping[str, tuple[Said, TurnGiven]],
+    places: Mapping[str, tuple[GivenMessage, TurnGiven]],
     run: str,
     redact: Callable[[str], str],
     trusted: bool,
@@ -163,7 +163,7 @@ def _is_sound(proposal: Proposal) -> bool:
 
 
 def _quote(
-    seq: str, words: str, given: Given, places: Mapping[str, tuple[Said, TurnGiven]], *, answered: bool = False
+    seq: str, words: str, given: Given, places: Mapping[str, tuple[GivenMessage, TurnGiven]], *, answered: bool = False
 ) -> Quote | str:
     place = places.get(seq)
     if place is None:
@@ -202,7 +202,7 @@ _CONTEXT = 2
 
 
 def turns_given(
-    turns: Sequence[Turn], messages: Sequence[Message], first: int, last: int, read: Sequence[tuple[int, int]] = ()
+    turns: Sequence[TurnView], messages: Sequence[Message], first: int, last: int, read: Sequence[tuple[int, int]] = ()
 ) -> list[TurnGiven]:
     """The turns of a stretch of a journal (seqs `first` to `last`), with the last ones before it as context. `read`: what of that
     stretch was read already.
@@ -235,8 +235,8 @@ def _within(seq: int, stretches: Sequence[tuple[int, int]]) -> bool:
     return any(first <= seq <= last for first, last in stretches)
 
 
-def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> Said:
+def _said(message: Message, ours: Collection[tuple[int, int]] = ()) -> GivenMessage:
     """`ours`: where answers of our own tools stand. That was learned once: it is no evidence."""
     seq = f"{message.seq}.{message.n}" if message.n else str(message.seq)
     mark = message.mark or (INJECTED if message[:2] in ours else "")
-    return Said(seq, message.role, without_packs(message.text), message.at, message.tool, mark)
+    return GivenMessage(seq, message.role, without_packs(message.text), message.at, message.tool, mark)

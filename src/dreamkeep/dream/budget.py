@@ -54,7 +54,7 @@ class DayLimit(NamedTuple):
 _ANY_DAY = DayLimit()
 
 
-class Budget:
+class TokenBudget:
     """None: no limit. `spent` is the run's ledger."""
 
     def __init__(

@@ -18,7 +18,7 @@ from typing import Any
 
 from dreamkeep.dream.budget import estimate
 from dreamkeep.dream.clean import clean_turns
-from dreamkeep.dream.given import Said, TurnGiven
+from dreamkeep.dream.given import GivenMessage, TurnGiven
 
 #: What a message costs besides its words.
 _FRAME = 16
@@ -59,13 +59,13 @@ def clean_chunks(turns: Sequence[TurnGiven], max_tokens: int) -> list[tuple[Turn
 
 def _context(turn: TurnGiven, most: int) -> TurnGiven:
     """A turn to be known: its prompt and its last words, short."""
-    kept: list[Said] = []
+    kept: list[GivenMessage] = []
     left = most - _FRAME
     first, rest = turn.messages[:1], turn.messages[1:]
     for said in first:
         kept.append(_shortened(said, max(_FRAME * 2, left // 2)))
         left -= message_tokens(kept[0])
-    last: list[Said] = []
+    last: list[GivenMessage] = []
     for said in reversed(rest):
         short = _shortened(said, max(_FRAME * 2, most // 4))
         if message_tokens(short) > left:
@@ -90,7 +90,7 @@ def _fitting(turns: Sequence[TurnGiven], max_tokens: int) -> Iterator[TurnGiven]
 
 def _parts(turn: TurnGiven, max_tokens: int, most: int) -> Iterator[TurnGiven]:
     prompt: TurnGiven | None = None
-    current: list[Said] = []
+    current: list[GivenMessage] = []
     size = 0
     for said in turn.messages:
         for piece in _pieces(said, most):
@@ -111,7 +111,7 @@ def _prompt(turn: TurnGiven, max_tokens: int) -> TurnGiven:
     return turn._replace(messages=(_shortened(turn.messages[0], int(max_tokens * _CONTEXT / 2)),), known=True)
 
 
-def _pieces(said: Said, most: int) -> Iterator[Said]:
+def _pieces(said: GivenMessage, most: int) -> Iterator[GivenMessage]:
     if message_tokens(said) <= most:
         yield said
     elif said.role not in _WHOLE or said.tool is not None:
@@ -136,7 +136,7 @@ def _fits(text: str, most: int) -> int:
 # -- a message that is too long
 
 
-def _shortened(said: Said, most: int) -> Said:
+def _shortened(said: GivenMessage, most: int) -> GivenMessage:
     """Head and tail, with what is left out between them told."""
     if message_tokens(said) <= most:
         return said
@@ -177,7 +177,7 @@ def turn_tokens(turn: TurnGiven) -> int:
     return _FRAME + sum(map(message_tokens, turn.messages))
 
 
-def message_tokens(said: Said) -> int:
+def message_tokens(said: GivenMessage) -> int:
     return _FRAME + estimate(said.text) + (_tool_tokens(said.tool) if said.tool is not None else 0)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dreamkeep import child
 from dreamkeep.dream.given import Usage
-from dreamkeep.dream.http import MOST_BYTES, Got, Trouble
+from dreamkeep.dream.http import MOST_BYTES, Got, NoReply
 from dreamkeep.dream.requests import ANSWERS, Request
 from dreamkeep.memory.redact import redact
 
@@ -39,7 +39,7 @@ class Command:
         wanted = json.dumps(request.schema, ensure_ascii=False)
         return f"{request.user}\n{request.system}\n\nThe JSON schema of the answer: {wanted}\n".encode("utf-8", "replace")
 
-    def ask(self, body: bytes, now_s: float) -> Got | Trouble:
+    def ask(self, body: bytes, now_s: float) -> Got | NoReply:
         ran = child.run(
             self._words,
             body,
@@ -49,18 +49,18 @@ class Command:
             most_bytes=MOST_BYTES,
         )
         if isinstance(ran, child.NotStarted):
-            return Trouble(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True, nobody=True)
+            return NoReply(f"the command can't be started ({ran.detail})", "Check `dream.model.command`.", free=True, nobody=True)
         if ran.why == "time-out":
-            return Trouble(f"the command did not finish within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")
+            return NoReply(f"the command did not finish within {self._timeout_s:g} s", "Raise `dream.model.timeout_s`.")
         if ran.why:
-            return Trouble(f"the command printed more than {MOST_BYTES >> 20} MiB")
+            return NoReply(f"the command printed more than {MOST_BYTES >> 20} MiB")
         if ran.code != 0:
             words = " ".join(redact(ran.errors.decode("utf-8", "replace"))[0].split())
-            return Trouble(f"the command exited with {ran.code}{': ' + words[-200:] if words else ''}", "Try it by hand.")
+            return NoReply(f"the command exited with {ran.code}{': ' + words[-200:] if words else ''}", "Try it by hand.")
         return _got(ran.out.decode("utf-8", "replace"))
 
 
-def _got(text: str) -> Got | Trouble:
+def _got(text: str) -> Got | NoReply:
     """The answer itself, or the envelope that agents put around it (`result`, `response`), with what it cost; also as the last of
     all that they did, in a list (`claude` where it is verbose) or line by line."""
     try:
@@ -74,7 +74,7 @@ def _got(text: str) -> Got | Trouble:
     if not isinstance(said, dict) or not ANSWERS.isdisjoint(said):
         return Got(said)
     if said.get("is_error"):
-        return Trouble("the command reports an error")
+        return NoReply("the command reports an error")
     for name in ("structured_output", "result", "response", "text", "content"):
         if isinstance(said.get(name), (str, dict)) and said[name]:
             return Got(said[name], _usage(said))

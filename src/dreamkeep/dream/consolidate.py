@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.dream import shelf as s
 from dreamkeep.dream import voices as v
-from dreamkeep.dream.shelf import Fact, Shelf
+from dreamkeep.dream.shelf import Fact, FactIndex
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory import insight as i
@@ -65,7 +65,7 @@ def plan(memory: Memory, insights: Sequence[Insight], *, now: str, run: str, sim
 
 def near(memory: Memory, insights: Sequence[Insight], *, now: str, similar: Similar | None = None) -> list[Insight]:
     """Whatever these have a say in: all who say the same, or what excludes it, or what they close or take back."""
-    shelf = Shelf(memory)
+    shelf = FactIndex(memory)
     touched = _Planning(shelf, now, "", similar).touched(insights)
     return [one for about in touched for one in shelf.of(about.project).members.get(about, ())]
 
@@ -78,11 +78,11 @@ class Consolidating:
         is asked only of two that the rules take for one already, but for words of which they are not sure: so however little it
         knows, it never makes one fact of two."""
         self._similar = similar
-        self._shelf: Shelf | None = None
+        self._shelf: FactIndex | None = None
 
     def plan(self, memory: Memory, insights: Sequence[Insight], *, now: str, run: str) -> list[Decision]:
         if self._shelf is None:
-            self._shelf = Shelf(memory, insights)
+            self._shelf = FactIndex(memory, insights)
         else:
             self._shelf.follow(memory, insights)
         return _Planning(self._shelf, now, run, self._similar).all(insights)
@@ -117,7 +117,7 @@ def share(gone: int, active: int) -> float:
 class _Planning:
     """One plan. Fates are found when they are asked for, and then known."""
 
-    def __init__(self, shelf: Shelf, now: str, run: str, similar: Similar | None = None) -> None:
+    def __init__(self, shelf: FactIndex, now: str, run: str, similar: Similar | None = None) -> None:
         self._shelf = shelf
         self._similar = similar
         self._run = run

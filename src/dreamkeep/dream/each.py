@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dreamkeep.dream.backfill import Known, checked, proposed, turns_given
+from dreamkeep.dream.backfill import KnownInsights, checked, proposed, turns_given
 from dreamkeep.dream.consolidate import share
 from dreamkeep.dream.given import Answer, Given, TaskGiven, TurnGiven, Usage, spent_before
 from dreamkeep.dream.inbox import end_suggestions, suggestions
@@ -58,7 +58,7 @@ _UNSAYING = frozenset((Kind.DREAM_UNDONE, Kind.SESSION_DELETED))
 _FOLLOW = 50
 
 
-class Result(NamedTuple):
+class SessionResult(NamedTuple):
     """What one session gave. `events`: to be appended together, `dream.read` last."""
 
     session: str
@@ -100,7 +100,7 @@ class Deletions:
             self._told = True
 
 
-class Run:
+class SessionRun:
     """Under the lock."""
 
     def __init__(
@@ -257,9 +257,9 @@ class Run:
     def _event(self, _kind: str, /, **body: Any) -> Event:
         return Event(self._ids.new(), _kind, rfc3339(self._host.now()), {"run": self._id, **body})
 
-    def _put_off(self, one: Dreamed, why: str) -> Result:
+    def _put_off(self, one: Dreamed, why: str) -> SessionResult:
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=PENDING, reason=why)
-        return Result(one.session, PENDING, why, [read], Usage(), Counter())
+        return SessionResult(one.session, PENDING, why, [read], Usage(), Counter())
 
     def _leave_off(self, scope: Scope, left: Sequence[Dreamed]) -> None:
         """A user has stopped it: no session failed by that, nor was tried. What was read before is kept."""
@@ -271,7 +271,7 @@ class Run:
 
     # -- one session
 
-    def _one(self, one: Dreamed) -> Result:
+    def _one(self, one: Dreamed) -> SessionResult:
         try:
             return self._dreamed(one) if self._reader is None else self._read_by_model(one, self._reader)
         except (DreamkeepError, OSError) as problem:
@@ -279,16 +279,16 @@ class Run:
         except Exception as problem:  # a backend is anybody's code, and a session's words are anything: it is this one's failure
             return self._failed(one, f"{type(problem).__name__}: {problem}")
 
-    def _failed(self, one: Dreamed, why: str) -> Result:
+    def _failed(self, one: Dreamed, why: str) -> SessionResult:
         why = self._told(why)
         read = self._event(Kind.DREAM_READ, session=one.session, upto=one.read, status=FAILED, reason=why)
-        return Result(one.session, FAILED, why, [read], Usage(), Counter())
+        return SessionResult(one.session, FAILED, why, [read], Usage(), Counter())
 
     def _told(self, why: str) -> str:
         """A backend's words may hold anything: a key that was refused, a piece of the session. Redacted before it is cut."""
         return self._parts.redact(why[:20_000])[:1000]
 
-    def _dreamed(self, one: Dreamed) -> Result:
+    def _dreamed(self, one: Dreamed) -> SessionResult:
         # It is finished, and was indexed when it was chosen: only if it is not there as a whole any more, all is looked at again.
         gone = self._is_deleted(one.session)
         found = None if gone else self._glance(lambda store: session_given(store, one) if _is_whole(store, one) else None)
@@ -297,7 +297,7 @@ class Run:
             return self._failed(one, _GONE)
         summary, turns = found
         opened, task = self._task(summary, turns)
-        known = Known(found for found in self.memory.said_in(one.session) if not found.waits)
+        known = KnownInsights(found for found in self.memory.said_in(one.session) if not found.waits)
         insights: list[Insight] = []
         usage, dropped, failure, heard = Usage(), Counter[str](), "", set[int]()
         pieces = self._parts.chunks(turns, self._parts.chunk_tokens or self._settings.chunk_tokens) if turns else []
@@ -363,11 +363,11 @@ class Run:
 
     # -- with a model
 
-    def _read_by_model(self, one: Dreamed, reader: ModelReader) -> Result:
+    def _read_by_model(self, one: Dreamed, reader: ModelReader) -> SessionResult:
         text = self._text(one, reader)
         if text is None:
             return self._failed(one, _GONE)
-        before, known = reader.model.spent, Known(self.memory.said_in(one.session))
+        before, known = reader.model.spent, KnownInsights(self.memory.said_in(one.session))
         insights: list[Insight] = []
         dropped, failure, heard, shown, waits = Counter[str](), "", set[int](), list[tuple[int, ...]](), False
         # One that failed before is asked about by itself: it may be what spoils a shared request.
@@ -503,7 +503,7 @@ class Run:
         failure: str,
         upto: int,
         also: list[list[int]],
-    ) -> Result:
+    ) -> SessionResult:
         # Its completion was recorded after all that it holds was captured.
         limits = one.completion_at, rfc3339(self._host.now())
         insights = [found._replace(said_at=no_later(found.said_at, *limits)) for found in insights]
@@ -515,7 +515,7 @@ class Run:
             decisions = self._decided(insights, heard, added, now)
         why = self._too_much(one.session, decisions)
         if why:
-            return Result(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
+            return SessionResult(one.session, FAILED, why, [*self._failed(one, why).events], usage, dropped)
         notes = [self._event(kind, **body) for kind, body in decisions]
         # What failed has failed, also where the budget ended after it: else nobody would ever count that, nor tell why.
         left = self._spent if upto < one.finished else ""
@@ -531,7 +531,7 @@ class Run:
             artifacts=artifacts,
             **({"also": also} if why and also else {}),
         )
-        return Result(one.session, status, why, [*opened, *added, *notes, read], usage, dropped)
+        return SessionResult(one.session, status, why, [*opened, *added, *notes, read], usage, dropped)
 
     def _task(self, summary: Summary, turns: Sequence[TurnGiven]) -> tuple[list[Event], TaskGiven]:
         """The session's own task: what it is for, by its title or first prompt. None is opened where nobody asked for anything,

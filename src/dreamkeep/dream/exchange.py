@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dreamkeep.dream.given import Usage
-from dreamkeep.dream.reading import Reply
+from dreamkeep.dream.reading import ModelReply
 from dreamkeep.dream.requests import Request
 from dreamkeep.errors import BadUsage, Unanswered, from_os
 from dreamkeep.host import Host, make_folders, read_file, replace_file
@@ -43,7 +43,7 @@ class Exchange:
     def __init__(self, host: Host, folder: str, *, batches: bool = True) -> None:
         """`batches`: also in the vendors' forms."""
         self._host, self._folder, self._batches = host, folder.rstrip("/"), batches
-        self._answers: dict[str, Reply] | None = None
+        self._answers: dict[str, ModelReply] | None = None
         self._used: set[str] = set()
         self._holder = ""
         #: What nobody has answered, by id.
@@ -51,7 +51,7 @@ class Exchange:
         #: Files and lines that hold no answer, and why.
         self.problems: list[str] = []
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: Request) -> ModelReply:
         if self._answers is None:
             self._answers = dict(self._read())
         if request.id in self._answers:
@@ -114,7 +114,7 @@ class Exchange:
 
     # -- answers
 
-    def _read(self) -> Iterator[tuple[str, Reply]]:
+    def _read(self) -> Iterator[tuple[str, ModelReply]]:
         """Of several answers to one request the last one counts: a vendor's files in the order of their times, then single
         files, which somebody wrote on purpose."""
         for path in self._answer_files():
@@ -122,7 +122,7 @@ class Exchange:
                 if path.endswith(".jsonl"):
                     yield from self._batch_answers(path, self._bytes(path, _LARGEST_BATCH))
                 else:
-                    yield path.rpartition("/")[2].removesuffix(".json"), Reply(_answer(self._bytes(path, _LARGEST)))
+                    yield path.rpartition("/")[2].removesuffix(".json"), ModelReply(_answer(self._bytes(path, _LARGEST)))
             except (OSError, ValueError) as problem:
                 self.problems.append(f"{path}: {problem}")  # one bad file never hides the others
 
@@ -140,7 +140,7 @@ class Exchange:
             raise ValueError("it is too large for an answer")
         return read_file(self._host, path)
 
-    def _batch_answers(self, path: str, data: bytes) -> Iterator[tuple[str, Reply]]:
+    def _batch_answers(self, path: str, data: bytes) -> Iterator[tuple[str, ModelReply]]:
         """One bad line never hides the others."""
         for n, line in enumerate(data.split(b"\n"), 1):
             if not line.strip():
@@ -260,7 +260,7 @@ def _anthropic(request: Request) -> dict[str, Any]:
     return {"custom_id": request.id, "params": params}
 
 
-def _batch_answer(told: Any) -> tuple[str, Reply]:
+def _batch_answer(told: Any) -> tuple[str, ModelReply]:
     """The request's id, and its answer. ValueError for a line that holds none: its request stays."""
     from dreamkeep.dream.http import Anthropic, Got, OpenAI
 
@@ -273,4 +273,4 @@ def _batch_answer(told: Any) -> tuple[str, Reply]:
     got = Anthropic("", 0).read(message) if isinstance(message, dict) else got
     if not isinstance(got, Got):
         raise ValueError(f"the vendor did not answer {told['custom_id'][:64]}")
-    return told["custom_id"], Reply(got.found, got.cut)
+    return told["custom_id"], ModelReply(got.found, got.cut)

@@ -14,7 +14,7 @@ from dreamkeep.memory import insight as i
 from dreamkeep.session.origin import origin_at, split_origins
 
 
-class Said(NamedTuple):
+class GivenMessage(NamedTuple):
     """One message. `seq` as `show` writes it. `role`: user, assistant, tool, reasoning, summary, system. `mark`: not the words of
     user or model, though it looks so (agents/facts.py): never evidence. `tool`: id, name, input; of a result: error, exit_code
     """
@@ -27,7 +27,7 @@ class Said(NamedTuple):
     mark: str = ""
 
 
-def said_by(said: Said, words: str, *, answered: bool = False) -> tuple[str, str]:
+def said_by(said: GivenMessage, words: str, *, answered: bool = False) -> tuple[str, str]:
     """Who said these words of a message, and how they came there: (author, origin). `answered`: it is known that they are the
     user's answer, which the agent's client wrote into a tool's result. Nothing else decides this."""
     if said.role == i.USER:
@@ -50,7 +50,7 @@ class TurnGiven(NamedTuple):
 
     id: str
     state: str
-    messages: tuple[Said, ...]
+    messages: tuple[GivenMessage, ...]
     known: bool = False
 
 

@@ -32,7 +32,7 @@ class Got(NamedTuple):
     cut: bool = False
 
 
-class Trouble(NamedTuple):
+class NoReply(NamedTuple):
     """No answer. `again`: worth asking again, after `wait_s` if that is said. `free`: it certainly cost nothing."""
 
     what: str
@@ -80,19 +80,19 @@ class OpenAI:
             return False
         return True
 
-    def read(self, reply: Any) -> Got | Trouble:
+    def read(self, reply: Any) -> Got | NoReply:
         choice = _first(reply.get("choices"))
         message = choice.get("message")
         usage = _usage(reply.get("usage"), ("prompt_tokens",), "completion_tokens")
         if not isinstance(message, dict):
-            return Trouble("a reply without a message")
+            return NoReply("a reply without a message")
         if message.get("refusal"):
-            return Trouble("the model refused to answer")
+            return NoReply("the model refused to answer")
         content = message.get("content")
         if isinstance(content, list):
             content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
         if not isinstance(content, str):
-            return Trouble("a reply without text")
+            return NoReply("a reply without text")
         return Got(_spoken(content), usage, choice.get("finish_reason") == "length")
 
 
@@ -120,13 +120,13 @@ class Anthropic:
         given, self._temperature = self._temperature and "temperature" in said, self._temperature and "temperature" not in said
         return given
 
-    def read(self, reply: Any) -> Got | Trouble:
+    def read(self, reply: Any) -> Got | NoReply:
         usage = _usage(
             reply.get("usage"), ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), "output_tokens"
         )
         cut = reply.get("stop_reason") == "max_tokens"
         if reply.get("stop_reason") == "refusal":
-            return Trouble("the model refused to answer")
+            return NoReply("the model refused to answer")
         blocks = reply.get("content")
         for block in blocks if isinstance(blocks, list) else ():
             if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("input"), dict):
@@ -134,7 +134,7 @@ class Anthropic:
         words = (
             [str(block.get("text", "")) for block in blocks or () if isinstance(block, dict)] if isinstance(blocks, list) else []
         )
-        return Got("".join(words), usage, cut) if any(words) else Trouble("a reply without text")
+        return Got("".join(words), usage, cut) if any(words) else NoReply("a reply without text")
 
 
 def _first(listed: Any) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Endpoint:
     def body(self, request: Request) -> bytes:
         return json.dumps(self._protocol.body(request), ensure_ascii=False).encode("utf-8", "replace")
 
-    def ask(self, body: bytes, now_s: float) -> Got | Trouble:
+    def ask(self, body: bytes, now_s: float) -> Got | NoReply:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         headers.update(self._protocol.headers(self._key))
         reply = net.post(
@@ -198,24 +198,24 @@ class Endpoint:
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):
-            return Trouble("a reply that is not JSON", next="Check what that address serves.")
+            return NoReply("a reply that is not JSON", next="Check what that address serves.")
         if not isinstance(said, dict):
-            return Trouble("a reply that is not an object", next="Check what that address serves.")
+            return NoReply("a reply that is not an object", next="Check what that address serves.")
         if said.get("error") and not said.get("choices"):
-            return Trouble(f"an error instead of an answer{self._in_words(said)}")
+            return NoReply(f"an error instead of an answer{self._in_words(said)}")
         return self._protocol.read(said)
 
-    def _lost(self, lost: net.Lost) -> Trouble:
+    def _lost(self, lost: net.Lost) -> NoReply:
         detail = f" ({lost.detail})" if lost.detail else ""
         if lost.why == "too long":
-            return Trouble(f"a reply of more than {MOST_BYTES >> 20} MiB")
+            return NoReply(f"a reply of more than {MOST_BYTES >> 20} MiB")
         what = {"time-out": f"no reply within {self._timeout_s:g} s", "unreachable": "can't be reached"}.get(
             lost.why, "the reply was cut off"
         )
         gone = lost.why == "unreachable"
-        return Trouble(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
+        return NoReply(what + detail, "Check that the server is running.", again=True, free=gone, nobody=gone)
 
-    def _refused(self, reply: net.Reply, now_s: float) -> Trouble:
+    def _refused(self, reply: net.HttpReply, now_s: float) -> NoReply:
         try:
             said = json.loads(reply.body)
         except (ValueError, RecursionError):
@@ -223,16 +223,16 @@ class Endpoint:
         words = self._in_words(said)
         what = f"the server answered {reply.status}{words}"
         if reply.status in (400, 404, 422, 501) and self._protocol.give_way(words):
-            return Trouble(what, free=True, otherwise=True)
+            return NoReply(what, free=True, otherwise=True)
         if reply.status in (408, 409, 425, 429) or reply.status >= 500:
             next = "It asked to wait." if reply.status == 429 else "This is a problem of the server; a later run tries again."
-            return Trouble(what, next, again=True, wait_s=wait_told(reply.headers, now_s), free=reply.status != 408)
+            return NoReply(what, next, again=True, wait_s=wait_told(reply.headers, now_s), free=reply.status != 408)
         next = {
             401: "Check the key in the variable that `dream.model.key_env` names.",
             403: "Check the key in the variable that `dream.model.key_env` names.",
             404: "Check `dream.model.url` and `dream.model.model`.",
         }.get(reply.status, "Check `dream.model.url` and `dream.model.model`.")
-        return Trouble(what, next, free=True, nobody=reply.status in _NOT_LET_IN)
+        return NoReply(what, next, free=True, nobody=reply.status in _NOT_LET_IN)
 
     def _in_words(self, said: Any) -> str:
         """What the server says, short and without what it may repeat of ours."""

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.session.summary import ACTIVE, Summary
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 
-class Closed(NamedTuple):
+class ClosedSessions(NamedTuple):
     closed: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
 
@@ -35,12 +35,12 @@ def _is_quiet(last: str | None, now: str, hours: float) -> bool:
         return False
 
 
-def working(unsettled: Iterable[tuple[str, Turn]], alive: Callable[[str], bool]) -> list[str]:
+def working(unsettled: Iterable[tuple[str, TurnView]], alive: Callable[[str], bool]) -> list[str]:
     """Sessions with a turn whose owner lives."""
     return [session for session, turn in unsettled if turn.owner and alive(turn.owner)]
 
 
-def close(sessions: Iterable[str], end: Callable[[str], object]) -> Closed:
+def close(sessions: Iterable[str], end: Callable[[str], object]) -> ClosedSessions:
     closed: list[str] = []
     failed: list[tuple[str, str]] = []
     for session in sessions:
@@ -49,4 +49,4 @@ def close(sessions: Iterable[str], end: Callable[[str], object]) -> Closed:
             closed.append(session)
         except (DreamkeepError, OSError) as problem:
             failed.append((session, str(problem)))
-    return Closed(tuple(closed), tuple(failed))
+    return ClosedSessions(tuple(closed), tuple(failed))

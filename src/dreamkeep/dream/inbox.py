@@ -17,7 +17,7 @@ from dreamkeep.dream.consolidate import Decision
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
 from dreamkeep.memory.insight import REJECTED, Insight
-from dreamkeep.memory.life import Run
+from dreamkeep.memory.life import DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import Note
 
@@ -100,7 +100,7 @@ def _moment(at: str) -> datetime | None:
 # -- notes of earlier versions
 
 
-def is_due(runs: Iterable[Run]) -> bool:
+def is_due(runs: Iterable[DreamRun]) -> bool:
     """Earlier versions dreamed here, and none that has an inbox."""
     # A run whose beginning was lost with a power cut says nothing of its version.
     begun = [one for one in runs if one.trigger]

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.dream.given import Given, Said, TurnGiven
+from dreamkeep.dream.given import Given, GivenMessage, TurnGiven
 from dreamkeep.dream.requests import KINDS, MOST_ITEMS, OPERATIONS, SCOPES, STRENGTHS, VERDICTS
 from dreamkeep.dream.tool_words import COMMAND, ToolWords
-from dreamkeep.session.digest import Line, place_of
+from dreamkeep.session.digest import DigestLine, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import AGENT, ANSWER, OWN_WORDS, PASTED, TOOL, TYPED
 from dreamkeep.session.tools import find_words, texts_in
@@ -43,7 +43,7 @@ _PROPER = re.compile(r"(?<=[a-z,;:)] )([A-Z][a-z]{3,})\b")
 _SHELL = re.compile(r"^[\w./-]+(?:\s+\S+)+$")
 
 
-class Unreadable(ValueError):
+class UnreadableAnswer(ValueError):
     """There is no answer in it: what it is instead, in our words and never in its own."""
 
 
@@ -96,7 +96,7 @@ class Material:
     def __init__(
         self,
         session: str,
-        lines: Sequence[Line],
+        lines: Sequence[DigestLine],
         messages: Iterable[Message],
         *,
         known: Collection[str] = (),
@@ -130,7 +130,7 @@ class Material:
         line = self._line_with(place, found)
         return Quoted(place, found, *_whose(line))
 
-    def _line_with(self, place: str, words: str) -> Line:
+    def _line_with(self, place: str, words: str) -> DigestLine:
         """The line that shows these words; of a paste that was shortened, the paste."""
         lines = [self.lines[n] for n in self._at[place]]
         short = "".join(words.split())
@@ -138,7 +138,7 @@ class Material:
         folded = [line for line in lines if line.origin == PASTED]
         return (holding or folded or lines)[0]
 
-    def around(self, places: Collection[str], width: int) -> tuple[Line, ...]:
+    def around(self, places: Collection[str], width: int) -> tuple[DigestLine, ...]:
         near = {n for place in places for at in self._at.get(place, ()) for n in range(at - width, at + width + 1)}
         return tuple(line for n, line in enumerate(self.lines) if n in near)
 
@@ -168,11 +168,11 @@ class Material:
 
 def given_of(messages: Iterable[Message]) -> Given:
     """A whole session as one stretch, for what asks who said what."""
-    said = tuple(Said(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
+    said = tuple(GivenMessage(place_of(one), one.role, one.text, one.at, one.tool, one.mark) for one in messages)
     return Given("", "", "", "", "", (), (TurnGiven("", "completed", said),))
 
 
-def _whose(line: Line) -> tuple[str, str]:
+def _whose(line: DigestLine) -> tuple[str, str]:
     if line.role == "user":
         return "user", line.origin
     return ("tool", TOOL) if line.origin == TOOL else ("agent", AGENT)
@@ -185,12 +185,12 @@ def _plain(text: str) -> str:
 # -- items
 
 
-class Items(NamedTuple):
+class CheckedItems(NamedTuple):
     found: list[Item]
     dropped: Counter[str]
 
 
-def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool = False) -> Items:
+def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool = False) -> CheckedItems:
     """`materials`: by the label of their places; "" where only one session was shown. `cut`: the answer was stopped."""
     found: list[Item] = []
     dropped: Counter[str] = Counter()
@@ -204,7 +204,7 @@ def read_items(answer: object, materials: Mapping[str, Material], *, cut: bool =
             dropped["more than were asked for"] += 1
         else:
             found.append(item)
-    return Items(found, dropped)
+    return CheckedItems(found, dropped)
 
 
 def _is_same(item: Item, other: Item) -> bool:
@@ -379,10 +379,10 @@ def listed(answer: object, name: str, *, cut: bool = False) -> list[Any]:
         found = _parsed(found[name], name, cut)  # some put the list into quotes
     inner = found.get(name) if isinstance(found, Mapping) else found
     if not isinstance(inner, list):
-        raise Unreadable(f"an answer without a list of {name}")
+        raise UnreadableAnswer(f"an answer without a list of {name}")
     if inner and not any(_is_meant(one, name) for one in inner):
         # An agent's own events, an error, words: nobody said that there is nothing to find, so it is to be asked again.
-        raise Unreadable(f"an answer whose list holds no {name}")
+        raise UnreadableAnswer(f"an answer whose list holds no {name}")
     return inner
 
 
@@ -411,7 +411,7 @@ def _parsed(text: str, name: str, cut: bool) -> Any:
             return value
     if cut:
         return _whole_ones(stripped)
-    raise Unreadable("an answer that is not JSON" if stripped else "an empty answer")
+    raise UnreadableAnswer("an answer that is not JSON" if stripped else "an empty answer")
 
 
 def _whole_ones(text: str) -> list[Any]:

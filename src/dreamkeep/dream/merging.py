@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.items import Operation, read_operations
-from dreamkeep.dream.reading import Reply
+from dreamkeep.dream.reading import ModelReply
 from dreamkeep.dream.requests import Neighbour, Newcomer, Request, merge_request
 from dreamkeep.event import Kind
 from dreamkeep.memory import alike, note
@@ -113,7 +113,7 @@ def merge_requests(cases: Sequence[Case]) -> list[tuple[Request, Sequence[Case]]
     return [(merge_request([case.shown for case in group]), group) for group in groups]
 
 
-def links(reply: Reply, cases: Sequence[Case]) -> list[tuple[str, dict[str, Any]]]:
+def links(reply: ModelReply, cases: Sequence[Case]) -> list[tuple[str, dict[str, Any]]]:
     """Events, as (kind, body)."""
     operations = read_operations(reply.found, [{*case.near, *case.files} for case in cases])
     return [event for case, operation in zip(cases, operations, strict=True) for event in _events(case, operation)]

@@ -16,11 +16,11 @@ from typing import Protocol
 from dreamkeep import net
 from dreamkeep.agents.registry import BUILT_IN
 from dreamkeep.config import Config
-from dreamkeep.dream.budget import HIDDEN_TOKENS, Budget, Prices, estimate
+from dreamkeep.dream.budget import HIDDEN_TOKENS, Prices, TokenBudget, estimate
 from dreamkeep.dream.command import DREAMING, Command
 from dreamkeep.dream.given import Usage
-from dreamkeep.dream.http import Anthropic, Endpoint, Got, OpenAI, Trouble
-from dreamkeep.dream.reading import Reply
+from dreamkeep.dream.http import Anthropic, Endpoint, Got, NoReply, OpenAI
+from dreamkeep.dream.reading import ModelReply
 from dreamkeep.dream.requests import Request, read_request
 from dreamkeep.errors import BadConfig, NoAnswer, OverBudget, Refused
 from dreamkeep.host import Host
@@ -37,7 +37,7 @@ KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _FREE = Prices()
 
 
-class Asked(Protocol):
+class ModelCall(Protocol):
     """One question, one try."""
 
     retries: bool
@@ -49,14 +49,21 @@ class Asked(Protocol):
 
     def body(self, request: Request) -> bytes: ...
 
-    def ask(self, body: bytes, now_s: float) -> Got | Trouble: ...
+    def ask(self, body: bytes, now_s: float) -> Got | NoReply: ...
 
 
 class Model:
     shares = True
 
     def __init__(
-        self, host: Host, asked: Asked, budget: Budget, *, prices: Prices = _FREE, max_output: int = 4096, retries: int = 3
+        self,
+        host: Host,
+        asked: ModelCall,
+        budget: TokenBudget,
+        *,
+        prices: Prices = _FREE,
+        max_output: int = 4096,
+        retries: int = 3,
     ) -> None:
         self._host, self._asked, self._budget = host, asked, budget
         self._prices, self._max_output, self._retries = prices, max_output, retries if asked.retries else 0
@@ -70,9 +77,9 @@ class Model:
         """What must never stand in a request: our own key."""
         return self._asked.secrets
 
-    def ask(self, request: Request) -> Reply:
+    def ask(self, request: Request) -> ModelReply:
         got = self._answer(request)
-        return Reply(got.found, got.cut)
+        return ModelReply(got.found, got.cut)
 
     def unreadable(self, request: Request, why: str) -> NoAnswer:
         return NoAnswer(why, where=f"the request to {request.kind}", next="A later run asks again.")
@@ -81,7 +88,7 @@ class Model:
 
     def _answer(self, question: Request) -> Got:
         tries = ways = 0
-        before: Trouble | None = None
+        before: NoReply | None = None
         while True:
             body = self._asked.body(question)
             try:
@@ -103,12 +110,12 @@ class Model:
             tries += 1
             self._host.sleep(wait_s)
 
-    def _no_answer(self, trouble: Trouble, next: str) -> NoAnswer:
+    def _no_answer(self, trouble: NoReply, next: str) -> NoAnswer:
         problem = NoAnswer(trouble.what, where=self._asked.where(), next=next)
         problem.nobody = trouble.nobody
         return problem
 
-    def _wait(self, tries: int, trouble: Trouble) -> float | None:
+    def _wait(self, tries: int, trouble: NoReply) -> float | None:
         """How long until it is asked again; None: not now."""
         if not trouble.again or tries >= self._retries:
             return None
@@ -119,7 +126,7 @@ class Model:
         # A server that wants to be left alone for longer is: a later run asks again.
         return wait_s if wait_s <= _LONGEST_WAIT_S else None
 
-    def _ask(self, body: bytes) -> Got | Trouble:
+    def _ask(self, body: bytes) -> Got | NoReply:
         most = self._usage(len(body) + HIDDEN_TOKENS, self._max_output)
         self._budget.set_aside(most)
         got = self._asked.ask(body, self._host.now() / 1e9)
@@ -159,7 +166,7 @@ class Model:
 # -- by name
 
 
-def model(name: str, config: Config, host: Host, environment: Mapping[str, str], budget: Budget, folder: str) -> Model:
+def model(name: str, config: Config, host: Host, environment: Mapping[str, str], budget: TokenBudget, folder: str) -> Model:
     """The model that the backend `name` asks. `folder`: where a command works; no project's."""
     if environment.get(DREAMING):
         raise Refused(

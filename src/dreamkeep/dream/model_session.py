@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dreamkeep.dream.clean import clean_session
 from dreamkeep.dream.given import Usage
-from dreamkeep.dream.items import Unreadable
+from dreamkeep.dream.items import UnreadableAnswer
 from dreamkeep.dream.merging import NearFiles, links, make_cases, merge_requests
 from dreamkeep.dream.reading import (
     ACTIVE,
     MOST_SHARED,
-    Batch,
     Judged,
-    Progress,
-    Reply,
+    ModelReply,
+    ReadBatch,
+    ReadingProgress,
     SessionText,
     advance,
     make_batches,
@@ -50,7 +50,7 @@ class Asks(Protocol):
     @property
     def secrets(self) -> tuple[str, ...]: ...
 
-    def ask(self, request: Request) -> Reply: ...
+    def ask(self, request: Request) -> ModelReply: ...
 
     def unreadable(self, request: Request, why: str) -> NoAnswer:
         """Told that its answer is none; what to raise for it."""
@@ -102,13 +102,13 @@ class ModelReader:
         for batch in batches:
             yield self._piece(batch, text)
 
-    def _shared(self, text: SessionText, own: Batch, following: Callable[[], Sequence[SessionText]]) -> list[Batch]:
+    def _shared(self, text: SessionText, own: ReadBatch, following: Callable[[], Sequence[SessionText]]) -> list[ReadBatch]:
         """The request that this session shares with those that follow, if there are any."""
         others = [one for one in following()[: MOST_SHARED - 1] if one.project == text.project]
         shared = [one for one in make_batches([text, *others]) if text.id in one.sessions]
         return shared if len(shared) == 1 and len(shared[0].sessions) > 1 else [own]
 
-    def _piece(self, batch: Batch, text: SessionText) -> Piece:
+    def _piece(self, batch: ReadBatch, text: SessionText) -> Piece:
         try:
             done = self._settled(batch)
         except Exception as problem:  # whoever is asked is anybody; this piece is tried again later, the others go on
@@ -119,8 +119,8 @@ class ModelReader:
         mine = tuple(one for one in done.judged if one.item.session == text.id)
         return Piece(_seqs(batch, text.id), mine, done.dropped)
 
-    def _settled(self, batch: Batch) -> Progress:
-        answers: dict[str, Reply] = {}
+    def _settled(self, batch: ReadBatch) -> ReadingProgress:
+        answers: dict[str, ModelReply] = {}
         while True:
             progress = advance(batch, answers)
             if not progress.needed:
@@ -130,9 +130,9 @@ class ModelReader:
                 raise problems[0]
             answers |= self._answers(progress.needed)
 
-    def _answers(self, requests: Sequence[Request]) -> dict[str, Reply]:
+    def _answers(self, requests: Sequence[Request]) -> dict[str, ModelReply]:
         """All are asked before anybody says that one is to be answered later."""
-        found: dict[str, Reply] = {}
+        found: dict[str, ModelReply] = {}
         later: Unanswered | None = None
         for request in requests:
             try:
@@ -152,7 +152,7 @@ class ModelReader:
         for request, cases in asked:
             try:
                 found += links(answers[request.id], cases)
-            except Unreadable as problem:
+            except UnreadableAnswer as problem:
                 told = self.model.unreadable(request, str(problem))
                 later = told if isinstance(told, Unanswered) else later
         if later is not None:
@@ -160,7 +160,7 @@ class ModelReader:
         return found
 
 
-def _seqs(batch: Batch, session: str) -> tuple[int, ...]:
+def _seqs(batch: ReadBatch, session: str) -> tuple[int, ...]:
     lines = [line for own in batch.materials.values() if own.session == session for line in own.lines]
     return tuple(sorted({seq_of(line.seq) for line in lines}))
 

@@ -98,12 +98,12 @@ def _asked(
     folder: str,
     spent_today: Callable[[], Usage],
 ) -> Model:
-    from dreamkeep.dream.budget import Budget, DayLimit
+    from dreamkeep.dream.budget import DayLimit, TokenBudget
     from dreamkeep.dream.model import model
 
     tokens, usd = config["dream.max_tokens_per_day"], config["dream.max_usd_per_day"]
     day = DayLimit(tokens, usd, Usage() if tokens is None and usd is None else spent_today())
-    budget = Budget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"], day)
+    budget = TokenBudget(config["dream.max_calls"], config["dream.max_tokens"], config["dream.max_usd"], day)
     made = model(named(backend, config), config, host, environment, budget, folder)
     made.check_budget()
     return made

@@ -12,7 +12,7 @@ from dreamkeep.host import Host, read_file
 from dreamkeep.memory import page
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE
-from dreamkeep.memory.page import Budget, in_keep
+from dreamkeep.memory.page import PageBudget, in_keep
 
 
 class Previewed(NamedTuple):
@@ -26,7 +26,7 @@ class Previewed(NamedTuple):
 
 
 def previewed(
-    host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: Budget
+    host: Host, root: str, before: Memory, after: Memory, changed: Collection[str], target: str, budget: PageBudget
 ) -> list[Previewed]:
     """Pages that would be other ones by what is remembered after a run. `changed`: projects whose notes would be."""
     known = {(str(one["project"]), page.located(root, str(one["path"]))): one for one in before.pages.values()}
@@ -38,7 +38,7 @@ def previewed(
 
 
 def _preview(
-    host: Host, root: str, after: Memory, project: str, path: str, last: Mapping[str, Any] | None, budget: Budget
+    host: Host, root: str, after: Memory, project: str, path: str, last: Mapping[str, Any] | None, budget: PageBudget
 ) -> Previewed | None:
     """None: it stays as it is. One that can't be read is told, and hides no other."""
     try:
@@ -63,7 +63,7 @@ def _changed(
     path: str,
     last: Mapping[str, Any] | None,
     found: page.Parsed,
-    budget: Budget,
+    budget: PageBudget,
 ) -> Previewed | None:
     text = f"{found.before}{found.region or ''}{found.after}"
     hand = by_hand(host, root, last, path, found.region).edits if last and found.region is not None else []

@@ -32,7 +32,7 @@ from dreamkeep.memory.insight import CONFIRMED, PREFERENCE, USER, Insight, insig
 from dreamkeep.memory.insight import digest as page_digest
 from dreamkeep.memory.memory import Memory
 from dreamkeep.memory.note import ACTIVE, Note
-from dreamkeep.memory.page import Budget, Edit, hand_edits, in_keep
+from dreamkeep.memory.page import PageBudget, PageEdit, hand_edits, in_keep
 
 LOCK = "state/page.lock"
 _WAIT_S = 30.0
@@ -57,12 +57,12 @@ def alone(host: Host, root: str) -> AbstractContextManager[None]:
     return host_alone(host, f"{root}/{LOCK}", wait_s=_WAIT_S)
 
 
-def look(memory: Memory, project: str, budget: Budget) -> str:
+def look(memory: Memory, project: str, budget: PageBudget) -> str:
     """By what one sees that a page would be made otherwise now: of other notes, or for other settings."""
     return page_digest(memory.mark(project), repr(tuple(budget)), str(page.LOOK))[:16]
 
 
-def differing(host: Host, root: str, memory: Memory, target: str, budget: Budget) -> list[tuple[str, str]]:
+def differing(host: Host, root: str, memory: Memory, target: str, budget: PageBudget) -> list[tuple[str, str]]:
     """(project, path) of pages that are not as they were published, or not of what is remembered now, in the order in which they
     were saved: of two words by hand the later one holds. By digests, for mostly nothing is; so nobody loads notes for it."""
     everywhere = bool(memory.marks.get("", {}).get("active"))
@@ -128,24 +128,24 @@ def _names_gone(text: str, memory: Memory) -> bool:
     return any(one not in memory.notes for one in page.refs(text))
 
 
-class Hand(NamedTuple):
+class HandEdits(NamedTuple):
     """`since`: no edit was before that."""
 
-    edits: list[Edit]
+    edits: list[PageEdit]
     since: str
 
 
-def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> Hand:
+def by_hand(host: Host, root: str, last: Mapping[str, Any], path: str, region: str) -> HandEdits:
     """What a hand did inside, against all that the file may rest on. Where another branch was checked out, or changes were
     stashed, that may be anything that we wrote there once: to the letter, or as the earlier version from which fewer edits lead
     here. Without that, who took out the lines that we wrote last has deleted them."""
     moved = bool(last.get("head")) and head_of(host, path) != last["head"]
     if moved and page.was_ours(last, region):
-        return Hand([], "")
+        return HandEdits([], "")
     versions = () if last.get("written") and not moved else _versions(host, root, last)
-    found = Hand(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
+    found = HandEdits(hand_edits(last, region, versions), min(one.at for one in page.resting(last, versions)))
     base = page.nearest(versions, region) if moved and found.edits else None
-    older = Hand(page.edits(base.region, region), base.at) if base else found
+    older = HandEdits(page.edits(base.region, region), base.at) if base else found
     return older if len(older.edits) < len(found.edits) else found
 
 
@@ -193,7 +193,7 @@ class Publishing:
         memory: Memory,
         append: Callable[[Sequence[Event]], object],
         ids: Ids,
-        budget: Budget,
+        budget: PageBudget,
         similar: Callable[[str, str], float] | None = None,
     ) -> None:
         self._similar = similar
@@ -365,7 +365,7 @@ class Publishing:
             self._take(found, str(last["project"]) if last else project, self._when(since, path))
         return len(found)
 
-    def _unknown(self, added: Iterable[Edit]) -> list[Edit]:
+    def _unknown(self, added: Iterable[PageEdit]) -> list[PageEdit]:
         """What was ours in that file nobody knows any more, but our lines all name a note. What was taken in before, and could
         not be written, is not said again."""
         found = list(added)
@@ -403,7 +403,7 @@ class Publishing:
         shown = [self._memory.notes[id] for id in map(str, last.get("notes", ())) if id in self._memory.notes]
         return any(quote.session == session for one in shown for quote in one.evidence)
 
-    def _take(self, found: Sequence[Edit], project: str, at: str) -> None:
+    def _take(self, found: Sequence[PageEdit], project: str, at: str) -> None:
         """As the user's word. It comes before everything that a run concludes; and all that was done to lines is known before
         anything is concluded from one: two may have changed places. With what follows from it in one append: a crash must not
         leave a word from which nobody ever concludes anything."""
@@ -426,7 +426,7 @@ class Publishing:
         if events:
             self._append(events)
 
-    def _is_said_anew(self, edit: Edit, at: str) -> bool:
+    def _is_said_anew(self, edit: PageEdit, at: str) -> bool:
         """Other words for a note that has ended (its line was deleted on another page, something superseded it): nobody would see
         them in it. Unless a hand ended it later: that is the last word."""
         was = self._memory.notes[str(edit.note)]
@@ -435,7 +435,7 @@ class Publishing:
         ended = next((step for step in reversed(was.history) if step.what == was.state), None)
         return ended is None or bool(ended.run) or ended.at <= at
 
-    def _is_known(self, edit: Edit, at: str) -> bool:
+    def _is_known(self, edit: PageEdit, at: str) -> bool:
         """Taken in already, by one who died before he published what he made of it."""
         was = self._memory.notes[str(edit.note)]
         known = any(step.what == "edited" and step.at >= at for step in was.history)
@@ -450,7 +450,7 @@ class Publishing:
     def _is_foreign(self, last: Mapping[str, Any] | None, region: str) -> bool:
         return last is not None and page.foreign(last, region, self._memory.notes)
 
-    def _put_to(self, was: Note, edit: Edit, at: str) -> Event:
+    def _put_to(self, was: Note, edit: PageEdit, at: str) -> Event:
         """With what the note is: if it falls with a run that is undone, what the user did to it stays."""
         from dreamkeep.dream import told
 
@@ -512,7 +512,7 @@ def _newest(records: Iterable[Mapping[str, Any] | None]) -> Mapping[str, Any] | 
     return max((one for one in records if one), key=lambda one: str(one.get("at", "")), default=None)
 
 
-def _redacted(edit: Edit) -> Edit:
+def _redacted(edit: PageEdit) -> PageEdit:
     from dreamkeep.memory.redact import redact
 
     return edit._replace(text=redact(edit.text)[0]) if edit.text else edit

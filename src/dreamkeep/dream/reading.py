@@ -15,11 +15,11 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from dreamkeep.dream.budget import estimate
-from dreamkeep.dream.items import DROP, Item, Material, Unreadable, Verdict, given_of, read_items, read_verdicts, reworded
-from dreamkeep.dream.requests import Doubt, Excerpt, Request, Source, challenge_request, read_request
+from dreamkeep.dream.items import DROP, Item, Material, UnreadableAnswer, Verdict, given_of, read_items, read_verdicts, reworded
+from dreamkeep.dream.requests import Doubt, Excerpt, Request, RequestSource, challenge_request, read_request
 from dreamkeep.dream.tool_words import ToolWords
 from dreamkeep.memory.redact import redact
-from dreamkeep.session.digest import Line, digest, fold, place_of
+from dreamkeep.session.digest import DigestLine, digest, fold, place_of
 from dreamkeep.session.messages import Message
 from dreamkeep.session.origin import OWN_WORDS
 
@@ -33,7 +33,7 @@ _AROUND, _AROUND_TEXT, _QUOTED_TEXT, _LATER_TEXT = 4, 500, 2400, 240
 ACTIVE, SUGGESTED = "active", "suggested"
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """An answer: text or parsed JSON. `cut`: it was stopped for its length."""
 
     found: Any
@@ -63,10 +63,10 @@ def seq_of(place: str) -> int:
     return int(place.partition(".")[0])
 
 
-class Batch(NamedTuple):
+class ReadBatch(NamedTuple):
     """What one read request shows: sources and what their answers are checked against, by label."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[RequestSource, ...]
     materials: Mapping[str, Material]
 
     @property
@@ -82,7 +82,7 @@ class Judged(NamedTuple):
     why: str
 
 
-class Progress(NamedTuple):
+class ReadingProgress(NamedTuple):
     """`needed`: what is still to be asked; empty when it is done. `unreadable`: ids of answers that are none, and why."""
 
     needed: tuple[Request, ...]
@@ -94,10 +94,10 @@ class Progress(NamedTuple):
 # -- batches
 
 
-def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOKENS) -> list[Batch]:
+def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOKENS) -> list[ReadBatch]:
     """Sessions that fit share a request where they are small; one that is too large is cut at what the user typed."""
-    small: list[tuple[SessionText, tuple[Line, ...], int]] = []
-    found: list[Batch] = []
+    small: list[tuple[SessionText, tuple[DigestLine, ...], int]] = []
+    found: list[ReadBatch] = []
     words = {session.id: ToolWords(given_of(session.messages)) for session in sessions}  # looks at nothing before it is asked
     for session in sessions:
         lines = tuple(digest(session.messages, session.cwd, session.heard.__contains__))
@@ -111,18 +111,18 @@ def make_batches(sessions: Sequence[SessionText], *, part_tokens: int = PART_TOK
     return [*found, *(_batch([(session, lines) for session, lines, _ in group], words) for group in _groups(small))]
 
 
-def _has_news(session: SessionText, lines: Iterable[Line]) -> bool:
+def _has_news(session: SessionText, lines: Iterable[DigestLine]) -> bool:
     """The user said something that is not known."""
     return any(line.role == "user" and not session.knows(line.seq) for line in lines)
 
 
-def _tokens(line: Line) -> int:
+def _tokens(line: DigestLine) -> int:
     return estimate(line.text) + 8
 
 
-def _parts(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, ...]]:
+def _parts(lines: tuple[DigestLine, ...], most: int) -> Iterator[tuple[DigestLine, ...]]:
     """At least one. A part begins with what the user typed; where he typed nothing for long, anywhere."""
-    part: list[Line] = []
+    part: list[DigestLine] = []
     size = 0
     for line in lines:
         if part and size + _tokens(line) > most:
@@ -137,10 +137,10 @@ def _parts(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, ...]]:
 
 
 def _groups(
-    small: Iterable[tuple[SessionText, tuple[Line, ...], int]],
-) -> Iterator[list[tuple[SessionText, tuple[Line, ...], int]]]:
+    small: Iterable[tuple[SessionText, tuple[DigestLine, ...], int]],
+) -> Iterator[list[tuple[SessionText, tuple[DigestLine, ...], int]]]:
     """Of one project each, in order."""
-    open_: dict[str, list[tuple[SessionText, tuple[Line, ...], int]]] = {}
+    open_: dict[str, list[tuple[SessionText, tuple[DigestLine, ...], int]]] = {}
     for one in small:
         group = open_.setdefault(one[0].project, [])
         if group and (sum(size for _, _, size in group) + one[2] > SHARED_TOKENS or len(group) >= MOST_SHARED):
@@ -150,45 +150,47 @@ def _groups(
     yield from (group for group in open_.values() if group)
 
 
-def _batch(given: Sequence[tuple[SessionText, tuple[Line, ...]]], tool_words: Mapping[str, ToolWords]) -> Batch:
-    sources: list[Source] = []
+def _batch(given: Sequence[tuple[SessionText, tuple[DigestLine, ...]]], tool_words: Mapping[str, ToolWords]) -> ReadBatch:
+    sources: list[RequestSource] = []
     materials: dict[str, Material] = {}
     for n, (session, lines) in enumerate(given):
         label = ascii_uppercase[n] if len(given) > 1 else ""
         known = frozenset(line.seq for line in lines if session.knows(line.seq))
         project = redact(session.project)[0]  # a folder may be named after a key
-        sources.append(Source(session.agent, project, session.title, lines, label, known, session.tasks))
+        sources.append(RequestSource(session.agent, project, session.title, lines, label, known, session.tasks))
         shown = {line.seq for line in lines}
         messages = [one for one in session.messages if place_of(one) in shown]
         tasks = [id for id, _ in session.tasks]
         beside = (session.title, session.project, session.cwd)
         words = tool_words[session.id]
         materials[label] = Material(session.id, lines, messages, known=known, tasks=tasks, beside=beside, tool_words=words)
-    return Batch(tuple(sources), materials)
+    return ReadBatch(tuple(sources), materials)
 
 
 # -- questions and answers
 
 
-def advance(batch: Batch, answers: Mapping[str, Reply]) -> Progress:
+def advance(batch: ReadBatch, answers: Mapping[str, ModelReply]) -> ReadingProgress:
     """What is to be asked next of this batch, or what came of it."""
     asked = read_request(batch.sources)
     if asked.id not in answers:
-        return Progress((asked,), (), Counter(), {})
+        return ReadingProgress((asked,), (), Counter(), {})
     try:
         items = read_items(answers[asked.id].found, batch.materials, cut=answers[asked.id].cut)
-    except Unreadable as problem:
-        return Progress((asked,), (), Counter(), {asked.id: str(problem)})
+    except UnreadableAnswer as problem:
+        return ReadingProgress((asked,), (), Counter(), {asked.id: str(problem)})
     dropped = Counter(items.dropped)
     if answers[asked.id].cut:
         if not items.found and not dropped:
             # Nobody said that there is nothing to find.
-            return Progress((asked,), (), Counter(), {asked.id: "an answer that was cut off before its first item"})
+            return ReadingProgress((asked,), (), Counter(), {asked.id: "an answer that was cut off before its first item"})
         dropped["the answer was cut off"] += 1
     return _challenged(batch, items.found, dropped, answers)
 
 
-def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answers: Mapping[str, Reply]) -> Progress:
+def _challenged(
+    batch: ReadBatch, items: Sequence[Item], dropped: Counter[str], answers: Mapping[str, ModelReply]
+) -> ReadingProgress:
     by_session = {material.session: material for material in batch.materials.values()}
     needed: list[Request] = []
     judged: list[Judged] = []
@@ -199,7 +201,7 @@ def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answ
         reply = answers.get(asked.id)
         try:
             verdicts = read_verdicts(reply.found, len(some), cut=reply.cut) if reply else None
-        except Unreadable as problem:
+        except UnreadableAnswer as problem:
             verdicts, unreadable[asked.id] = None, str(problem)
         if verdicts is None:
             needed.append(asked)
@@ -210,7 +212,7 @@ def _challenged(batch: Batch, items: Sequence[Item], dropped: Counter[str], answ
                 dropped[made] += 1
             else:
                 judged.append(made)
-    return Progress(tuple(needed), tuple(judged), dropped, unreadable)
+    return ReadingProgress(tuple(needed), tuple(judged), dropped, unreadable)
 
 
 def judge(item: Item, verdict: Verdict | None, material: Material) -> Judged | str:
@@ -250,5 +252,5 @@ def _excerpt(items: Sequence[Item], material: Material) -> Excerpt:
     return Excerpt(tuple(lines), doubts)
 
 
-def _shorter(line: Line, most: int) -> Line:
+def _shorter(line: DigestLine, most: int) -> DigestLine:
     return line._replace(text=fold(line.text, most // 2, most // 2))

@@ -20,7 +20,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from dreamkeep.session.digest import Line
+from dreamkeep.session.digest import DigestLine
 
 #: How a request of ours begins: a session that begins so is a dream's own (of a command that keeps sessions): never dreamed of.
 OURS = "<!-- dreamkeep:dream -->"
@@ -139,14 +139,14 @@ class Request(NamedTuple):
         return {"id": self.id, **self._asdict()}
 
 
-class Source(NamedTuple):
+class RequestSource(NamedTuple):
     """One session, or a part of one, as a request shows it. `label`: what its places begin with, where several sessions share a
     request. `known`: places that were read before. `tasks`: (id, title) each."""
 
     agent: str
     project: str
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[DigestLine, ...]
     label: str = ""
     known: frozenset[str] = frozenset()
     tasks: tuple[tuple[str, str], ...] = ()
@@ -166,7 +166,7 @@ class Doubt(NamedTuple):
 class Excerpt(NamedTuple):
     """What a challenge shows of one session: the lines around the evidence of its items, and all that the user typed."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[DigestLine, ...]
     doubts: tuple[Doubt, ...]
 
 
@@ -194,7 +194,7 @@ def rubric() -> str:
 # -- the three requests
 
 
-def read_request(sources: Sequence[Source]) -> Request:
+def read_request(sources: Sequence[RequestSource]) -> Request:
     return _request(READ, _READ, list(_material(sources)), _items_schema())
 
 
@@ -220,7 +220,7 @@ def _request(kind: str, system: str, lines: Sequence[tuple[bool, str]], schema: 
     return Request(kind, words, user.encode("utf-8", "replace").decode(), schema)
 
 
-def _material(sources: Sequence[Source]) -> Iterator[tuple[bool, str]]:
+def _material(sources: Sequence[RequestSource]) -> Iterator[tuple[bool, str]]:
     for source in sources:
         yield True, f"a session of {_word(source.agent)}{f', places {source.label}…' if source.label else ''}"
         yield from ((False, f"{name}: {value}") for name, value in _about(source) if value)
@@ -230,7 +230,7 @@ def _material(sources: Sequence[Source]) -> Iterator[tuple[bool, str]]:
             yield False, f"[{source.place(line.seq)}] {line.what}{before}: {line.text}"
 
 
-def _about(source: Source) -> tuple[tuple[str, str], ...]:
+def _about(source: RequestSource) -> tuple[tuple[str, str], ...]:
     return ("project", source.project), ("title", source.title)
 
 

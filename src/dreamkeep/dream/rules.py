@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from dreamkeep.dream import work
 from dreamkeep.dream.dates import resolved
-from dreamkeep.dream.given import Answer, Given, Proposal, Said, TaskGiven
-from dreamkeep.dream.work import Answered, Prompt, Ran, Refused, Step
+from dreamkeep.dream.given import Answer, Given, GivenMessage, Proposal, TaskGiven
+from dreamkeep.dream.work import AnswerStep, CommandStep, PromptStep, RefusalStep, Step
 from dreamkeep.memory.insight import AGENT, CONSTRAINT, FACT, PROCEDURE, USER, normal
-from dreamkeep.session.origin import TYPED, Heard, split_origins
+from dreamkeep.session.origin import TYPED, HeardWords, split_origins
 
 #: Of one session; more than anybody says in one.
 MOST = 50
@@ -83,21 +83,21 @@ class Standing(NamedTuple):
     quote: str
 
 
-class Own(NamedTuple):
+class OwnWords(NamedTuple):
     """The user's own words, where they stand."""
 
     words: str
-    said: Said
+    said: GivenMessage
     known: bool
 
 
 def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
     """What was said stays unless the user takes it back with his next words."""
-    own: dict[str, list[Own]] = {}
+    own: dict[str, list[OwnWords]] = {}
     for step in steps:
         if (one := _own(step)) is not None:
             own.setdefault(one.said.seq, []).append(one)
-    heard = Heard()
+    heard = HeardWords()
     held: list[Proposal] = []
     for said in (said for turn in given.turns for said in turn.messages):
         for one in own.get(said.seq, ()):
@@ -109,15 +109,15 @@ def _said(steps: Sequence[Step], given: Given) -> Iterator[Proposal]:
     yield from held
 
 
-def _own(step: Step) -> Own | None:
-    if isinstance(step, Prompt):
-        return Own(step.said.text, step.said, step.known)
-    if isinstance(step, Answered):
-        return Own(step.answer, step.result, step.known)
-    return Own(step.words, step.result, step.known) if isinstance(step, Refused) and step.words else None
+def _own(step: Step) -> OwnWords | None:
+    if isinstance(step, PromptStep):
+        return OwnWords(step.said.text, step.said, step.known)
+    if isinstance(step, AnswerStep):
+        return OwnWords(step.answer, step.result, step.known)
+    return OwnWords(step.words, step.result, step.known) if isinstance(step, RefusalStep) and step.words else None
 
 
-def _proposed(one: Own, heard: Heard) -> Iterator[Proposal]:
+def _proposed(one: OwnWords, heard: HeardWords) -> Iterator[Proposal]:
     """A client writes an answer into a tool's result, where its signs may be escaped."""
     for found in standing(one.words, one.said.at, heard.has):
         if quote := work.quoted(one.said, found.quote):
@@ -250,9 +250,9 @@ _WORKS = {
 
 def _commands(steps: Sequence[Step], cwd: str) -> Iterator[Proposal]:
     """Of each kind, program and folder the shortest command for everything that worked."""
-    best: dict[tuple[str, str, str], tuple[str, Ran]] = {}
+    best: dict[tuple[str, str, str], tuple[str, CommandStep]] = {}
     for step in steps:
-        if not isinstance(step, Ran) or step.failed is not False or step.result is None:
+        if not isinstance(step, CommandStep) or step.failed is not False or step.result is None:
             continue
         for command in parts(step.key):
             kind = kind_of(command)

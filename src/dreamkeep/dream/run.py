@@ -21,7 +21,7 @@ from dreamkeep.errors import from_os
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, make_folders
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.life import Dreamed, Run
+from dreamkeep.memory.life import Dreamed, DreamRun
 from dreamkeep.memory.memory import DREAMED, INSIGHTS, PAGES, RUNS, Memory
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Dreaming:
             from dreamkeep.dream import each
 
             made = parts if isinstance(parts, Parts) else parts()
-            run = each.Run(self._host, self._append, self._ids, self._ask, self._settings, made, name)
+            run = each.SessionRun(self._host, self._append, self._ids, self._ask, self._settings, made, name)
             deletions = each.Deletions(self._host, self._root, self._ask, self.forget)
             return {**run.all(scope, deletions, self._glance, publish, take_in), **told}
 
@@ -311,11 +311,11 @@ class Dreaming:
         again: bool = False,
     ) -> tuple[dict[str, Any], Memory, Memory]:
         """The report of a run that is not written anywhere, and what is remembered before and after it."""
-        from dreamkeep.dream.each import Run
+        from dreamkeep.dream.each import SessionRun
 
         scope = self.scope(if_due=if_due, sessions=sessions, limit=limit, name=name, holder=holder, again=again)
         before = self._ask(lambda store: Memory.load(store.memory()))
-        run = Run(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
+        run = SessionRun(self._host, lambda events: None, self._ids, self._ask, self._settings, parts(), name)
         shelved = self._old_notes_shelved(name)
         made = run.all(scope, first=shelved)
         if shelved:
@@ -397,7 +397,7 @@ def _is_unmerged(store: Store) -> bool:
     return any(one.is_unmerged for one in found.insights.values())
 
 
-def _runs(store: Store) -> dict[str, Run]:
+def _runs(store: Store) -> dict[str, DreamRun]:
     return Memory.load((RUNS, id, body) for id, body in store.memory_table(RUNS)).runs
 
 

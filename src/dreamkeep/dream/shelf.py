@@ -105,7 +105,7 @@ def _last(some: Sequence[Insight]) -> list[Insight]:
     return list(found.values())
 
 
-class Shelf:
+class FactIndex:
     """All facts of a memory; a project's when they are asked for. `follow` brings it up to date: with what changed in that memory
     since, or with another one, from the beginning."""
 
@@ -206,7 +206,7 @@ class _Waiting:
 class _Project:
     """The facts of one project, and which notes stand for them."""
 
-    def __init__(self, shelf: Shelf, insights: Iterable[Insight], notes: Iterable[Note]) -> None:
+    def __init__(self, shelf: FactIndex, insights: Iterable[Insight], notes: Iterable[Note]) -> None:
         self._shelf = shelf
         self.members: dict[Fact, list[Insight]] = defaultdict(list)
         self.notes: dict[Fact, list[Note]] = defaultdict(list)
@@ -353,7 +353,7 @@ def _passes(one: Insight, bar: Bar) -> bool:
     return at is not None and at > bar.at
 
 
-def _ended_by_hand(one: Note) -> note.Step | None:
+def _ended_by_hand(one: Note) -> note.NoteStep | None:
     """What a dream concluded by itself is no hand: that is concluded again from what was said."""
     if one.state == note.ACTIVE:
         return None
@@ -361,11 +361,11 @@ def _ended_by_hand(one: Note) -> note.Step | None:
     return last if last is not None and not last.run else None
 
 
-def edit(one: Note) -> note.Step | None:
+def edit(one: Note) -> note.NoteStep | None:
     return next((step for step in reversed(one.history) if step.what == "edited"), None)
 
 
-def as_said(one: Note, step: note.Step) -> Insight:
+def as_said(one: Note, step: note.NoteStep) -> Insight:
     """What a hand made of a note, as if it had been said."""
     return Insight(_EDITED + one.id, one.kind, one.text, one.project, (), step.at, 1.0, i.CONFIRMED, i.USER, "hand")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dreamkeep.dream.backfill import Known, checked, turns_given
+from dreamkeep.dream.backfill import KnownInsights, checked, turns_given
 from dreamkeep.dream.given import Given
 from dreamkeep.event import Event, Kind
 from dreamkeep.memory.insight import Insight
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from dreamkeep.memory.memory import Memory
     from dreamkeep.session.messages import Message
     from dreamkeep.session.summary import Summary
-    from dreamkeep.session.turns import Turn
+    from dreamkeep.session.turns import TurnView
 
 _NO_END = 1 << 62
 
 
 def notes_of(
-    summary: Summary, turns: Sequence[Turn], messages: Sequence[Message], memory: Memory, parts: Parts, now: str
+    summary: Summary, turns: Sequence[TurnView], messages: Sequence[Message], memory: Memory, parts: Parts, now: str
 ) -> list[Note]:
     """The active notes that rest on this session, with those that its new words would make. What a user took back stays so."""
     found = _insights(summary, turns, messages, parts)
@@ -44,11 +44,11 @@ def _is_of(note: Note, session: str, insights: set[str]) -> bool:
     return any(one.session == session for one in note.evidence) or not insights.isdisjoint(note.insights)
 
 
-def _insights(summary: Summary, turns: Sequence[Turn], messages: Sequence[Message], parts: Parts) -> list[Insight]:
+def _insights(summary: Summary, turns: Sequence[TurnView], messages: Sequence[Message], parts: Parts) -> list[Insight]:
     given = turns_given(turns, messages, 0, _NO_END)
     pieces = parts.chunks(given, parts.chunk_tokens or 12_000) if given else []
     found: list[Insight] = []
-    known = Known()
+    known = KnownInsights()
     for n, piece in enumerate(pieces, 1):
         asked = Given(summary.id, summary.agent, summary.project, summary.cwd, "", (), tuple(piece), chunk=(n, len(pieces)))
         answer = parts.backend.backfill(asked)

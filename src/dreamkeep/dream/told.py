@@ -54,7 +54,7 @@ _CODE = re.compile(r"`[^`]+`|\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:no|not|never|nobody|nothing|none|without|stop|avoid|instead|\w+n['’]t|dont|cannot)\b", re.IGNORECASE)
 
 
-class Told(NamedTuple):
+class StatedFacts(NamedTuple):
     """`note`: the one that stands for it now, "" where none does."""
 
     decisions: list[Decision]
@@ -217,7 +217,7 @@ def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Ins
     times += [step.at for one in memory.notes.values() if one.project == said.project for step in one.history]
     if all((moment(at) or 0.0) < limit for at in times):
         return said.said_at or now  # so it is, but for a wrong clock
-    project, about = shelf.Shelf(memory, [said]).of(said.project), shelf.fact(said)
+    project, about = shelf.FactIndex(memory, [said]).of(said.project), shelf.fact(said)
     others = {*project.sharing(about), *project.rivals(about), *map(shelf.fact, instead_of)}
     known = [shelf.when(one) for other in others for one in project.members.get(other, ()) if one.id != said.id]
     known += [bar.at for one in (about, *others) if (bar := project.bar(one))]
@@ -225,7 +225,7 @@ def _after_those_to_come(memory: Memory, said: Insight, instead_of: Iterable[Ins
     return rfc3339(int(last * 1e9) + _A_LITTLE_NS) if last >= limit else said.said_at or now
 
 
-def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> Told:
+def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: Similar | None = None) -> StatedFacts:
     """What follows from it. `keep`: it is to be a note whatever the rules think of it: a user asked for one."""
     if said.waits:
         return suggest(memory, said, keep=keep, reason="suggested by an agent")
@@ -236,26 +236,26 @@ def concluded(memory: Memory, said: Insight, now: str, *, keep: bool, similar: S
         body = {"id": id, "kind": said.type, "text": said.text, "project": said.project, "insights": [said.id]}
         decisions.append(Decision(Kind.NOTE_ADDED, {**body, "reason": "said by the user", "run": said.id}))
         standing = id
-    return Told(decisions, standing)
+    return StatedFacts(decisions, standing)
 
 
-def suggest(memory: Memory, said: Insight, *, keep: bool, reason: str, run: str = "") -> Told:
+def suggest(memory: Memory, said: Insight, *, keep: bool, reason: str, run: str = "") -> StatedFacts:
     """A note that waits for the user. None where a note holds that says it, where the user rejected it before, or where it is no
     memory by itself; suggested again, it is the same note."""
     about = shelf.fact(said)
-    holds = shelf.Shelf(memory).of(said.project).active(about)
+    holds = shelf.FactIndex(memory).of(said.project).active(about)
     if holds:
-        return Told([], holds[0].id)
+        return StatedFacts([], holds[0].id)
     aside = [one for one in memory.notes.values() if one.is_aside and one.project == said.project]
     same = [one for one in aside if (shelf.drawer(one.kind), alike.key(one.text)) == (about.drawer, alike.key(said.text))]
     if any(one.state == note.REJECTED for one in same) or not (keep or voices.worth([said])):
-        return Told([], "")
+        return StatedFacts([], "")
     body = {"insights": [said.id], "project": said.project, "run": run or said.id, "reason": reason}
     if same:
-        return Told([Decision(Kind.NOTE_STRENGTHENED, {"id": same[0].id, **body})], same[0].id)
+        return StatedFacts([Decision(Kind.NOTE_STRENGTHENED, {"id": same[0].id, **body})], same[0].id)
     id = _free_id(memory, said, set())
     new = {"id": id, "kind": said.type, "text": said.text, "state": note.SUGGESTED, **body}
-    return Told([Decision(Kind.NOTE_ADDED, new)], id)
+    return StatedFacts([Decision(Kind.NOTE_ADDED, new)], id)
 
 
 def edited(memory: Memory, id: str, now: str, *, similar: Similar | None = None) -> list[Decision]:
@@ -275,9 +275,9 @@ def unpinned(memory: Memory, id: str, now: str, *, similar: Similar | None = Non
     return plan(memory, rests, now=now, run=rests[0].id, similar=similar) if rests else []
 
 
-def again(memory: Memory, said: Insight) -> Told:
+def again(memory: Memory, said: Insight) -> StatedFacts:
     """It was told before: nothing follows from it that did not follow then."""
-    return Told([], _standing(memory, said, ()))
+    return StatedFacts([], _standing(memory, said, ()))
 
 
 def _standing(memory: Memory, said: Insight, decisions: Iterable[Decision]) -> str:
@@ -304,7 +304,7 @@ def _free_id(memory: Memory, said: Insight, taken: set[str]) -> str:
     return id
 
 
-def as_json(told: Told) -> list[dict[str, Any]]:
+def as_json(told: StatedFacts) -> list[dict[str, Any]]:
     """What became of notes by it, for people."""
     return [
         {"what": one.kind, "id": one.body["id"], "reason": one.body.get("reason", "")}

@@ -20,7 +20,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.dream import work
-from dreamkeep.dream.given import Given, Said, said_by
+from dreamkeep.dream.given import Given, GivenMessage, said_by
 from dreamkeep.memory.insight import AGENT, ANSWER, TOOL, TYPED, USER
 from dreamkeep.session import tools
 
@@ -123,7 +123,7 @@ def _called(name: str, given: Any) -> Iterator[tuple[str, str]]:
     yield from ((AGENT, text) for text in tools.texts_of_input(given))
 
 
-def _who(said: Said) -> str:
+def _who(said: GivenMessage) -> str:
     """Words that a client handed in, or that were pasted, are as foreign as a tool's."""
     if said.mark not in _HEARD or said.role in (f.SUMMARY, f.SYSTEM):
         return ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dreamkeep.dream import shelf as s
-from dreamkeep.dream.shelf import Fact, Shelf
+from dreamkeep.dream.shelf import Fact, FactIndex
 from dreamkeep.memory import alike
 from dreamkeep.memory import insight as i
-from dreamkeep.memory.form import Form, form
+from dreamkeep.memory.form import StatementForm, form
 from dreamkeep.memory.insight import Insight
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.score import moment
@@ -24,7 +24,7 @@ _KINDS = (
 )
 
 
-def form_of(shelf: Shelf, about: Fact) -> Form:
+def form_of(shelf: FactIndex, about: Fact) -> StatementForm:
     return form(shelf.of(about.project).members[about][0].text)
 
 

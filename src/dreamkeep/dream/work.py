@@ -13,43 +13,43 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dreamkeep.dream.given import Given, Said
+from dreamkeep.dream.given import Given, GivenMessage
 from dreamkeep.session import tools
 
 
-class Prompt(NamedTuple):
+class PromptStep(NamedTuple):
     """The user's own words."""
 
     known: bool
-    said: Said
+    said: GivenMessage
 
 
-class Ran(NamedTuple):
+class CommandStep(NamedTuple):
     """A command. `failed` None: nobody knows. `key`: the same for what is the same command but for how it was called."""
 
     known: bool
     command: str
     key: str
     failed: bool | None
-    call: Said
-    result: Said | None
+    call: GivenMessage
+    result: GivenMessage | None
 
 
-class Refused(NamedTuple):
+class RefusalStep(NamedTuple):
     """The user did not allow a call. `words`: what he said to it, verbatim."""
 
     known: bool
     words: str
-    result: Said
+    result: GivenMessage
 
 
-class Answered(NamedTuple):
+class AnswerStep(NamedTuple):
     known: bool
     answer: str
-    result: Said
+    result: GivenMessage
 
 
-Step = Prompt | Ran | Refused | Answered
+Step = PromptStep | CommandStep | RefusalStep | AnswerStep
 
 
 def steps(given: Given) -> list[Step]:
@@ -58,7 +58,7 @@ def steps(given: Given) -> list[Step]:
     found: list[Step] = []
     for n, (known, said) in enumerate(flat):
         if said.role == "user" and not said.tool:
-            found.append(Prompt(known, said))
+            found.append(PromptStep(known, said))
         elif _is_both(said):
             found += _call(known, said, said)
         elif said.role == "assistant" and said.tool:
@@ -71,21 +71,21 @@ def answered(given: Given) -> dict[str, list[str]]:
     into the tool's result."""
     found: dict[str, list[str]] = {}
     for step in steps(given):
-        words = step.answer if isinstance(step, Answered) else step.words if isinstance(step, Refused) else ""
-        if words and isinstance(step, (Answered, Refused)):
+        words = step.answer if isinstance(step, AnswerStep) else step.words if isinstance(step, RefusalStep) else ""
+        if words and isinstance(step, (AnswerStep, RefusalStep)):
             found.setdefault(step.result.seq, []).append(words)
     return found
 
 
-def _is_both(said: Said) -> bool:
+def _is_both(said: GivenMessage) -> bool:
     """A call and its result in one record, as one's own agent may write them."""
     return said.role == "tool" and said.tool is not None and {"name", "input"} <= said.tool.keys()
 
 
-def _results(flat: Sequence[Said]) -> dict[int, Said]:
+def _results(flat: Sequence[GivenMessage]) -> dict[int, GivenMessage]:
     """By the place of the call. Ids may come again in a later turn: a result belongs to the last call before it."""
     waiting: dict[str, int] = {}
-    found: dict[int, Said] = {}
+    found: dict[int, GivenMessage] = {}
     for n, said in enumerate(flat):
         own = str((said.tool or {}).get("id") or "")
         if said.role == "assistant" and said.tool and own:
@@ -95,26 +95,26 @@ def _results(flat: Sequence[Said]) -> dict[int, Said]:
     return found
 
 
-def _call(known: bool, said: Said, result: Said | None) -> Iterator[Step]:
+def _call(known: bool, said: GivenMessage, result: GivenMessage | None) -> Iterator[Step]:
     tool = said.tool or {}
     name = str(tool.get("name") or "").lower()
     given = tool.get("input")
     if result is not None and (words := tools.refusal_words(result, name)) is not None:
-        yield Refused(known, words, result)
+        yield RefusalStep(known, words, result)
     elif tools.is_kind("shell", name):
         yield from _shell(known, said, result)
     elif tools.is_kind("ask", name) and result is not None and not (result.tool or {}).get("error"):
-        yield from (Answered(known, answer, result) for _, answer in tools.answers(given, result.text))
+        yield from (AnswerStep(known, answer, result) for _, answer in tools.answers(given, result.text))
 
 
 # -- commands
 
 
-def _shell(known: bool, said: Said, result: Said | None) -> Iterator[Step]:
+def _shell(known: bool, said: GivenMessage, result: GivenMessage | None) -> Iterator[Step]:
     command = tools.command_of((said.tool or {}).get("input"))
     if command and "*** Begin Patch" not in command:
         failed = tools.outcome(command, result)[1] if result else None
-        yield Ran(known, command, key_of(command), failed, said, result)
+        yield CommandStep(known, command, key_of(command), failed, said, result)
 
 
 _BEFORE = re.compile(
@@ -151,7 +151,7 @@ def folder_in(command: str, cwd: str) -> str:
     return "" if folder in (".", "-") or folder.startswith(("/", "~", "$", "..")) or "$" in folder else folder
 
 
-def quoted(said: Said, words: str) -> str:
+def quoted(said: GivenMessage, words: str) -> str:
     """`words` as they stand in that message, or ""."""
     escaped = json.dumps(words, ensure_ascii=False)[1:-1]
     ascii_ = json.dumps(words)[1:-1]

@@ -25,16 +25,16 @@ from dreamkeep.index.looks import (
     same,
     sources_text,
 )
-from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.index.store import FolderMark, JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
 from dreamkeep.journal.reader import (
-    Fault,
+    JournalDefect,
     Mended,
     Position,
     Reading,
-    Span,
+    SeqRange,
     events,
     mended_by,
     with_mended,
@@ -44,7 +44,7 @@ from dreamkeep.journal.tombs import is_strange, named
 from dreamkeep.session import summary as life
 
 if TYPE_CHECKING:
-    from dreamkeep.index.rows import Rows
+    from dreamkeep.index.rows import RowCollector
 
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 8 << 20
@@ -56,8 +56,8 @@ _ABOUT_FAULTS = frozenset((Kind.JOURNAL_HOLE, Kind.JOURNAL_MENDED))
 
 #: How a journal looks of which only a beginning was read: as none does. In the second something odd was met on the way; what that
 #: was is known only at the end, so whoever goes on from there must in the end read all of it.
-_BEGUN = Mark(0, 0, 0, 0, 0)
-_BEGUN_ODD = Mark(0, 1, 0, 0, 0)
+_BEGUN = FolderMark(0, 0, 0, 0, 0)
+_BEGUN_ODD = FolderMark(0, 1, 0, 0, 0)
 
 _OF_MEMORY = ("dream.", "insight.", "note.", "task.", "page.", "project.")
 _UNDOING = frozenset((Kind.DREAM_UNDONE, Kind.PROJECT_UNDONE))
@@ -112,7 +112,7 @@ def follow(host: Host, root: str, store: Store, progress: Progress | None = None
     return Built(len(changed), found, len(gone), tuple(strays))
 
 
-def current(host: Host, root: str, known: dict[str, Place]) -> bool:
+def current(host: Host, root: str, known: dict[str, JournalPlace]) -> bool:
     """Whether there is nothing to follow, and a witness of it."""
     keep = known.get(KEEP)
     if host.stat(f"{root}/{witness.FILE}") is None:
@@ -137,7 +137,7 @@ def _names(host: Host, path: str) -> list[str]:
         return []  # gone meanwhile, or a file that some program left there
 
 
-def _changed(host: Host, root: str, known: dict[str, Place]) -> Iterator[str]:
+def _changed(host: Host, root: str, known: dict[str, JournalPlace]) -> Iterator[str]:
     for name in journals(host, root):
         place = known.get(name)
         before = place.mark if place else None
@@ -146,11 +146,11 @@ def _changed(host: Host, root: str, known: dict[str, Place]) -> Iterator[str]:
             yield name
 
 
-def _vanished(host: Host, root: str, known: dict[str, Place]) -> list[str]:
+def _vanished(host: Host, root: str, known: dict[str, JournalPlace]) -> list[str]:
     return [name for name, place in known.items() if name != KEEP and mark_of(host, f"{root}/{name}", place.mark) is None]
 
 
-def _new_bytes(host: Host, root: str, name: str, place: Place | None) -> int:
+def _new_bytes(host: Host, root: str, name: str, place: JournalPlace | None) -> int:
     folder = f"{root}/{name}"
     at = place.position if place else Position()
     size = -at.offset
@@ -203,7 +203,7 @@ def _followed_keep(host: Host, root: str, store: Store) -> bool:
             else:
                 store.lift(session)
         store.accept((str(e.body.get("fault")) for e in found if e.kind == Kind.FAULT_ACCEPTED), anew=start is None)
-        store.put_place(Place(KEEP, "", end, mark, looked, sums), None if start else faults)
+        store.put_place(JournalPlace(KEEP, "", end, mark, looked, sums), None if start else faults)
     return True
 
 
@@ -222,7 +222,9 @@ def _remember(store: Store, found: list[Event], *, anew: bool) -> None:
     store.remember(memory.changed(), anew=anew)
 
 
-def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[tuple[int, Event]], list[Fault], Reading, bool]:
+def _keep_events(
+    host: Host, folder: str, start: Position | None
+) -> tuple[list[tuple[int, Event]], list[JournalDefect], Reading, bool]:
     """Events by seq, faults, the reading, and whether something is odd, so that only a reading from zero sees it whole."""
     reading = Reading(host, folder, start)
     broken: list[int] = []
@@ -237,13 +239,13 @@ def _keep_events(host: Host, folder: str, start: Position | None) -> tuple[list[
             yield frame
 
     found = list(events(listening(), broken))
-    strange = [Fault("strange", 0, seq, 0, (Span(seq, seq),)) for seq, event in found if is_strange(event)]
+    strange = [JournalDefect("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq, event in found if is_strange(event)]
     faults = with_mended([*reading.faults, *_chunks(broken), *strange], mended)
     return found, faults, reading, bool(faults) or reading.looks_back or told
 
 
-def _chunks(broken: list[int]) -> list[Fault]:
-    return [Fault("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken]
+def _chunks(broken: list[int]) -> list[JournalDefect]:
+    return [JournalDefect("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken]
 
 
 def _follow_session(host: Host, root: str, store: Store, name: str, session: str) -> Iterator[tuple[int, int]]:
@@ -274,7 +276,7 @@ def _forget(store: Store, name: str) -> None:
         store.forget(name)
 
 
-def _only_longer(host: Host, folder: str, place: Place) -> bool:
+def _only_longer(host: Host, folder: str, place: JournalPlace) -> bool:
     """Whether what was read is still so, as far as names, sizes and times can tell: then only what is new has to be."""
     now = mark_of(host, folder, None)
     before = place.mark
@@ -325,7 +327,7 @@ def _stays(host: Host, folder: str, end: Position) -> bool:
 class _Stretch:
     """One session's journal from its place on, in bounded batches, each stored together with the place it reaches."""
 
-    def __init__(self, host: Host, folder: str, store: Store, name: str, session: str, place: Place | None) -> None:
+    def __init__(self, host: Host, folder: str, store: Store, name: str, session: str, place: JournalPlace | None) -> None:
         self._store = store
         self._name = name
         self._session = session
@@ -349,7 +351,10 @@ class _Stretch:
         """(events, bytes) of each batch."""
         import json
 
-        from dreamkeep.index.rows import Rows, Stored  # the readers of agents' formats come with it: not for who only asks
+        from dreamkeep.index.rows import (  # the readers of agents' formats come with it: not for who only asks
+            RowCollector,
+            Stored,
+        )
 
         summary = life.empty(self._session) if self._from_zero else self._store.session(self._session)
         if summary is None or self._mark is None:
@@ -364,7 +369,7 @@ class _Stretch:
                 if self._store.place(self._name) != self._place:
                     self.overtaken = True
                     return
-                rows = Rows(summary, state, known)
+                rows = RowCollector(summary, state, known)
                 count, more = self._take(stream, rows, travelled)
                 if not more and not _stays(self._host, self._folder, self._reading.position):
                     self.odd = True
@@ -386,7 +391,7 @@ class _Stretch:
                 self._mended.update(mended_by(frame))
             yield frame
 
-    def _take(self, stream: Iterator[tuple[int, Event]], rows: Rows, travelled: int) -> tuple[int, bool]:
+    def _take(self, stream: Iterator[tuple[int, Event]], rows: RowCollector, travelled: int) -> tuple[int, bool]:
         for count in range(_BATCH_EVENTS):
             found = next(stream, None)
             if found is None:
@@ -396,23 +401,23 @@ class _Stretch:
                 return count + 1, True
         return _BATCH_EVENTS, True
 
-    def _put(self, rows: Rows, summary: life.Summary, more: bool) -> None:
+    def _put(self, rows: RowCollector, summary: life.Summary, more: bool) -> None:
         self._strange += rows.strange
         # Until the end is reached, the mark must not say that the folder was read.
         end, sources = self._reading.position, sources_text(self._sources)
         faults = self._faults()
         if more or self._mark is None:
-            self._place = Place(self._name, self._session, end, _BEGUN_ODD if self.odd else _BEGUN, sources=sources)
+            self._place = JournalPlace(self._name, self._session, end, _BEGUN_ODD if self.odd else _BEGUN, sources=sources)
         else:
             sums = extended(self._host, self._folder, self._sums, end)
-            self._place = Place(self._name, self._session, end, self._mark, self._looks, sums, sources)
+            self._place = JournalPlace(self._name, self._session, end, self._mark, self._looks, sums, sources)
         self._store.put(rows.batch(self._place, summary, None if more else faults))
 
-    def _faults(self) -> list[Fault] | None:
+    def _faults(self) -> list[JournalDefect] | None:
         found = [
             *self._reading.faults,
             *_chunks(self._broken),
-            *(Fault("strange", 0, seq, 0, (Span(seq, seq),)) for seq in self._strange),
+            *(JournalDefect("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq in self._strange),
         ]
         self.odd |= bool(found) or self._reading.looks_back or (self._told and not self._from_zero)
         return with_mended(found, self._mended) if self._from_zero else None

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 from zlib import crc32
 
 from dreamkeep.host import Host
-from dreamkeep.index.store import Mark, Place
+from dreamkeep.index.store import FolderMark, JournalPlace
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.reader import Position
@@ -38,7 +38,7 @@ class Sum(NamedTuple):
     crc: int
 
 
-def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
+def mark_of(host: Host, folder: str, known: FolderMark | None) -> FolderMark | None:
     """How the folder looks now; None when no part is there. Taken before reading, so that what comes later is noticed later."""
     at = host.stat(folder)
     if at is None or not at.is_folder:
@@ -51,7 +51,7 @@ def mark_of(host: Host, folder: str, known: Mark | None) -> Mark | None:
     if not part:
         return None  # an empty folder is no journal
     hot = host.stat(f"{folder}/{parts.name(part)}") or host.stat(f"{folder}/{parts.name(part)}.zst")
-    return Mark(part, hot.size, hot.mtime_ns, hot.inode, at.mtime_ns) if hot else None
+    return FolderMark(part, hot.size, hot.mtime_ns, hot.inode, at.mtime_ns) if hot else None
 
 
 def looks(host: Host, folder: str) -> str:
@@ -67,7 +67,7 @@ def _look(host: Host, folder: str, name: str) -> str:
     return f"{name}:{at.size}:{at.mtime_ns}:{at.inode}" if at and " " not in name and ":" not in name else ""
 
 
-def unchanged(host: Host, folder: str, place: Place) -> bool:
+def unchanged(host: Host, folder: str, place: JournalPlace) -> bool:
     """Whether every file of the journal looks as it did when it was indexed. Opens nothing."""
     if mark_of(host, folder, place.mark) != place.mark:
         return False
@@ -78,13 +78,13 @@ def names_in(looked: str) -> list[str]:
     return [one.partition(":")[0] for one in looked.split()]
 
 
-def frozen_last(place: Place) -> bool:
+def frozen_last(place: JournalPlace) -> bool:
     """Whether the last part is there in its compressed form only."""
     name = f"{parts.name(place.mark.part)}.zst:"
     return any(one.startswith(name) and one.endswith(f":{place.mark.part_inode}") for one in place.looks.split())
 
 
-def changed_parts(host: Host, folder: str, place: Place) -> list[int]:
+def changed_parts(host: Host, folder: str, place: JournalPlace) -> list[int]:
     """The finished parts that were read and do not look as they did; one that is gone is among them."""
     found: dict[int, None] = {}
     for one in place.looks.split():

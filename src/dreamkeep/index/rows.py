@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from dreamkeep.event import HANDED, RAW, Event, Kind
-from dreamkeep.index.store import Batch, Place, Store
-from dreamkeep.journal.reader import Fault
+from dreamkeep.index.store import IndexBatch, JournalPlace, Store
+from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.session import summary as life
 from dreamkeep.session import turns
-from dreamkeep.session.changes import Changes, Known
+from dreamkeep.session.changes import Changes, EarlierResults
 from dreamkeep.session.fold import Fold
 from dreamkeep.session.messages import Message, messages
 from dreamkeep.session.summary import Summary
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 _FOLDED = RAW | HANDED | {Kind.LINEAGE_FOUND, Kind.SOURCE_CHANGED, Kind.COMPACTION_CLOSED}
 
 
-class Rows:
+class RowCollector:
     """Collects what a stretch of events adds. `known` looks up what came before it; `state` is what the fold remembers."""
 
-    def __init__(self, summary: Summary, state: dict[str, Any], known: Known) -> None:
+    def __init__(self, summary: Summary, state: dict[str, Any], known: EarlierResults) -> None:
         self.summary = summary
         self.changes = Changes(known)
         self.strange: list[int] = []
@@ -55,9 +55,9 @@ class Rows:
     def state(self) -> dict[str, Any]:
         return self._fold.state()
 
-    def batch(self, place: Place, summary: Summary, faults: Sequence[Fault] | None) -> Batch:
+    def batch(self, place: JournalPlace, summary: Summary, faults: Sequence[JournalDefect] | None) -> IndexBatch:
         new = self.changes
-        return Batch(
+        return IndexBatch(
             place,
             summary,
             list(new.turns.values()),
@@ -70,7 +70,7 @@ class Rows:
             new.taken,
         )
 
-    def _turn_after(self, seq: int, event: Event) -> Turn | None:
+    def _turn_after(self, seq: int, event: Event) -> TurnView | None:
         if event.kind not in turns.KINDS:
             return None
         return turns.step(self.changes.turn(event.body["turn"]), seq, event)
@@ -98,11 +98,11 @@ class Stored:
     def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         return self._store.twin(self._session, twin, not_heard, after)
 
-    def turn(self, turn: str) -> Turn | None:
+    def turn(self, turn: str) -> TurnView | None:
         if self._turns is not None and hash(turn) not in self._turns:
             return None
         found = self._store.turns(self._session, [turn])
         return found[0] if found else None
 
-    def last_turns(self, count: int) -> list[Turn]:
+    def last_turns(self, count: int) -> list[TurnView]:
         return self._store.last_turns(self._session, count)

@@ -14,13 +14,13 @@ from dreamkeep.index import sqlite_rows as columns
 from dreamkeep.index.searching import NOT_SEARCHED, first_of, last_of
 from dreamkeep.index.sqlite_errors import OtherVersion, Unusable, translated, understood
 from dreamkeep.index.sqlite_search import SCHEMA, Searching
-from dreamkeep.index.store import Batch, Counts, Place, Standing
-from dreamkeep.journal.reader import Fault
+from dreamkeep.index.store import IndexBatch, IndexCounts, JournalPlace, Standing
+from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.session.compaction import IN_PROGRESS
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 if TYPE_CHECKING:
     from dreamkeep.session import folders
@@ -158,7 +158,7 @@ class SqliteStore(Searching):
         except (apsw.Error, DreamkeepError):
             return []
 
-    def _last_of(self, place: Place) -> Sighting:
+    def _last_of(self, place: JournalPlace) -> Sighting:
         from dreamkeep.index.witnessing import sighting
 
         try:
@@ -231,11 +231,11 @@ class SqliteStore(Searching):
     # -- following the journal
 
     @understood
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, JournalPlace]:
         return {row[0]: columns.place(row) for row in self._rows("SELECT * FROM places")}
 
     @understood
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> JournalPlace | None:
         rows = self._rows("SELECT * FROM places WHERE name = ?", name)
         return columns.place(rows[0]) if rows else None
 
@@ -250,20 +250,20 @@ class SqliteStore(Searching):
     def sources(self) -> dict[str, str]:
         return dict(self._rows("SELECT name, sources FROM places WHERE sources != ''"))
 
-    def put_place(self, place: Place, faults: Iterable[Fault] | None) -> None:
+    def put_place(self, place: JournalPlace, faults: Iterable[JournalDefect] | None) -> None:
         if faults is not None:
             with translated(self.path):
                 self._put_faults(0, faults)
         self._put_place(place)
 
-    def _put_place(self, place: Place) -> None:
+    def _put_place(self, place: JournalPlace) -> None:
         with translated(self.path):
             self._db.execute(
                 "INSERT OR REPLACE INTO places VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (place.name, place.session, *place.position, *place.mark, place.looks, place.sums, place.sources),
             )
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: IndexBatch) -> None:
         with translated(self.path):
             no = self._put_summary(batch.summary)
             self._db.executemany(
@@ -294,7 +294,7 @@ class SqliteStore(Searching):
         sql = f"INSERT INTO sessions({_SUMMARY}) VALUES ({marks}) ON CONFLICT(id) DO UPDATE SET {sets} RETURNING no"
         return int(next(self._db.execute(sql, values))[0])
 
-    def _take_back(self, session: int, batch: Batch) -> int:
+    def _take_back(self, session: int, batch: IndexBatch) -> int:
         """How many rows are gone."""
         removed = 0
         for taken in batch.taken:
@@ -332,7 +332,7 @@ class SqliteStore(Searching):
         self._put_words(added[0], m.role, m.mark, m.text)
         return new
 
-    def _put_faults(self, session: int, faults: Iterable[Fault]) -> None:
+    def _put_faults(self, session: int, faults: Iterable[JournalDefect]) -> None:
         self._db.execute("DELETE FROM faults WHERE session = ?", (session,))
         self._db.executemany(
             "INSERT INTO faults VALUES (?,?,?,?,?,?,?,?,?)",
@@ -467,7 +467,7 @@ class SqliteStore(Searching):
         return columns.summary(rows[0]) if rows else None
 
     @understood
-    def session_places(self) -> list[folders.Place]:
+    def session_places(self) -> list[folders.SessionPlace]:
         import json
 
         from dreamkeep.session.folders import place_of
@@ -489,14 +489,14 @@ class SqliteStore(Searching):
         return [row[0] for row in rows]
 
     @understood
-    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]:
+    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[TurnView]:
         sql = f"SELECT {_TURN} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?1"
         if ids is None:
             return [columns.turn(row) for row in self._rows(sql + " ORDER BY t.seq, t.n, t.id", session)]
         return [columns.turn(row) for i in ids for row in self._rows(sql + " AND t.id = ?2", session, i)]
 
     @understood
-    def last_turns(self, session: str, count: int) -> list[Turn]:
+    def last_turns(self, session: str, count: int) -> list[TurnView]:
         rows = self._rows(
             f"SELECT {_TURN} FROM turns t JOIN sessions s ON s.no = t.session WHERE s.id = ?"
             " ORDER BY t.seq DESC, t.n DESC, t.id DESC LIMIT ?",
@@ -536,7 +536,7 @@ class SqliteStore(Searching):
         return columns.message(rows[0]) if rows else None
 
     @understood
-    def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
+    def unsettled(self, *, owned: bool = False) -> list[tuple[str, TurnView]]:
         rows = self._rows(
             f"SELECT s.id, {_TURN} FROM turns t JOIN sessions s ON s.no = t.session"
             f" WHERE t.state IN ('submitted', 'started'){_OWNED if owned else ''} ORDER BY s.id, t.seq, t.n"
@@ -594,23 +594,23 @@ class SqliteStore(Searching):
         return sorted((columns.message(r) for r in rows), key=lambda message: message.order)
 
     @understood
-    def faults(self) -> list[tuple[str, Fault]]:
+    def faults(self) -> list[tuple[str, JournalDefect]]:
         rows = self._rows(
             "SELECT coalesce(s.id, ''), f.kind, f.part, f.offset, f.size, f.missing, f.recorded, f.times, f.mended"
             " FROM faults f"
             " LEFT JOIN sessions s ON s.no = f.session ORDER BY s.id, f.part, f.offset"
         )
         return [
-            (s, Fault(kind, part, at, size, columns.spans(lost), bool(told), n, mended > 0, mended > 1))
+            (s, JournalDefect(kind, part, at, size, columns.spans(lost), bool(told), n, mended > 0, mended > 1))
             for s, kind, part, at, size, lost, told, n, mended in rows
         ]
 
     @understood
-    def counts(self) -> Counts:
+    def counts(self) -> IndexCounts:
         sessions, turns, messages, size = self._rows(
             "SELECT count(*), coalesce(sum(turns), 0), coalesce(sum(messages), 0), coalesce(sum(bytes), 0) FROM sessions"
         )[0]
-        return Counts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults WHERE NOT mended")[0][0])
+        return IndexCounts(sessions, turns, messages, size, self._rows("SELECT count(*) FROM faults WHERE NOT mended")[0][0])
 
 
 def _make(db: apsw.Connection) -> None:

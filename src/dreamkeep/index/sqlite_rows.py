@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dreamkeep.event import disarm, encode_body
-from dreamkeep.index.store import Mark, Place
-from dreamkeep.journal.reader import Position, Span
+from dreamkeep.index.store import FolderMark, JournalPlace
+from dreamkeep.journal.reader import Position, SeqRange
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import Summary
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 
-def place(row: Any) -> Place:
+def place(row: Any) -> JournalPlace:
     # `_make`: there are thousands of them, and it takes half the time.
-    return Place(row[0], row[1], Position._make(row[2:6]), Mark._make(row[6:11]), row[11], row[12], row[13])
+    return JournalPlace(row[0], row[1], Position._make(row[2:6]), FolderMark._make(row[6:11]), row[11], row[12], row[13])
 
 
 def summary(row: Any) -> Summary:
@@ -36,8 +36,8 @@ def message(row: Any) -> Message:
     return Message(seq, n, role, text, at, turn, restored_data(row[6]), row[7], row[8], base)
 
 
-def turn(row: Any) -> Turn:
-    return Turn(*map(restored, row))
+def turn(row: Any) -> TurnView:
+    return TurnView(*map(restored, row))
 
 
 def stored(value: Any) -> Any:
@@ -70,9 +70,9 @@ def restored_data(value: str | bytes | None) -> Any:
     return disarm(orjson.loads(value)) if isinstance(value, bytes) else orjson.loads(value)
 
 
-def spans_text(spans: Iterable[Span]) -> str:
+def spans_text(spans: Iterable[SeqRange]) -> str:
     return ",".join(f"{a}-{b}" for a, b in spans)
 
 
-def spans(text: str) -> tuple[Span, ...]:
-    return tuple(Span(*map(int, pair.split("-"))) for pair in text.split(",")) if text else ()
+def spans(text: str) -> tuple[SeqRange, ...]:
+    return tuple(SeqRange(*map(int, pair.split("-"))) for pair in text.split(",")) if text else ()

@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dreamkeep.index.searching import Searchable
-from dreamkeep.journal.reader import Fault, Position
+from dreamkeep.journal.reader import JournalDefect, Position
 from dreamkeep.session.messages import Message, Taken
 from dreamkeep.session.summary import Summary
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 if TYPE_CHECKING:
     from dreamkeep.session import folders
 
 
-class Mark(NamedTuple):
+class FolderMark(NamedTuple):
     """How a journal's folder looked when it was last read: whether it changed is told by two stats."""
 
     part: int
@@ -27,13 +27,13 @@ class Mark(NamedTuple):
     folder_mtime_ns: int
 
 
-class Place(NamedTuple):
+class JournalPlace(NamedTuple):
     """Up to where a journal is indexed. `name` is its folder, relative to the keep. `looks`, `sums`, `sources`: looks.py."""
 
     name: str
     session: str
     position: Position
-    mark: Mark
+    mark: FolderMark
     looks: str = ""
     sums: str = ""
     sources: str = ""
@@ -45,15 +45,15 @@ class Place(NamedTuple):
 Standing = tuple[str, int, str, int, int, int, int, int, int, int, str]
 
 
-class Batch(NamedTuple):
+class IndexBatch(NamedTuple):
     """A stretch of one session's journal as rows, to be stored all or not at all."""
 
-    place: Place
+    place: JournalPlace
     summary: Summary
-    turns: Sequence[Turn]
+    turns: Sequence[TurnView]
     messages: Sequence[Message]
     #: None: as they were.
-    faults: Sequence[Fault] | None = None
+    faults: Sequence[JournalDefect] | None = None
     #: What the fold of captured events remembers, as JSON text.
     state: str = "{}"
     #: Where the message is that has this key; two keys may lead to one message.
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     taken: Sequence[Taken] = ()
 
 
-class Counts(NamedTuple):
+class IndexCounts(NamedTuple):
     sessions: int
     turns: int
     messages: int
@@ -84,9 +84,9 @@ class Store(Searchable, Protocol):
         """Several answers that belong together: what others write meanwhile is not seen in between."""
 
     # following the journal
-    def places(self) -> dict[str, Place]: ...
+    def places(self) -> dict[str, JournalPlace]: ...
 
-    def place(self, name: str) -> Place | None: ...
+    def place(self, name: str) -> JournalPlace | None: ...
 
     def standings(self) -> list[Standing]:
         """How all journals looked when they were indexed."""
@@ -94,9 +94,9 @@ class Store(Searchable, Protocol):
     def sources(self) -> dict[str, str]:
         """By journal, what each that comes from files carries of them."""
 
-    def put(self, batch: Batch) -> None: ...
+    def put(self, batch: IndexBatch) -> None: ...
 
-    def put_place(self, place: Place, faults: Sequence[Fault] | None) -> None:
+    def put_place(self, place: JournalPlace, faults: Sequence[JournalDefect] | None) -> None:
         """For a journal that has no rows: the keep's own. Its faults (None: as they were) are listed under the session ""."""
 
     def forget(self, name: str) -> None:
@@ -139,15 +139,15 @@ class Store(Searchable, Protocol):
 
     def session(self, session: str) -> Summary | None: ...
 
-    def session_places(self) -> list[folders.Place]:
+    def session_places(self) -> list[folders.SessionPlace]:
         """Where each session ran, in the order of their ids."""
 
     def matching(self, text: str) -> list[str]:
         """Session ids that are `text`, or whose native id is, or that begin with it; exact ones alone if there are any."""
 
-    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[Turn]: ...
+    def turns(self, session: str, ids: Iterable[str] | None = None) -> list[TurnView]: ...
 
-    def last_turns(self, session: str, count: int) -> list[Turn]:
+    def last_turns(self, session: str, count: int) -> list[TurnView]:
         """The last ones, in the order of their beginning."""
 
     def state(self, session: str) -> str:
@@ -158,7 +158,7 @@ class Store(Searchable, Protocol):
     def twin(self, session: str, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         """The first message behind `after` that has this twin, and was not heard on channel `not_heard`."""
 
-    def unsettled(self, *, owned: bool = False) -> list[tuple[str, Turn]]:
+    def unsettled(self, *, owned: bool = False) -> list[tuple[str, TurnView]]:
         """Turns that nobody has settled, with their sessions; `owned`: only those that somebody once called his."""
 
     def ended(self) -> list[tuple[str, int]]:
@@ -178,6 +178,6 @@ class Store(Searchable, Protocol):
     def last_messages(self, session: str, count: int) -> list[Message]:
         """The last ones that were captured, in their order; at the cost of these, however long the session is."""
 
-    def faults(self) -> list[tuple[str, Fault]]: ...
+    def faults(self) -> list[tuple[str, JournalDefect]]: ...
 
-    def counts(self) -> Counts: ...
+    def counts(self) -> IndexCounts: ...

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host
 from dreamkeep.index.looks import parse_sources, reach
-from dreamkeep.index.store import Place, Store
+from dreamkeep.index.store import JournalPlace, Store
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
 from dreamkeep.journal.reader import Reading, is_that, tells_of
@@ -65,7 +65,7 @@ def _tell(host: Host, root: str, store: Store, before: Witness, names: Collectio
         witness.note(host, root, found, settled=settled, ended=ended, known=before)
 
 
-def sighting(store: Store, place: Place) -> Sighting:
+def sighting(store: Store, place: JournalPlace) -> Sighting:
     """The frame that was indexed last, and what is known of its session."""
     summary = store.session(place.session) if place.session else None
     state = (summary.state or "") if summary else ""

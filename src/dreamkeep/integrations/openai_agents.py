@@ -30,7 +30,7 @@ _Task = asyncio.Task[Any]
 
 
 @dataclass
-class _Run:
+class _AgentRun:
     """`last`: what its last item was (prompt, answer, result, other). `asked`: since then somebody asked for the history."""
 
     id: str
@@ -69,7 +69,7 @@ class DreamkeepSession:
     def after_fork(self) -> None:
         """Threads and runs are the parent's; a child begins its own."""
         self._lane = ThreadPoolExecutor(1, "dreamkeep")  # its thread begins with the first work
-        self._runs: WeakKeyDictionary[_Task, _Run] = WeakKeyDictionary()
+        self._runs: WeakKeyDictionary[_Task, _AgentRun] = WeakKeyDictionary()
 
     # -- the SDK's protocol
 
@@ -132,7 +132,7 @@ class DreamkeepSession:
 
     # -- runs
 
-    def _run_of(self, given: Sequence[Any]) -> tuple[_Run, list[Mapping[str, str]]]:
+    def _run_of(self, given: Sequence[Any]) -> tuple[_AgentRun, list[Mapping[str, str]]]:
         """Whose items these are, and which run they show to be over."""
         task = _task()
         run, over = self._runs.get(task), []
@@ -141,7 +141,7 @@ class DreamkeepSession:
                 over.append(ended)
             if run is None:
                 task.add_done_callback(self._ended)
-            run = self._runs[task] = _Run(self._keep.new_id())
+            run = self._runs[task] = _AgentRun(self._keep.new_id())
         run.asked, run.last = False, kind_of(given[-1])
         return run, over
 
@@ -193,7 +193,7 @@ def _task() -> _Task:
     return task
 
 
-def _over(run: _Run, why: str, *, failed: bool = False) -> Mapping[str, str] | None:
+def _over(run: _AgentRun, why: str, *, failed: bool = False) -> Mapping[str, str] | None:
     """How a run ended, if its last item was no answer. (Some runs end with what a tool gave.)"""
     if run.told or run.last == "answer":
         return None

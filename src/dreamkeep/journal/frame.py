@@ -31,14 +31,14 @@ _MAX_BODY = MAX_FRAME - 4096
 Frame = dict[str, Any]
 
 
-class Draft(NamedTuple):
+class FrameDraft(NamedTuple):
     """A frame that does not know its place yet: everything that can be done before the lock is taken."""
 
     head: bytes
     crc: int
 
 
-def draft(event: Event) -> list[Draft]:
+def draft(event: Event) -> list[FrameDraft]:
     """Usually one; several when the body is too long for one frame: the pieces first, then the event that binds them."""
     if not isinstance(event, Event):
         # A summary or any other partial view that could be saved back would replace the whole by a part of it.
@@ -57,7 +57,7 @@ def draft(event: Event) -> list[Draft]:
     return [*(_chunk(event, n, piece) for n, piece in enumerate(pieces)), _draft(event, flags, bound)]
 
 
-def _draft(event: Event, flags: bytes, body: bytes) -> Draft:
+def _draft(event: Event, flags: bytes, body: bytes) -> FrameDraft:
     carry = b',"carry":' + encode_body(event.carry)[0] if event.carry else b""
     head = b'{"id":"%b","kind":"%b","at":"%b"%b%b,"body":%b' % (
         event.id.encode(),
@@ -67,7 +67,7 @@ def _draft(event: Event, flags: bytes, body: bytes) -> Draft:
         flags,
         body,
     )
-    return Draft(head, crc32(head))
+    return FrameDraft(head, crc32(head))
 
 
 def _pieces(body: bytes) -> list[str]:
@@ -83,13 +83,13 @@ def _pieces(body: bytes) -> list[str]:
     return pieces
 
 
-def _chunk(event: Event, n: int, piece: str) -> Draft:
+def _chunk(event: Event, n: int, piece: str) -> FrameDraft:
     body, _ = encode_body({"of": event.id, "n": n, "text": piece})
     # A chunk has the event's id with its number: one id, one frame.
     return _draft(Event(f"{event.id}.{n}", Kind.CHUNK, event.at, {}), b"", body)
 
 
-def place(drafts: Sequence[Draft], seq: int, prev: str, was: Sequence[int] = ()) -> tuple[bytes, str]:
+def place(drafts: Sequence[FrameDraft], seq: int, prev: str, was: Sequence[int] = ()) -> tuple[bytes, str]:
     """Number and link the drafts after (seq, prev): their lines, and the checksum of the last one."""
     if len(drafts) == 1 and not was:
         [(head, crc)] = drafts
@@ -106,12 +106,12 @@ def place(drafts: Sequence[Draft], seq: int, prev: str, was: Sequence[int] = ())
     return b"".join(lines), prev
 
 
-def undraft(line: bytes, frame: Frame) -> Draft:
+def undraft(line: bytes, frame: Frame) -> FrameDraft:
     """A written line back as a draft, byte for byte, to be given another place."""
     head = line[:-FOOT_SIZE]
     if "was" in frame:
         head = head.removesuffix(b',"was":%d' % frame["was"])
-    return Draft(head, crc32(head))
+    return FrameDraft(head, crc32(head))
 
 
 def holds(line: bytes) -> bool:

@@ -20,7 +20,7 @@ from dreamkeep.journal.writer import PART_SIZE, Writer
 _HANDLES_SHARE = 4
 
 
-class Journals:
+class JournalWriters:
     """`mask`: what is done to each event before it is written; None: nothing. `witness`: whether the witness is told what was
     written."""
 

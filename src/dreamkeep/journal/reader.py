@@ -27,14 +27,14 @@ class Position(NamedTuple):
     crc: str = NO_CRC
 
 
-class Span(NamedTuple):
+class SeqRange(NamedTuple):
     """Seqs from `first` to `last`, both included."""
 
     first: int
     last: int
 
 
-class Fault(NamedTuple):
+class JournalDefect(NamedTuple):
     """What is wrong: damage, cold (a compressed part that can't be read from `offset` on: how much was lost nobody knows), gap,
     suspect (lost with a failed sync), duplicate, disorder, reused, link, missing_part; and of what lies in good frames: chunks,
     strange (part 0, and `offset` is the seq)."""
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     part: int
     offset: int
     size: int
-    missing: tuple[Span, ...] = ()
+    missing: tuple[SeqRange, ...] = ()
     recorded: bool = False
     times: int = 1
     #: A frame `journal.mended` says that it was seen to; the last one that does, that it was only accepted.
@@ -78,7 +78,7 @@ class Reading:
         self._loads = _head if heads else None
         self._host = host
         self._folder = folder
-        self.faults: list[Fault] = []
+        self.faults: list[JournalDefect] = []
         self.tail: Tail | None = None
         #: The highest part that is there (0: none), and whether a good frame was read in it.
         self.last_part = 0
@@ -96,7 +96,7 @@ class Reading:
         self._bad: tuple[int, int, int] | None = None  # part, offset, size of a stretch not yet explained
         self._cut_short = 0  # the part that was read last of those that are compressed and damaged from somewhere on
         self._opened = 0  # the part that was read last
-        self._missing: list[Span] = []
+        self._missing: list[SeqRange] = []
         self._known: dict[int, str] | None = None
         self._heads: list[tuple[int, int]] | None = None  # (first seq, part), asked for only when something came twice
         self._older: tuple[int, dict[int, str]] = (0, {})
@@ -127,7 +127,7 @@ class Reading:
         # A part of which nothing could be read is there all the same.
         began = self._place.seq > 0 or self._place.offset > 0 or self._opened == self._place.part
         if part > self._place.part + began:
-            self._add(Fault("missing_part", self._place.part + began, 0, 0))
+            self._add(JournalDefect("missing_part", self._place.part + began, 0, 0))
         self._behind += self._place.offset
         self._place = self._place._replace(part=part, offset=0)
         self.last_part_speaks = False
@@ -184,7 +184,7 @@ class Reading:
             elif size := parts.behind(source):
                 # No append left that: nobody writes to a compressed part.
                 self._flush_bad()
-                self._add(Fault("damage", part, offset, size))
+                self._add(JournalDefect("damage", part, offset, size))
 
     def _overlong(self, offset: int, line: bytes) -> bytes:
         """Garbage; but a frame may be glued to its end, so what could be its beginning is given back."""
@@ -225,7 +225,7 @@ class Reading:
         if here <= seq:
             yield from self._again(frame, offset, size)
             return
-        missing = (Span(seq + 1, here - 1),) if here > seq + 1 else ()
+        missing = (SeqRange(seq + 1, here - 1),) if here > seq + 1 else ()
         self._missing.extend(missing)
         last = self.faults[-1] if self.faults else None
         if missing and not self._bad and last and last.kind == "missing_part" and last.part < part and not last.missing:
@@ -234,10 +234,10 @@ class Reading:
             kind = self._bad_kind() if self._bad else "gap"
             if suspect and missing and kind != "cold":
                 kind = "suspect"
-            self._add(Fault(kind, *(self._bad or (part, offset, 0)), missing))
+            self._add(JournalDefect(kind, *(self._bad or (part, offset, 0)), missing))
             self._bad = None
         elif frame["prev"] != crc:
-            self._add(Fault("link", part, offset, size))
+            self._add(JournalDefect("link", part, offset, size))
         self._place = Position(part, offset + size, here, frame["crc"])
         if "was" not in frame or self._stands_for(frame["was"]):
             yield frame
@@ -251,12 +251,12 @@ class Reading:
         self._flush_bad()
         self._place = self._place._replace(offset=offset + size)
         if self._fill(here):
-            self._add(Fault("disorder", part, offset, size))
+            self._add(JournalDefect("disorder", part, offset, size))
             yield frame
         else:
             crc = frame["crc"]
             doubled = self._crcs(part, offset).get(here) == crc or self._earlier(part, here) == crc
-            self._add(Fault("duplicate" if doubled else "reused", part, offset, size))
+            self._add(JournalDefect("duplicate" if doubled else "reused", part, offset, size))
 
     def _stands_for(self, was: int) -> bool:
         """A frame written again after a failed sync counts only where the first writing did not survive."""
@@ -267,7 +267,7 @@ class Reading:
     def _fill(self, seq: int) -> bool:
         for n, span in enumerate(self._missing):
             if span.first <= seq <= span.last:
-                around = (Span(span.first, seq - 1), Span(seq + 1, span.last))
+                around = (SeqRange(span.first, seq - 1), SeqRange(seq + 1, span.last))
                 self._missing[n : n + 1] = [s for s in around if s.first <= s.last]
                 return True
         return False
@@ -312,13 +312,13 @@ class Reading:
 
     def _flush_bad(self) -> None:
         if self._bad:
-            self._add(Fault(self._bad_kind(), *self._bad))
+            self._add(JournalDefect(self._bad_kind(), *self._bad))
             self._bad = None
 
     def _bad_kind(self) -> str:
         return "cold" if self._bad and self._bad[0] == self._cut_short else "damage"
 
-    def _add(self, fault: Fault) -> None:
+    def _add(self, fault: JournalDefect) -> None:
         """Neighbours of one kind are one fault: a file of a million repeated lines has one, not a million."""
         last = self.faults[-1] if self.faults else None
         if last and not fault.missing and fault[:2] == last[:2] and last.offset + last.size == fault.offset:
@@ -372,9 +372,9 @@ def _recorded_holes(host: Host, folder: str) -> set[tuple[int, int]]:
     return found
 
 
-def _overlap(spans: Iterable[Span], missing: Iterable[Span]) -> tuple[Span, ...]:
+def _overlap(spans: Iterable[SeqRange], missing: Iterable[SeqRange]) -> tuple[SeqRange, ...]:
     return tuple(
-        Span(max(a.first, b.first), min(a.last, b.last))
+        SeqRange(max(a.first, b.first), min(a.last, b.last))
         for a in spans
         for b in missing
         if a.first <= b.last and b.first <= a.last
@@ -403,7 +403,7 @@ def is_that(frame: Frame, last: tuple[int, str]) -> bool:
     return (frame["seq"], frame["crc"]) == last or frame.get("was") == last[0]
 
 
-def tells_of(fault: Fault, part: int, seq: int) -> bool:
+def tells_of(fault: JournalDefect, part: int, seq: int) -> bool:
     """Whether a hole says already that the frame with this seq, which was in that part, is gone."""
     if fault.kind not in HOLES:
         return False
@@ -422,7 +422,7 @@ def mended_by(frame: Frame) -> Iterator[tuple[Mended, bool]]:
                 yield (one["kind"], part, at, size), how == "accepted"
 
 
-def with_mended(faults: Iterable[Fault], mended: Mapping[Mended, bool]) -> list[Fault]:
+def with_mended(faults: Iterable[JournalDefect], mended: Mapping[Mended, bool]) -> list[JournalDefect]:
     return [fault._replace(mended=fault[:4] in mended, accepted=mended.get(fault[:4], False)) for fault in faults]
 
 

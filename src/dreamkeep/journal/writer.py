@@ -21,7 +21,7 @@ from dreamkeep.event import Carry, Event, Kind, rfc3339
 from dreamkeep.host import Host, lock, make_folders
 from dreamkeep.journal import erase, parts
 from dreamkeep.journal.erase import Change
-from dreamkeep.journal.frame import FORMAT, NO_CRC, Draft, draft, parse, place, undraft
+from dreamkeep.journal.frame import FORMAT, NO_CRC, FrameDraft, draft, parse, place, undraft
 from dreamkeep.journal.reader import Position
 from dreamkeep.journal.settle import Carried, merge, set_aside, survey
 
@@ -34,7 +34,7 @@ _WAIT_S = 60.0
 _CHANCES = 2
 
 
-class Part:
+class OpenPart:
     """The part being written, as this process sees it."""
 
     def __init__(self, number: int, handle: int, inode: int, end: int) -> None:
@@ -47,18 +47,18 @@ class Part:
         self.synced = 0
         self.failed: OSError | None = None
         #: After a failed sync: the part that took over every frame in doubt.
-        self.heir: Part | None = None
+        self.heir: OpenPart | None = None
         self.unended = False
         self.sync_turn = threading.Lock()
 
 
-class Written(NamedTuple):
+class PendingAppend(NamedTuple):
     """One append that was written to `part` up to `end` and waits for its sync."""
 
     seqs: tuple[int | None, ...]
-    drafts: list[Draft]
+    drafts: list[FrameDraft]
     first: int
-    part: Part
+    part: OpenPart
     end: int
 
 
@@ -89,7 +89,7 @@ class Writer:
         self._wait_s = wait_s
         self._mutex = threading.Lock()
         self._lock_handle = -1
-        self._part: Part | None = None
+        self._part: OpenPart | None = None
         self._seq = 0
         self._crc = NO_CRC
         self._carry: Carried = {}
@@ -172,14 +172,14 @@ class Writer:
 
     # -- durable
 
-    def _make_durable(self, written: Written) -> None:
+    def _make_durable(self, written: PendingAppend) -> None:
         """Nothing is left to do when somebody else's sync covered it."""
         try:
             self._sync(written.part, written.end)
         except OSError as problem:
             self._mend(written, problem)
 
-    def _mend(self, written: Written, failure: OSError) -> None:
+    def _mend(self, written: PendingAppend, failure: OSError) -> None:
         """A failure seals the part; the frames get another chance in a new one."""
         for _ in range(_CHANCES):
             written = self._locked(self._bequeath, written)
@@ -190,7 +190,7 @@ class Writer:
                 failure = problem
         raise from_os(failure, "syncing", self.folder) from failure
 
-    def _sync(self, part: Part, end: int) -> None:
+    def _sync(self, part: OpenPart, end: int) -> None:
         """Whoever comes first syncs for all who wait behind."""
         if part.synced >= end:
             return
@@ -207,7 +207,7 @@ class Writer:
                 raise
             part.synced = written
 
-    def _bequeath(self, written: Written) -> Written:
+    def _bequeath(self, written: PendingAppend) -> PendingAppend:
         """Move frames out of a part whose sync failed; the first to come seals the part and moves all that is in doubt."""
         old = written.part
         if old.heir is None and self._current.number == old.number:
@@ -269,7 +269,7 @@ class Writer:
     def _copy_carry(self) -> Carried:
         return dict(self._carry)
 
-    def _reopen(self, part: Part) -> bool:
+    def _reopen(self, part: OpenPart) -> bool:
         """A parked part, if it is still the same file."""
         handle = self._host.open_append(f"{self.folder}/{parts.name(part.number)}")
         if self._host.handle_stat(handle).inode != part.inode:
@@ -284,7 +284,7 @@ class Writer:
             make_folders(self._host, self.folder)
         self._lock_handle = self._host.open_lock(f"{self.folder}/{parts.LOCK}")
 
-    def _follow(self, part: Part, end: int) -> bool:
+    def _follow(self, part: OpenPart, end: int) -> bool:
         """Take in what other processes appended. False when it is not simply more frames: then the part must be settled."""
         data = self._host.read(part.handle, end - part.end, part.end)
         if part.unended or len(data) != end - part.end or data[-1:] != b"\n":
@@ -309,7 +309,7 @@ class Writer:
         self._seq, self._crc, self._carry = found.position.seq, found.position.crc, found.carry
         if self._witnessed < 0:
             self._witnessed = self._seq
-        notes: list[Draft] = []
+        notes: list[FrameDraft] = []
         if found.part == 0:
             # Asked under the lock: a tombstone that was written before the parts were removed is seen here.
             self._may_begin()
@@ -342,7 +342,7 @@ class Writer:
             self._write(notes, self._current)
         host.cut(self._lock_handle, self._current.number)
 
-    def _write_new(self, events: Sequence[Event], drafted: list[list[Draft]]) -> Written:
+    def _write_new(self, events: Sequence[Event], drafted: list[list[FrameDraft]]) -> PendingAppend:
         if self._current.failed:
             self._seal(str(self._current.failed))
         fresh, carry = self._fresh(events)
@@ -361,15 +361,15 @@ class Writer:
             last += len(own) if new else 0
             seqs.append(last if new else None)
         # A replay is acknowledged too, so what it repeats must be durable: even an empty batch is synced.
-        return Written(tuple(seqs), drafts, first, part, part.end)
+        return PendingAppend(tuple(seqs), drafts, first, part, part.end)
 
     def _write_if(
         self,
         events: Sequence[Event],
-        drafted: list[list[Draft]],
+        drafted: list[list[FrameDraft]],
         expect: Mapping[str, int | str | None],
         still: Callable[[], bool],
-    ) -> Written | None:
+    ) -> PendingAppend | None:
         if any(self._carry.get(key) != value for key, value in expect.items()) or not still():
             return None
         return self._write_new(events, drafted)
@@ -397,7 +397,7 @@ class Writer:
                 carry = {**carry, **event.carry}
         return fresh, carry
 
-    def _write(self, drafts: Sequence[Draft], part: Part, was: Sequence[int] = ()) -> None:
+    def _write(self, drafts: Sequence[FrameDraft], part: OpenPart, was: Sequence[int] = ()) -> None:
         """One write for all of them; what was taken only in part is cut back, so that it can't be mistaken for anything."""
         data, crc = place(drafts, self._seq, self._crc, was)
         if part.unended:
@@ -409,7 +409,7 @@ class Writer:
         end, seq = part.end + len(data), self._seq + len(drafts)
         part.unended, part.end, self._seq, self._crc = False, end, seq, crc
 
-    def _write_rest(self, part: Part, data: bytes, taken: int) -> None:
+    def _write_rest(self, part: OpenPart, data: bytes, taken: int) -> None:
         try:
             while taken < len(data):
                 taken += self._host.write(part.handle, data[taken:])
@@ -420,13 +420,13 @@ class Writer:
     # -- parts
 
     @property
-    def _current(self) -> Part:
+    def _current(self) -> OpenPart:
         assert self._part is not None, "a settled journal has a part"
         return self._part
 
-    def _part_at(self, number: int, handle: int) -> Part:
+    def _part_at(self, number: int, handle: int) -> OpenPart:
         state = self._host.handle_stat(handle)
-        return Part(number, handle, state.inode, state.size)
+        return OpenPart(number, handle, state.inode, state.size)
 
     def _rotate(self) -> None:
         """Finish the part: all of it is durable before the next one begins, so that nothing can be missing between them."""
@@ -449,9 +449,9 @@ class Writer:
         old.heir = self._current
         self._retire(old)
 
-    def _in_doubt(self, part: Part) -> tuple[list[Draft], list[int]]:
+    def _in_doubt(self, part: OpenPart) -> tuple[list[FrameDraft], list[int]]:
         data = self._host.read(part.handle, part.end - part.synced, part.synced)
-        drafts: list[Draft] = []
+        drafts: list[FrameDraft] = []
         was: list[int] = []
         for line in data.split(b"\n"):
             frame = parse(line)
@@ -461,7 +461,7 @@ class Writer:
         return drafts, was
 
     def _open_part(
-        self, number: int, suspect: dict[str, Any] | None = None, drafts: Sequence[Draft] = (), was: Sequence[int] = ()
+        self, number: int, suspect: dict[str, Any] | None = None, drafts: Sequence[FrameDraft] = (), was: Sequence[int] = ()
     ) -> None:
         """Create, fill, sync the file, sync the folder; others learn of it first.
 
@@ -494,16 +494,16 @@ class Writer:
         part.synced = part.end
         self._part = part
 
-    def _head(self, number: int, suspect: dict[str, Any] | None = None) -> list[Draft]:
+    def _head(self, number: int, suspect: dict[str, Any] | None = None) -> list[FrameDraft]:
         body: dict[str, Any] = {"format": FORMAT, "journal": self._journal, "part": number, "carry": self._carry}
         if suspect:
             body["suspect"] = suspect
         return self._note(Kind.PART_OPENED, body)
 
-    def _note(self, kind: str, body: dict[str, Any]) -> list[Draft]:
+    def _note(self, kind: str, body: dict[str, Any]) -> list[FrameDraft]:
         return draft(Event(self._new_id(), kind, rfc3339(self._host.now()), body))
 
-    def _retire(self, part: Part) -> None:
+    def _retire(self, part: OpenPart) -> None:
         """Close a part's handle, but not under the hands of threads that still wait for its sync."""
         with part.sync_turn:
             if part.synced < part.end and part.failed is None:

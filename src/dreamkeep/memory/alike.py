@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from dreamkeep.memory import words as w
-from dreamkeep.memory.form import Form, Term, Value, form, stem, words_of
+from dreamkeep.memory.form import StatementForm, Term, Value, form, stem, words_of
 
 _GENERIC = frozenset(map(stem, w.GENERIC))
 _TAKING = frozenset(map(stem, w.TAKING))
@@ -48,7 +48,7 @@ def fuller(one: str, other: str) -> bool:
     return form(one).clauses != form(other).clauses and covers(form(one), form(other)) and key(one) != key(other)
 
 
-def covers(one: Form, other: Form) -> bool:
+def covers(one: StatementForm, other: StatementForm) -> bool:
     return bool(other.clauses) and set(other.clauses) < set(one.clauses)
 
 
@@ -177,7 +177,7 @@ def telling(text: str) -> frozenset[str]:
 # -- what makes two statements speak of different things
 
 
-def _of_another(new: Form, old: Form, changed: bool) -> bool:
+def _of_another(new: StatementForm, old: StatementForm, changed: bool) -> bool:
     """Of the third service, and of the fourth. But one who says `plan 4 instead` means: and not plan 3."""
     for of in {name.of for name in new.names} & {name.of for name in old.names}:
         mine, theirs = ({name for name in found.names if name.of == of} for found in (new, old))
@@ -189,12 +189,12 @@ def _of_another(new: Form, old: Form, changed: bool) -> bool:
     return False
 
 
-def _elsewhere(new: Form, old: Form) -> bool:
+def _elsewhere(new: StatementForm, old: StatementForm) -> bool:
     """`In the frontend, …` and `in the backend, …`. Only what speaks of a change everywhere also means what held somewhere."""
     return new.scope != old.scope and (not new.changes or bool(new.scope))
 
 
-def _names(found: Form, value: Value) -> bool:
+def _names(found: StatementForm, value: Value) -> bool:
     """Whether the number is a name, and no value."""
     return any(name.number == value.number and name.of in value.by for name in found.names)
 
@@ -202,13 +202,13 @@ def _names(found: Form, value: Value) -> bool:
 # -- what makes two statements exclude each other
 
 
-def _flips(new: Form, old: Form) -> bool:
+def _flips(new: StatementForm, old: StatementForm) -> bool:
     """A clause of one is a clause of the other, negated."""
     flipped = {frozenset((stem, 1 - depth % 2) for stem, depth in clause) for clause in _free(old)}
     return any(frozenset((stem, depth % 2) for stem, depth in clause) in flipped for clause in _free(new))
 
 
-def _free(found: Form) -> Iterator[frozenset[Term]]:
+def _free(found: StatementForm) -> Iterator[frozenset[Term]]:
     """Clauses that hold by themselves. `a jobs table in Postgres, not Redis` says nothing of Redis for other ends."""
     for n, clause in enumerate(found.clauses):
         bound = n > 0 and len(found.clauses[n - 1]) > 2 and all(depth % 2 for _, depth in clause)
@@ -216,11 +216,11 @@ def _free(found: Form) -> Iterator[frozenset[Term]]:
             yield clause
 
 
-def _revalues(new: Form, old: Form, *, changed: bool) -> bool:
+def _revalues(new: StatementForm, old: StatementForm, *, changed: bool) -> bool:
     return _one_number_apart(new, old) or (changed and _other_measure(new, old))
 
 
-def _one_number_apart(new: Form, old: Form) -> bool:
+def _one_number_apart(new: StatementForm, old: StatementForm) -> bool:
     """The same words but for one number, which is what is said and not what is spoken of."""
     said, held = _asserted(new), _asserted(old)
     ours, theirs = said - held, held - said
@@ -238,14 +238,14 @@ def _one_number_apart(new: Form, old: Form) -> bool:
     return False
 
 
-def _asserted(found: Form) -> frozenset[Term]:
+def _asserted(found: StatementForm) -> frozenset[Term]:
     """The key without `…, not 8:00`: who says which number it is not, says nothing else by that."""
     if len(found.clauses) == 1 or not found.values:
         return found.key
     return frozenset().union(*(clause for clause in found.clauses if not _denies_a_number(found, clause)))
 
 
-def _denies_a_number(found: Form, clause: frozenset[Term]) -> bool:
+def _denies_a_number(found: StatementForm, clause: frozenset[Term]) -> bool:
     return len(clause) == 1 and all(depth % 2 and any(_ends_in(stem, one) for one in found.values) for stem, depth in clause)
 
 
@@ -253,7 +253,7 @@ def _ends_in(term: str, value: Value) -> bool:
     return term.endswith(value.number + value.unit)
 
 
-def _other_measure(new: Form, old: Form) -> bool:
+def _other_measure(new: StatementForm, old: StatementForm) -> bool:
     """Another number of the same unit, of the same thing: the same word next to it, or mostly the same words around it."""
     for a in new.values:
         for b in old.values:
@@ -277,7 +277,7 @@ def _nested(one: frozenset[str], other: frozenset[str]) -> bool:
     return a <= b or b <= a
 
 
-def _replaces(new: Form, old: Form) -> bool:
+def _replaces(new: StatementForm, old: StatementForm) -> bool:
     """It denies in a clause of its own, or moves away from, something that the older one is for; of the same matter."""
     mine = {stem for clause in new.loose for stem, depth in clause if depth == 0}
     for clause in old.loose:
@@ -289,7 +289,7 @@ def _replaces(new: Form, old: Form) -> bool:
     return False
 
 
-def _denied(new: Form) -> Iterator[frozenset[str]]:
+def _denied(new: StatementForm) -> Iterator[frozenset[str]]:
     for clause in new.loose if len(new.loose) > 1 else ():
         if clause and all(depth == 1 for _, depth in clause):
             yield _plain(clause)
@@ -302,7 +302,7 @@ def _denied(new: Form) -> Iterator[frozenset[str]]:
         )
 
 
-def _ends(new: Form, old: Form) -> bool:
+def _ends(new: StatementForm, old: StatementForm) -> bool:
     """`no longer`, and what is said then, or all of what was said before, is the other one's."""
     if not new.heard & w.NO_LONGER:
         return False
@@ -315,7 +315,7 @@ def _ends(new: Form, old: Form) -> bool:
     return False
 
 
-def _returns(new: Form, old: Form) -> bool:
+def _returns(new: StatementForm, old: StatementForm) -> bool:
     """What the older one turned down is now said, of the same matter."""
     mine = {stem for clause in new.loose for stem, depth in clause if depth == 0}
     shared = mine & {stem for clause in old.loose for stem, depth in clause if depth == 0} - _GENERIC
@@ -329,7 +329,7 @@ def _returns(new: Form, old: Form) -> bool:
     return False
 
 
-def _reframes(new: Form, old: Form) -> bool:
+def _reframes(new: StatementForm, old: StatementForm) -> bool:
     """All but one of the older one's words come again in a statement that speaks of a change."""
     if new.subject - _GENERIC and old.subject - _GENERIC and not new.subject & old.subject and not new.heard & w.INSTEAD:
         return False  # the one moved; the other did not
@@ -343,6 +343,6 @@ def _plain(clause: Iterable[Term]) -> frozenset[str]:
     return frozenset(stem for stem, _ in clause)
 
 
-def exacts(found: Form) -> frozenset[str]:
+def exacts(found: StatementForm) -> frozenset[str]:
     """Numbers, names, paths, flags: what must agree to the letter."""
     return frozenset(stem for stem in found.stems if not stem.isalpha() or stem != stem.casefold())

@@ -60,7 +60,7 @@ class Name(NamedTuple):
     told: bool
 
 
-class Form(NamedTuple):
+class StatementForm(NamedTuple):
     """A statement, taken apart."""
 
     clauses: tuple[frozenset[Term], ...]
@@ -94,7 +94,7 @@ class Form(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 15)
-def form(text: str) -> Form:
+def form(text: str) -> StatementForm:
     parse = _Parse()
     for clause in _clauses(text):
         parse.clause(clause)
@@ -214,13 +214,13 @@ class _Parse:
         self._subject: frozenset[str] | None = None
         self._scoped = False
 
-    def made(self) -> Form:
+    def made(self) -> StatementForm:
         kept = [n for n, clause in enumerate(self._strict) if clause]
         # A command has its own words (`switch`, `drop`): only who says something in a sentence speaks of a change.
         heard = frozenset(self._heard)
         spoken = bool(heard & w.LIGHT) or not any(word.startswith("-") for word in heard)
         places = {n: at for at, n in enumerate(kept)}
-        return Form(
+        return StatementForm(
             tuple(frozenset(self._strict[n]) for n in kept),
             tuple(frozenset(self._loose[n]) for n in kept),
             tuple(value._replace(clause=places[value.clause]) for value in self._values),

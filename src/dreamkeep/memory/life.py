@@ -51,7 +51,7 @@ class Dreamed(NamedTuple):
         return cls(**{**body, "artifacts": tuple(body["artifacts"]), "also": also})
 
 
-class Run(NamedTuple):
+class DreamRun(NamedTuple):
     """One dream, the `number`-th: a clock may be set back. `report` is the contract's; empty while it runs, or when it died."""
 
     id: str
@@ -73,5 +73,5 @@ class Run(NamedTuple):
         return {**self._asdict(), "report": dict(self.report)}
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Run:
+    def of(cls, body: Mapping[str, Any]) -> DreamRun:
         return cls(**body)

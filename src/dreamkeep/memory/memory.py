@@ -20,7 +20,7 @@ from dreamkeep.event import Event, Kind
 from dreamkeep.memory import insight as i
 from dreamkeep.memory import life, note, project, task
 from dreamkeep.memory.insight import Insight
-from dreamkeep.memory.life import Dreamed, Run
+from dreamkeep.memory.life import Dreamed, DreamRun
 from dreamkeep.memory.note import Note
 from dreamkeep.memory.on_demand import FetchAll, FetchOne, OnDemand
 from dreamkeep.memory.task import Task
@@ -60,7 +60,7 @@ class Memory:
         self.notes: dict[str, Note] = {}
         self.tasks: dict[str, Task] = {}
         self.dreamed: dict[str, Dreamed] = {}
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, DreamRun] = {}
         #: What of each page was last published: (project, path) as one text → its body.
         self.pages: dict[str, dict[str, Any]] = {}
         self.rests: dict[str, dict[str, Any]] = {}
@@ -286,8 +286,8 @@ class Memory:
             raise TypeError("that is no report")
         self._put(RUNS, run, self._run(run)._replace(finished_at=event.at, report=report))
 
-    def _run(self, id: str) -> Run:
-        return self.runs.get(id) or Run(id, number=len(self.runs) + 1)
+    def _run(self, id: str) -> DreamRun:
+        return self.runs.get(id) or DreamRun(id, number=len(self.runs) + 1)
 
     def _undone(self, event: Event, body: Mapping[str, Any]) -> None:
         run = str(body["run"])
@@ -642,7 +642,7 @@ _LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     NOTES: Note.of,
     TASKS: Task.of,
     DREAMED: Dreamed.of,
-    RUNS: Run.of,
+    RUNS: DreamRun.of,
     PAGES: dict,
     RESTS: dict,
     MARKS: dict,

@@ -22,7 +22,7 @@ STATES = (SUGGESTED, ACTIVE, SUPERSEDED, RETRACTED, REJECTED, CLOSED, EXPIRED)
 DOUBTED = "doubted"
 
 
-class Step(NamedTuple):
+class NoteStep(NamedTuple):
     """Something that happened to a note: `at` when that was concluded, `run` by which dream ("" for none). `was`: the words
     that a hand replaced."""
 
@@ -54,7 +54,7 @@ class Note(NamedTuple):
     by: str = ""
     #: The user's own file that says it, too (`note promote`).
     promoted: str = ""
-    history: tuple[Step, ...] = ()
+    history: tuple[NoteStep, ...] = ()
 
     @property
     def is_aside(self) -> bool:
@@ -81,10 +81,10 @@ class Note(NamedTuple):
                 **body,
                 "insights": tuple(body["insights"]),
                 "evidence": tuple(Quote.of(one) for one in body["evidence"]),
-                "history": tuple(Step(**step) for step in body["history"]),
+                "history": tuple(NoteStep(**step) for step in body["history"]),
             }
         )
 
     def after(self, at: str, what: str, why: str, run: str = "", was: str = "", **changes: Any) -> Note:
         """The note after something happened to it."""
-        return self._replace(**changes, history=(*self.history, Step(at, what, why, run, was)))
+        return self._replace(**changes, history=(*self.history, NoteStep(at, what, why, run, was)))

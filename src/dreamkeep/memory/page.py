@@ -76,7 +76,7 @@ _JOINERS = "\u200c\u200d"
 _STILL = 0.6
 
 
-class Budget(NamedTuple):
+class PageBudget(NamedTuple):
     """Of the file's head, which is what agents read: 200 lines, 25 KiB."""
 
     lines: int = 200
@@ -108,7 +108,7 @@ class Parsed(NamedTuple):
     problem: str = ""
 
 
-class Edit(NamedTuple):
+class PageEdit(NamedTuple):
     """What a user did: `changed` (note, was, text), `deleted` (note, was), `added` (text; `note`: an id that is not ours)."""
 
     what: str
@@ -125,7 +125,7 @@ STRUCK = "its line was deleted from the page"
 # -- notes → region
 
 
-def render(notes: Iterable[Note], project: str, budget: Budget = Budget(), mark: str = "") -> Rendered:  # noqa: B008  (a frozen value)
+def render(notes: Iterable[Note], project: str, budget: PageBudget = PageBudget(), mark: str = "") -> Rendered:  # noqa: B008  (a frozen value)
     """The active notes of the project, and those that hold everywhere. `mark`: whose region it is (`marked`)."""
     listed = [one for one in notes if one.is_on_page and one.project in (project, "")]
     newest = newest_of(one.last_at for one in listed)
@@ -139,7 +139,7 @@ def render(notes: Iterable[Note], project: str, budget: Budget = Budget(), mark:
 class _Page:
     """A region that grows as long as there is room."""
 
-    def __init__(self, budget: Budget, begin: str) -> None:
+    def __init__(self, budget: PageBudget, begin: str) -> None:
         self._budget = budget
         self._begin = begin
         self._chosen: list[Note] = []
@@ -254,13 +254,13 @@ def empty(mark: str = "") -> str:
     return f"{begin(mark)}\n{END}"
 
 
-def room(text: str, budget: Budget) -> Budget:
+def room(text: str, budget: PageBudget) -> PageBudget:
     """What is left of a budget for the region of this file, after all that stands before it."""
     found = parse(text)
     before = found.before if found.region is not None else text + _gap(text)
     size = Size.of(before)
     tokens = None if budget.tokens is None else max(budget.tokens - size.tokens, 0)
-    return Budget(max(budget.lines - before.count("\n"), 0), max(budget.bytes - size.bytes, 0), tokens)
+    return PageBudget(max(budget.lines - before.count("\n"), 0), max(budget.bytes - size.bytes, 0), tokens)
 
 
 # -- file ↔ region
@@ -412,7 +412,7 @@ def resting(last: Mapping[str, Any], versions: Sequence[Version] = ()) -> list[V
     return [newest, *([Version("", before, True)] if before else [])]
 
 
-def hand_edits(last: Mapping[str, Any], region: str, versions: Sequence[Version] = ()) -> list[Edit]:
+def hand_edits(last: Mapping[str, Any], region: str, versions: Sequence[Version] = ()) -> list[PageEdit]:
     """Against what the file may rest on (`resting`)."""
     plain = region.replace("\r\n", "\n")
     may = [one.region for one in resting(last, versions)]
@@ -435,7 +435,7 @@ def nearest(versions: Sequence[Version], region: str) -> Version | None:
     return min(reversed(versions), key=distance, default=None)
 
 
-def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:
+def meant(found: Iterable[PageEdit], notes: Mapping[str, Note]) -> Iterator[PageEdit]:
     """What of it is a user's word. A line with the id of a note that is not on the page any more is an older version's; unless it
     was deleted there by hand, and is put back. Words for a note that is gone (its run was undone) stand by themselves."""
     for edit in found:
@@ -446,7 +446,7 @@ def meant(found: Iterable[Edit], notes: Mapping[str, Note]) -> Iterator[Edit]:
         elif known is not None:
             yield edit
         elif edit.what == CHANGED:
-            yield Edit(ADDED, None, "", edit.text)
+            yield PageEdit(ADDED, None, "", edit.text)
 
 
 def was_ours(last: Mapping[str, Any], region: str) -> bool:
@@ -465,34 +465,34 @@ def foreign(last: Mapping[str, Any], region: str, known: Container[str]) -> bool
     return any(one not in known for one in refs(region) - ours)
 
 
-def own_lines(region: str, known: Container[str] = ()) -> list[Edit]:
+def own_lines(region: str, known: Container[str] = ()) -> list[PageEdit]:
     """Lines without a reference, in a region of which nobody here knows what was published (`known`: texts that were ours): who
     writes such a line is a user."""
     texts = dict.fromkeys(line.text for line in _lines(region) if not line.ref and line.text)
-    return [Edit(ADDED, None, "", unflat(text)) for text in texts if text not in known]
+    return [PageEdit(ADDED, None, "", unflat(text)) for text in texts if text not in known]
 
 
-class _Line(NamedTuple):
+class _PageLine(NamedTuple):
     ref: str | None
     text: str
     disputed: bool
 
 
-def edits(published: str | Mapping[str, str], current: str) -> list[Edit]:
+def edits(published: str | Mapping[str, str], current: str) -> list[PageEdit]:
     """`published`: the region as it was written, or its notes' texts by id; `current`: as it is now."""
     return _between([_published(published)], current)
 
 
-def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[Edit]:
+def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[PageEdit]:
     """`versions`: notes' texts by id, of each that the file may rest on, newest first. What any of them had is no new word; and
     only a line that all of them had can have been deleted."""
     was: dict[str, list[str]] = {}
     for version in versions:
         for ref, text in version.items():
             was.setdefault(ref, []).append(text)
-    found: list[Edit] = []
-    lines: dict[str, list[_Line]] = {}
-    loose: list[_Line] = []
+    found: list[PageEdit] = []
+    lines: dict[str, list[_PageLine]] = {}
+    loose: list[_PageLine] = []
     known = {text for old in was.values() for text in old}
     for line in (_unescaped(line, known) for line in _lines(current)):
         if line.ref in was and line.ref is not None:
@@ -505,20 +505,20 @@ def _between(versions: Sequence[Mapping[str, str]], current: str) -> list[Edit]:
     return found + _unmarked(missing, loose, known)
 
 
-def _unescaped(line: _Line, known: Container[str]) -> _Line:
+def _unescaped(line: _PageLine, known: Container[str]) -> _PageLine:
     """As it was published, if a formatter did nothing but escape its signs: no user's word."""
     plain = _ESCAPED.sub(r"\1", line.text)
     return line._replace(text=plain) if line.text not in known and plain in known else line
 
 
-def reworded(published: str, text: str) -> list[Edit]:
+def reworded(published: str, text: str) -> list[PageEdit]:
     """Of a file whose region can't be told: lines that still name their note, once, with other words than were published."""
     was = _published(published)
     lines = [line for line in _lines(text) if line.ref in was]
     named = [line.ref for line in lines]
     single = [line for line in lines if named.count(line.ref) == 1 and not line.disputed and line.text]
     found = [(str(line.ref), line.text) for line in single]
-    return [Edit(CHANGED, ref, unflat(was[ref]), unflat(text)) for ref, text in found if text != was[ref]]
+    return [PageEdit(CHANGED, ref, unflat(was[ref]), unflat(text)) for ref, text in found if text != was[ref]]
 
 
 def refs(region: str) -> set[str]:
@@ -537,26 +537,26 @@ def _published(published: str | Mapping[str, str]) -> dict[str, str]:
     return {ref: flat(text) for ref, text in published.items()}
 
 
-def _versions(ref: str, old: Sequence[str], lines: Sequence[_Line]) -> list[Edit]:
+def _versions(ref: str, old: Sequence[str], lines: Sequence[_PageLine]) -> list[PageEdit]:
     """Usually one. Several: somebody copied the line to write a new one, or two branches were merged and nobody decided."""
     other = list(dict.fromkeys(line.text for line in lines if line.text not in old))
     kept = any(line.text in old for line in lines)
     if not other:
         return []
     if other == [""] and not kept:
-        return [Edit(DELETED, ref, unflat(old[0]), "")]
+        return [PageEdit(DELETED, ref, unflat(old[0]), "")]
     other = [text for text in other if text]
     if kept and not any(line.disputed for line in lines):
-        return [Edit(ADDED, None, "", unflat(text)) for text in other]
-    first = [Edit(CHANGED, ref, unflat(old[0]), unflat(text)) for text in other[:1]]
-    return first + [Edit(ADDED, None, "", unflat(text)) for text in other[1:]]
+        return [PageEdit(ADDED, None, "", unflat(text)) for text in other]
+    first = [PageEdit(CHANGED, ref, unflat(old[0]), unflat(text)) for text in other[:1]]
+    return first + [PageEdit(ADDED, None, "", unflat(text)) for text in other[1:]]
 
 
-def _unmarked(missing: dict[str, str], loose: Sequence[_Line], known: set[str]) -> list[Edit]:
+def _unmarked(missing: dict[str, str], loose: Sequence[_PageLine], known: set[str]) -> list[PageEdit]:
     """Lines without one of our references: lines that lost it, and new ones."""
     left = dict(missing)
-    found: list[Edit] = []
-    new: list[_Line] = []
+    found: list[PageEdit] = []
+    new: list[_PageLine] = []
     for line in loose:
         ref = next((ref for ref, old in left.items() if old == line.text), None)
         if ref is not None:
@@ -566,10 +566,10 @@ def _unmarked(missing: dict[str, str], loose: Sequence[_Line], known: set[str]) 
     for line in dict.fromkeys(new):
         ref = None if line.ref else _closest(line.text, left)
         if ref is not None:
-            found.append(Edit(CHANGED, ref, unflat(left.pop(ref)), unflat(line.text)))
+            found.append(PageEdit(CHANGED, ref, unflat(left.pop(ref)), unflat(line.text)))
         else:
-            found.append(Edit(ADDED, line.ref, "", unflat(line.text)))
-    return [Edit(DELETED, ref, unflat(old), "") for ref, old in left.items()] + found
+            found.append(PageEdit(ADDED, line.ref, "", unflat(line.text)))
+    return [PageEdit(DELETED, ref, unflat(old), "") for ref, old in left.items()] + found
 
 
 def _closest(text: str, left: Mapping[str, str]) -> str | None:
@@ -578,16 +578,16 @@ def _closest(text: str, left: Mapping[str, str]) -> str | None:
     return ref if ref is not None and likeness[ref] >= _STILL else None
 
 
-def _lines(region: str) -> Iterator[_Line]:
+def _lines(region: str) -> Iterator[_PageLine]:
     """Each list item or paragraph, unwrapped. Of a merge that nobody finished both sides are there; its markers are not."""
     at: list[str] = []
     disputed = in_base = False
 
-    def done() -> Iterator[_Line]:
+    def done() -> Iterator[_PageLine]:
         if at:
             whole = " ".join(" ".join(at).split())
             ref = _REF.search(whole)
-            yield _Line(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
+            yield _PageLine(ref[1] if ref else None, whole[: ref.start()].strip() if ref else whole, disputed)
             at.clear()
 
     lines = [line.rstrip("\r") for line in region.split("\n")]

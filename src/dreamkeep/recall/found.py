@@ -12,7 +12,7 @@ MESSAGE, INSIGHT, NOTE = "message", "insight", "note"
 KINDS = (MESSAGE, INSIGHT, NOTE)
 
 
-class Found(NamedTuple):
+class FoundItem(NamedTuple):
     """`key`: what it is, once. `text`: of a note or an insight; a message's is read when it is shown."""
 
     key: str
@@ -48,17 +48,17 @@ def is_within(store: Store, row: Remembered, within: Within) -> bool:
     return within.until is None or (row.first_at or "") <= within.until
 
 
-def learned(row: Remembered, score: float) -> Found:
+def learned(row: Remembered, score: float) -> FoundItem:
     numbers = numbers_of(row.place) or (0, 0)
     place = (row.session, *numbers, row.turn, row.at)
     mark = SUGGESTION if row.state == SUGGESTION else ""
-    return Found(f"{row.kind}:{row.id}", row.kind, *place, score, row.project, row.id, mark=mark, text=row.text)
+    return FoundItem(f"{row.kind}:{row.id}", row.kind, *place, score, row.project, row.id, mark=mark, text=row.text)
 
 
-def message(head: Head, score: float) -> Found:
+def message(head: Head, score: float) -> FoundItem:
     key = f"{MESSAGE}:{head.no}"
     place = (head.session, head.seq, head.n, head.turn, head.at)
-    return Found(key, MESSAGE, *place, score, head.project, role=head.role, mark=head.mark, no=head.no)
+    return FoundItem(key, MESSAGE, *place, score, head.project, role=head.role, mark=head.mark, no=head.no)
 
 
 def numbers_of(place: str) -> tuple[int, int] | None:

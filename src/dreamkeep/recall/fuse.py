@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from dreamkeep.index.searching import Head
 from dreamkeep.recall.query import Query
-from dreamkeep.recall.when import Span
+from dreamkeep.recall.when import TimeSpan
 
 #: `Name: …`, as chats that are written down begin.
 _LABEL = re.compile(r"\s{0,8}([^\W\d_][\w.'’-]{0,39}(?: [^\W\d_][\w.'’-]{0,39}){0,2}):\s")
@@ -36,7 +36,7 @@ ROLES: Mapping[str, float] = {"tool": 0.7, "reasoning": 0.75, "summary": 0.7, "s
 MARKS: Mapping[str, float] = {"hook": 0.5, "synthetic": 0.5, "meta": 0.5, "rewound": 0.7}
 
 
-class Seen(NamedTuple):
+class HitFeatures(NamedTuple):
     words: float = 0.0
     window: float = 0.0
     session: float = 0.0
@@ -50,17 +50,17 @@ class Seen(NamedTuple):
 
 
 #: Chosen on one half of the conversations that quality is measured on, rounded; with an embedder and without.
-WORDS = Seen(0.7, 1.0, 0.6, 0.0, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
-HYBRID = Seen(0.6, 1.0, 0.6, 2.3, 1.0, 0.95, -0.33, 1.25, 1.65, 0.03)
+WORDS = HitFeatures(0.7, 1.0, 0.6, 0.0, 0.0, 0.7, -0.25, 0.95, 1.4, 0.03)
+HYBRID = HitFeatures(0.6, 1.0, 0.6, 2.3, 1.0, 0.95, -0.33, 1.25, 1.65, 0.03)
 
 
-def score(seen: Seen, weights: Seen) -> float:
+def score(seen: HitFeatures, weights: HitFeatures) -> float:
     return float(sum(map(mul, seen, weights)))
 
 
-def of_head(head: Head, query: Query, now: str) -> Seen:
+def of_head(head: Head, query: Query, now: str) -> HitFeatures:
     """What a message says of itself; its words and its neighbours come from elsewhere."""
-    return Seen(
+    return HitFeatures(
         said_by=float(_is_by(head, query)),
         question=float(head.ends.rstrip().endswith(("?", "？"))),
         length=length(head.length),
@@ -82,7 +82,7 @@ def length(letters: int) -> float:
     return min(1.0, math.log1p(letters / _LETTERS_A_WORD) / math.log1p(_LONG_WORDS))
 
 
-def timely(at: str | None, spans: Iterable[Span]) -> float:
+def timely(at: str | None, spans: Iterable[TimeSpan]) -> float:
     """1 inside of what is meant, and less the later it is after it; 0 before."""
     best = 0.0
     for start, end in spans:

@@ -85,7 +85,7 @@ _CUT = re.compile(r"[\w+/=.:~-]+…$", re.ASCII)
 Clean = Callable[[str], str]
 
 
-class Line(NamedTuple):
+class PackLine(NamedTuple):
     """One thing to be read, whole or not at all. `ref`: what it can be looked up by, shown behind it."""
 
     section: int
@@ -146,7 +146,7 @@ def is_said(role: str, mark: str) -> bool:
 # -- lines
 
 
-def of_notes(notes: Iterable[Note]) -> list[Line]:
+def of_notes(notes: Iterable[Note]) -> list[PackLine]:
     """Active notes, best first in each section."""
     listed = list(notes)
     newest = newest_of(one.last_at for one in listed)
@@ -154,7 +154,7 @@ def of_notes(notes: Iterable[Note]) -> list[Line]:
     return [_noted(one, PINNED if one.pinned else _OF_KIND[one.kind]) for one in best if one.pinned or one.kind in _OF_KIND]
 
 
-def of_squeezed(notes: Iterable[Note], noted: Container[str]) -> list[Line]:
+def of_squeezed(notes: Iterable[Note], noted: Container[str]) -> list[PackLine]:
     """What one session said so far that must not be lost; rules first, then by when it was said. `noted`: ids of notes that are
     there; what is none yet is looked up where it was said."""
     kept = [one for one in notes if one.kind in _LOST_KINDS]
@@ -162,20 +162,20 @@ def of_squeezed(notes: Iterable[Note], noted: Container[str]) -> list[Line]:
     return [_noted(one, LOST) if one.id in noted or not one.evidence else _unnoted(one) for one in kept]
 
 
-def _unnoted(one: Note) -> Line:
+def _unnoted(one: Note) -> PackLine:
     said = one.evidence[-1]
     source = {"kind": "message", "session": said.session, "seq": said.seq}
-    return Line(LOST, one.text, f"{said.session} {said.seq}", source, is_note=True)
+    return PackLine(LOST, one.text, f"{said.session} {said.seq}", source, is_note=True)
 
 
-def of_task(notes: Iterable[Note]) -> list[Line]:
+def of_task(notes: Iterable[Note]) -> list[PackLine]:
     """Notes that rest on what was learned for the task."""
     listed = list(notes)
     newest = newest_of(one.last_at for one in listed)
     return [_noted(one, TASK) for one in sorted(listed, key=lambda one: (-score(one, newest), one.id))]
 
 
-def of_matches(found: Iterable[Match], words: str, notes: Mapping[str, Note], clean: Clean) -> list[Line]:
+def of_matches(found: Iterable[Match], words: str, notes: Mapping[str, Note], clean: Clean) -> list[PackLine]:
     """In the order in which they were found. Notes whole; what was said as a short quote, unless a note rests on just that."""
     lines = []
     resting = {(quote.session, quote.seq) for note in notes.values() for quote in note.evidence}
@@ -190,32 +190,32 @@ def of_matches(found: Iterable[Match], words: str, notes: Mapping[str, Note], cl
         source = {"kind": one.kind, "session": one.session, "seq": one.seq, **({"id": one.id} if one.id else {})}
         if quote:
             told = f"{_day(one.at)}{_WHO.get(one.role, '')}: “{quote}”"
-            lines.append(Line(TASK, told, f"{one.session} {one.seq}".strip(), source, quote=quote.casefold()))
+            lines.append(PackLine(TASK, told, f"{one.session} {one.seq}".strip(), source, quote=quote.casefold()))
     return lines
 
 
-def of_past(last: Past | None, before: Sequence[Past], clean: Clean, section: int = LAST) -> list[Line]:
+def of_past(last: Past | None, before: Sequence[Past], clean: Clean, section: int = LAST) -> list[PackLine]:
     """The last session in full, the ones before it in a line each."""
     lines = []
     if last is not None:
         source = {"kind": "session", "session": last.id}
-        lines.append(Line(section, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
+        lines.append(PackLine(section, f"{_about(last, clean, told_prompt=True)}{_ending(last, clean)}", last.id, source))
         if answer := _telling(last.answers, clean):
-            lines.append(Line(section, f"The agent's last answer: “{answer}”", "", source))
+            lines.append(PackLine(section, f"The agent's last answer: “{answer}”", "", source))
         if last.failed:
-            lines.append(Line(section, f"The last command failed: {shortened(_looked_at(last.failed, clean))}", "", source))
+            lines.append(PackLine(section, f"The last command failed: {shortened(_looked_at(last.failed, clean))}", "", source))
         if last.files:
             names = ", ".join(dict.fromkeys(clean(one) for one in last.files[-_FILES:]))
-            lines.append(Line(section, f"Last changed files: {names}", "", source))
+            lines.append(PackLine(section, f"Last changed files: {names}", "", source))
     for one in before:
         ending = _ending(one, clean) if one.turn == "interrupted" else ""
         told = f"Before that: {_about(one, clean, told_prompt=bool(ending))}{ending}"
-        lines.append(Line(section, told, one.id, {"kind": "session", "session": one.id}))
+        lines.append(PackLine(section, told, one.id, {"kind": "session", "session": one.id}))
     return lines
 
 
-def _noted(one: Note, section: int) -> Line:
-    return Line(section, one.text, one.id, {"kind": "note", "id": one.id}, is_note=True)
+def _noted(one: Note, section: int) -> PackLine:
+    return PackLine(section, one.text, one.id, {"kind": "note", "id": one.id}, is_note=True)
 
 
 def _about(past: Past, clean: Clean, *, told_prompt: bool = False) -> str:
@@ -290,9 +290,9 @@ def excerpt(text: str, words: str, longest: int = _QUOTE) -> str:
 # -- lines → text
 
 
-def fit(project: str, lines: Iterable[Line], budget: int, clean: Clean = lambda text: text) -> Pack:
+def fit(project: str, lines: Iterable[PackLine], budget: int, clean: Clean = lambda text: text) -> Pack:
     """`project`: "" for what holds everywhere. `clean` is asked only for what has room."""
-    by_section: dict[int, list[Line]] = {}
+    by_section: dict[int, list[PackLine]] = {}
     for line in lines:
         by_section.setdefault(line.section, []).append(line)
     filling = _Filling(project, budget, clean)
@@ -312,14 +312,14 @@ class _Filling:
         self._clean = clean
         self._size = Size.of("\n".join([*self._head, END]))
         self._used = dict.fromkeys(SECTIONS, Size())
-        self._chosen: dict[int, list[tuple[str, Line]]] = {}
+        self._chosen: dict[int, list[tuple[str, PackLine]]] = {}
         self._texts: list[str] = []
         self._quotes: set[str] = set()
         #: By (ref, text): what was offered; and what is in it, or need not be because something else says it.
         self._known: set[tuple[str, str]] = set()
         self._said: set[tuple[str, str]] = set()
 
-    def offer_all(self, lines: Iterable[Line], share: float) -> None:
+    def offer_all(self, lines: Iterable[PackLine], share: float) -> None:
         """Of one section."""
         room = True
         for line in lines:
@@ -327,7 +327,7 @@ class _Filling:
             if room or line.section not in _IN_ORDER:
                 room = self._offer(line, share)
 
-    def _offer(self, line: Line, share: float) -> bool:
+    def _offer(self, line: PackLine, share: float) -> bool:
         """Whether it is said now, by this line or by another one."""
         key = (line.ref, line.text)
         if key in self._said:
@@ -350,19 +350,19 @@ class _Filling:
         self._chosen.setdefault(line.section, []).append((text, line))
         return True
 
-    def _is_told(self, line: Line, text: str) -> bool:
+    def _is_told(self, line: PackLine, text: str) -> bool:
         if line.is_note:
             return any(alike.near(other, text) for other in self._texts)
         return line.quote in self._quotes
 
-    def _has_room(self, line: Line, text: str, share: float) -> bool:
+    def _has_room(self, line: PackLine, text: str, share: float) -> bool:
         added = self._added(line, text)
         if line.section in _IN_ORDER and line.section not in self._chosen:
             share *= 2
         own = self._used[line.section].plus(added).tokens <= self._budget * share
         return own and self._size.plus(added).tokens <= self._budget
 
-    def _added(self, line: Line, text: str) -> Size:
+    def _added(self, line: PackLine, text: str) -> Size:
         heading = "" if line.section in self._chosen else f"\n{_heading(line.section)}"
         return Size.of(f"{heading}\n{_shown(line, text)}")
 
@@ -390,7 +390,7 @@ def _heading(section: int) -> str:
     return f"### {SECTIONS[section].heading}"
 
 
-def _shown(line: Line, text: str) -> str:
+def _shown(line: PackLine, text: str) -> str:
     """What looks like a fence of ours, escaped or not, is none: the pack would seem to end there (session/packs.py)."""
     whole = f"- {flat(text)} [{flat(line.ref)}]" if line.ref else f"- {flat(text)}"
     return whole.replace("!-- dreamkeep:", "!-- dreamkeep :")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dreamkeep.index.words import STOP, Term, terms
 from dreamkeep.recall import when
-from dreamkeep.recall.when import Span
+from dreamkeep.recall.when import TimeSpan
 
 _WORD = re.compile(r"[^\W_]+")
 _LONGEST = 10_000
@@ -21,7 +21,7 @@ class Query(NamedTuple):
     terms: tuple[Term, ...]
     words: tuple[str, ...]
     names: frozenset[str]
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
 
 
 def understood(text: str, now: str) -> Query:

@@ -73,7 +73,7 @@ def session_of(name: str) -> str | None:
     return f"{agent}:{native}" if tilde and name.startswith(_AFTER) else None
 
 
-class Shelf:
+class PackShelf:
     """What lies there. Only under the lock (`alone`)."""
 
     def __init__(self, host: Host, root: str) -> None:

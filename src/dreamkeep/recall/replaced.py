@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from dreamkeep.index.searching import Remembered, Within
 from dreamkeep.index.store import Store
-from dreamkeep.recall.found import MESSAGE, NOTE, Found, is_within, learned, message, numbers_of
+from dreamkeep.recall.found import MESSAGE, NOTE, FoundItem, is_within, learned, message, numbers_of
 
 _LONGEST_CHAIN = 50
 _OLD = 0.6
@@ -50,7 +50,7 @@ class _Notes:
         return note
 
 
-def settled(store: Store, found: dict[str, Found], within: Within, kinds: Collection[str], most: int) -> None:
+def settled(store: Store, found: dict[str, FoundItem], within: Within, kinds: Collection[str], most: int) -> None:
     """Puts what was superseded in its place, among the best `most`; adds what replaced it."""
     notes = _Notes(store, within.until)
     best = sorted(found.values(), key=lambda one: (-one.score, one.key))[:most]
@@ -66,7 +66,9 @@ def settled(store: Store, found: dict[str, Found], within: Within, kinds: Collec
         _below(store, found, found[one.key], after, within, kinds)
 
 
-def _below(store: Store, found: dict[str, Found], old: Found, after: Remembered, within: Within, kinds: Collection[str]) -> None:
+def _below(
+    store: Store, found: dict[str, FoundItem], old: FoundItem, after: Remembered, within: Within, kinds: Collection[str]
+) -> None:
     newer: list[str] = []
     if NOTE in kinds and is_within(store, after, within):
         newer.append(f"note:{after.id}")
@@ -80,7 +82,7 @@ def _below(store: Store, found: dict[str, Found], old: Found, after: Remembered,
     found[old.key] = found[old.key]._replace(score=score, superseded_by=after.id)
 
 
-def _talk(store: Store, found: dict[str, Found], after: Remembered, within: Within, kinds: Collection[str]) -> list[str]:
+def _talk(store: Store, found: dict[str, FoundItem], after: Remembered, within: Within, kinds: Collection[str]) -> list[str]:
     """What was said for it, as far as it is found."""
     numbers = numbers_of(after.place)
     if MESSAGE not in kinds or not after.session or numbers is None:

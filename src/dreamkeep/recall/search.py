@@ -19,8 +19,8 @@ from dreamkeep.index.store import Store
 from dreamkeep.index.words import Term
 from dreamkeep.recall import fuse
 from dreamkeep.recall.embed import Array, Embedder
-from dreamkeep.recall.found import INSIGHT, MESSAGE, NOTE, Found, is_within, learned, message
-from dreamkeep.recall.fuse import Seen
+from dreamkeep.recall.found import INSIGHT, MESSAGE, NOTE, FoundItem, is_within, learned, message
+from dreamkeep.recall.fuse import HitFeatures
 from dreamkeep.recall.query import Query
 from dreamkeep.recall.replaced import settled
 from dreamkeep.recall.vectors import Nearest, cosines, with_neighbours
@@ -94,8 +94,8 @@ class Search:
             weights = self._word_weights(query.words)
             self._asked = meaning.embedder.ask([(word, weights[word]) for word in query.words])
 
-    def run(self, kinds: Collection[str], limit: int) -> list[Found]:
-        found: dict[str, Found] = {}
+    def run(self, kinds: Collection[str], limit: int) -> list[FoundItem]:
+        found: dict[str, FoundItem] = {}
         if MESSAGE in kinds:
             found.update({one.key: one for one in self._messages(limit)})
         if INSIGHT in kinds or NOTE in kinds:
@@ -112,7 +112,7 @@ class Search:
 
     # -- messages
 
-    def _messages(self, limit: int) -> list[Found]:
+    def _messages(self, limit: int) -> list[FoundItem]:
         words = self._by_words(limit)
         near = self._by_meaning(limit)
         nos = {*words, *near}
@@ -160,7 +160,7 @@ class Search:
         return {one.no: one.cosine for one in found}
 
     def _first(
-        self, part: Mapping[int, float], near: Mapping[int, float], sessions: Mapping[int, float], weights: Seen
+        self, part: Mapping[int, float], near: Mapping[int, float], sessions: Mapping[int, float], weights: HitFeatures
     ) -> list[int]:
         """In an order that costs nothing to find, for choosing those that are worth more. Neighbours mostly have the numbers
         beside a message's own."""
@@ -190,7 +190,7 @@ class Search:
         return fuse.session_scores(spreads, sizes)
 
     def _judge(
-        self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: Seen
+        self, nos: Sequence[int], part: Mapping[int, float], sessions: Mapping[int, float], weights: HitFeatures
     ) -> list[tuple[float, Head]]:
         around = self._store.around(nos, _REACH)
         window = fuse.windows(around, self._holders)
@@ -218,7 +218,7 @@ class Search:
 
     # -- notes and insights
 
-    def _remembered(self, kinds: Collection[str]) -> list[Found]:
+    def _remembered(self, kinds: Collection[str]) -> list[FoundItem]:
         part: dict[int, float] = {}
         whole = self._terms.whole
         for term, weight in self._terms.weighed:
@@ -237,12 +237,12 @@ class Search:
         found = cosines(self._store.learned_vectors(), self._asked)
         return {-no: value for no, value in found.items() if value >= _NEAR}
 
-    def _learned(self, row: Remembered, part: float) -> Found:
+    def _learned(self, row: Remembered, part: float) -> FoundItem:
         extra = 0.1 * fuse.timely(row.at, self._query.spans) + 0.03 * fuse.recency(row.at, self._now)
         return learned(row, part * _WORTH[row.kind] + extra)
 
 
-def _ordered(found: Iterable[Found]) -> list[Found]:
+def _ordered(found: Iterable[FoundItem]) -> list[FoundItem]:
     """Of equal ones the newer first; and nothing by chance, or by how an index was built."""
     hits = sorted(found, key=lambda one: (one.kind, one.session, one.seq, one.n, one.id))
     hits.sort(key=lambda one: one.at or "", reverse=True)

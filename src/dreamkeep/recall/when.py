@@ -31,17 +31,17 @@ _COUNT = rf"\d{{1,3}}|an?|a couple of|a few|{'|'.join(_NUMBERS)}"
 _UNIT = "day|week|month|year"
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """From `start` on, up to but without `end`; RFC 3339, comparable with records' times as texts."""
 
     start: str
     end: str
 
 
-class Read(NamedTuple):
+class TimeWords(NamedTuple):
     """`spans`: what was meant. `said`: the words that say nothing but a time that counts from now, to be left out of a search."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     said: tuple[str, ...]
 
 
@@ -53,10 +53,10 @@ class _Found(NamedTuple):
     relative: bool
 
 
-def read(query: str, now: str) -> Read:
+def read(query: str, now: str) -> TimeWords:
     today = _day(now)
     if today is None:
-        return Read((), ())
+        return TimeWords((), ())
     text = query[:_LONGEST_QUERY].lower()
     found: list[_Found] = []
     taken: list[tuple[int, int]] = []
@@ -71,8 +71,8 @@ def read(query: str, now: str) -> Read:
             if made:
                 found.append(made)
                 taken.append(match.span())
-    return Read(
-        tuple(dict.fromkeys(Span(_text(one.start), _text(one.end)) for one in found[:_MOST])),
+    return TimeWords(
+        tuple(dict.fromkeys(TimeSpan(_text(one.start), _text(one.end)) for one in found[:_MOST])),
         tuple(one.text for one in found if one.relative),
     )
 

@@ -23,7 +23,7 @@ from dreamkeep.index.store import Store
 from dreamkeep.journal import witness
 from dreamkeep.journal.parts import LOCK
 from dreamkeep.journal.witness import Witness
-from dreamkeep.recovery.audit_journal import Journals
+from dreamkeep.recovery.audit_journal import JournalAudit
 from dreamkeep.recovery.audit_keep import Keeping
 from dreamkeep.recovery.each import TROUBLE, raise_if_index, why
 from dreamkeep.recovery.faults import CLASSES, NOTICES, Fault, Notice, fault, notice, seen_as, seen_from
@@ -79,7 +79,7 @@ _BY_LOOK = frozenset(
 _LOCKING = frozenset(("settle", "recapture", "note", "readd", "finish_compress", "settle_turn", "close_compaction"))
 
 
-class Report(NamedTuple):
+class AuditReport(NamedTuple):
     """`checked`: how many of what were looked at. Faults are sorted by class and place. `notices`: what waits and is no fault."""
 
     checked: Mapping[str, int]
@@ -105,7 +105,7 @@ def audit(
     around: Mapping[str, str] | None = None,
     misset: str = "",
     sound: bool = False,
-) -> Report:
+) -> AuditReport:
     """`home`, `environment`: where agents' stores are looked for. `around`: where hooks complain that have no keep for that.
     `misset`: why its settings can't be used. `sound`: the index is checked as a file, too, as `deep` does (a repair mends what a
     deep audit told)."""
@@ -129,7 +129,7 @@ def audit(
     left = {one.id: one for one, before in named if not accepted & {one.id, before.id}}
     checked["accepted"] = checked.get("accepted", 0) + len({one.id for one, _ in named} - left.keys())
     sure = list(promised(looking, sorted(left.values(), key=lambda one: (one.cls, one.where, one.id))))
-    return Report(checked, sure, sorted(notices))
+    return AuditReport(checked, sure, sorted(notices))
 
 
 def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
@@ -137,7 +137,7 @@ def known_to_witness_alone(host: Host, root: str) -> list[Fault]:
     seen = _witness(host, root)
 
     def look(store: Store | None) -> list[Fault]:
-        journals = Journals(host, root, store, seen, deep=False, proven=set())
+        journals = JournalAudit(host, root, store, seen, deep=False, proven=set())
         found = _guarded(root, "keep", journals.keep) + _guarded(root, "sessions", journals.sessions)
         lost = [one for one in found if one.about.get("known_by") == "witness"]
         return [one for one in lost if not journals.accepted & {one.id, seen_from(root, one).id}]
@@ -183,19 +183,19 @@ def _as_it_is_locked(host: Host, root: str, one: Fault, locks: dict[str, str]) -
     return one._replace(repairable=False, next=f"Nobody can lock this journal by `{path}`. {unsafe}") if unsafe else one
 
 
-class Found(NamedTuple):
+class AuditFindings(NamedTuple):
     checked: dict[str, int]
     faults: list[Fault]
     accepted: set[str]
     notices: list[Notice]
 
 
-def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> Found:
+def _keep(host: Host, root: str, environment: Mapping[str, str], deep: bool, sound: bool, cache: Cache) -> AuditFindings:
     """With the index' help; without it where there is none, or it is damaged, or never comes to rest."""
     proven: set[tuple[str, str]] = set()
     seen = _witness(host, root)
 
-    def look(store: Store | None) -> Found:
+    def look(store: Store | None) -> AuditFindings:
         return _looked(host, root, environment, store, seen, deep, sound, proven, cache)
 
     wrong = None
@@ -221,8 +221,8 @@ def _looked(
     sound: bool,
     proven: set[tuple[str, str]],
     cache: Cache,
-) -> Found:
-    journals = Journals(host, root, store, seen, deep=deep, proven=proven)
+) -> AuditFindings:
+    journals = JournalAudit(host, root, store, seen, deep=deep, proven=proven)
     keeping = Keeping(host, root, environment)
     checks: list[tuple[str, Callable[[], Iterable[Fault]]]] = [
         ("prove", journals.prove if deep else tuple),
@@ -244,16 +244,16 @@ def _looked(
     for name, check in checks:
         faults += _guarded(root, name, check)
     found, notices = _dreams(host, root, journals)
-    return Found({**journals.checked, **keeping.checked}, faults + found, journals.accepted, notices)
+    return AuditFindings({**journals.checked, **keeping.checked}, faults + found, journals.accepted, notices)
 
 
-def _dreams(host: Host, root: str, journals: Journals) -> tuple[list[Fault], list[Notice]]:
+def _dreams(host: Host, root: str, journals: JournalAudit) -> tuple[list[Fault], list[Notice]]:
     memory = journals.memory()
     if memory is None:
         return [], []  # nobody has dreamed here; or the keep's own journal can't be read, which is told already
-    from dreamkeep.recovery.audit_dream import Dreams
+    from dreamkeep.recovery.audit_dream import DreamAudit
 
-    dreams = Dreams(host, root, memory, journals.is_current)
+    dreams = DreamAudit(host, root, memory, journals.is_current)
     faults = _guarded(root, "published", dreams.pages) + _guarded(root, "runs", dreams.runs)
     return faults, dreams.notices
 

@@ -22,7 +22,7 @@ from dreamkeep.held import is_held
 from dreamkeep.host import Host, read_file
 from dreamkeep.journal.places import KEEP
 from dreamkeep.memory import page
-from dreamkeep.memory.life import RUNNING, Run
+from dreamkeep.memory.life import RUNNING, DreamRun
 from dreamkeep.memory.memory import Memory
 from dreamkeep.recovery.each import each
 from dreamkeep.recovery.faults import Fault, Notice, fault, notice
@@ -33,7 +33,7 @@ PAGE_LOCK = "state/page.lock"
 DREAM_LOCK = "state/dream.lock"
 
 
-class Dreams:
+class DreamAudit:
     """`memory`: as of the keep's journal as it was read; `current`: whether that is still all of it. `notices`: afterwards."""
 
     def __init__(self, host: Host, root: str, memory: Memory, current: Callable[[], bool]) -> None:
@@ -98,7 +98,7 @@ class Dreams:
         if left and not is_held(self._host, f"{self._root}/{DREAM_LOCK}") and self._current():
             yield from map(self._unfinished, left)
 
-    def _unfinished(self, run: Run) -> Fault:
+    def _unfinished(self, run: DreamRun) -> Fault:
         open_ = [one.session for one in self._memory.dreamed.values() if one.run == run.id and one.status == RUNNING]
         those = (
             f"; {len(open_)} {'session is' if len(open_) == 1 else 'sessions are'} still marked as in progress" if open_ else ""

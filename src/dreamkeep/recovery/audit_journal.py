@@ -14,14 +14,14 @@ from dreamkeep.errors import Busy
 from dreamkeep.event import Event, Kind
 from dreamkeep.host import Host, Look, lock
 from dreamkeep.index import looks
-from dreamkeep.index.rows import Rows, Stored
-from dreamkeep.index.store import Mark, Place, Store
+from dreamkeep.index.rows import RowCollector, Stored
+from dreamkeep.index.store import FolderMark, JournalPlace, Store
 from dreamkeep.index.witnessing import is_back, sighting
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, SESSIONS, folder_of
-from dreamkeep.journal.reader import Fault as Seen
-from dreamkeep.journal.reader import Mended, Position, Reading, Span, Tail, events, is_that, mended_by, tells_of, with_mended
+from dreamkeep.journal.reader import JournalDefect as Seen
+from dreamkeep.journal.reader import Mended, Position, Reading, SeqRange, Tail, events, is_that, mended_by, tells_of, with_mended
 from dreamkeep.journal.settle import read_head, session_of
 from dreamkeep.journal.tombs import Tombstones, is_strange, named
 from dreamkeep.journal.witness import Sighting, Witness, is_there
@@ -32,10 +32,10 @@ from dreamkeep.recovery.faults import Fault
 from dreamkeep.recovery.plain import is_link
 from dreamkeep.session import summary as life
 from dreamkeep.session.messages import Message
-from dreamkeep.session.turns import STARTED, SUBMITTED, Turn
+from dreamkeep.session.turns import STARTED, SUBMITTED, TurnView
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.content import Word
+    from dreamkeep.capture.content import SourceCursor
     from dreamkeep.capture.seen import Cache
     from dreamkeep.memory.memory import Memory
     from dreamkeep.recovery.ledger import Taken
@@ -62,12 +62,12 @@ class Open(NamedTuple):
 
     session: str
     name: str
-    mark: Mark
-    turns: list[Turn]
+    mark: FolderMark
+    turns: list[TurnView]
     segments: dict[str, Any]
 
 
-class Read(NamedTuple):
+class JournalReading(NamedTuple):
     """One reading of a journal. `odd`: only a reading from zero sees it whole. `unsettled`: as far as this stretch tells."""
 
     faults: list[Seen]
@@ -80,13 +80,13 @@ class Read(NamedTuple):
     #: Whether the frame that was indexed last was met; and which of those that are not where they were seen.
     met: bool
     found: frozenset[tuple[int, str]]
-    turns: dict[str, Turn]
+    turns: dict[str, TurnView]
     segments: dict[str, Any] | None
     #: The session's; "" where it was not folded.
     state: str = ""
 
 
-class Journals:
+class JournalAudit:
     """All journals of a keep. Iterate `keep()`, then `sessions()`; afterwards the rest is true.
 
     `witness`: as it was before any journal was read, so that it is never ahead of one that is whole. `proven`: (journal, sums)
@@ -126,7 +126,7 @@ class Journals:
         self._carried: dict[str, tuple[str, int]] = {}
         self._names: set[str] = set()
         #: How the keep's own journal looked when it was read; and what stands in it that is not indexed (all of it, or the end).
-        self.keep_mark: Mark | None = None
+        self.keep_mark: FolderMark | None = None
         self._news: tuple[bool, list[Event]] | None = None
         #: Folders that could not be listed, and what is told of them.
         self._closed: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class Journals:
             self._closed += (f"{name}/",)
             return []
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> JournalPlace | None:
         return self._store.place(name) if self._store and name in self._indexed else None
 
     def _unreadable(self, name: str, why: str) -> Fault:
@@ -174,7 +174,7 @@ class Journals:
         if looks.mark_of(self._host, f"{self._root}/{name}", None) is None:
             yield from self._lost(name, self._seen.get(name, ()), (), ())
 
-    def _unmet(self, name: str, place: Place | None = None) -> list[Sighting]:
+    def _unmet(self, name: str, place: JournalPlace | None = None) -> list[Sighting]:
         """What is not where it was seen. `place`: the journal is as it was when this was indexed: nothing is opened for that."""
         known = place.position[2:] if place else ()
         return [one for one in self._seen.get(name, ()) if one.frame != known and not is_there(self._host, self._root, one)]
@@ -223,7 +223,7 @@ class Journals:
         """What capture remembers to have journaled, and no journal has: frames are lost that nothing else tells of. After
         `sessions()`. `cache`: as it was before any journal was read, so that it is never ahead of one that is whole."""
         indexed = self._store.sources() if self._store else {}
-        lost: dict[str, dict[str, Word]] = {}
+        lost: dict[str, dict[str, SourceCursor]] = {}
         of: dict[str, str] = {}
         for path, agent, native, role, journal, word in cache.captured():
             name = f"{SESSIONS}/{agent}/{journal}"
@@ -241,7 +241,7 @@ class Journals:
             return False
         return folder_of(session) == name
 
-    def _not_here(self, name: str, session: str, lost: dict[str, Word]) -> Iterator[Fault]:
+    def _not_here(self, name: str, session: str, lost: dict[str, SourceCursor]) -> Iterator[Fault]:
         if self._deleted_since(session):
             return
         here = name in self._names
@@ -299,7 +299,7 @@ class Journals:
         else:
             yield from self._looked_at(name, place)
 
-    def _link_in(self, name: str, place: Place | None) -> str:
+    def _link_in(self, name: str, place: JournalPlace | None) -> str:
         """The first part that is a link; "" when none is. Of several parts that were indexed a deep audit looks at all."""
         folder = f"{self._root}/{name}"
         try:
@@ -311,17 +311,17 @@ class Journals:
             return ""
         return next((f"{folder}/{one}" for one in sorted(found) if is_link(self._host, f"{folder}/{one}")), "")
 
-    def _is_as_indexed(self, name: str, place: Place) -> bool:
+    def _is_as_indexed(self, name: str, place: JournalPlace) -> bool:
         folder = f"{self._root}/{name}"
         hot = self._host.stat(f"{folder}/{parts.name(place.mark.part)}")
         return looks.unchanged(self._host, folder, place) and (hot is None or bool(hot.mode & OWNER_READS))
 
-    def _as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
+    def _as_indexed(self, name: str, place: JournalPlace) -> Iterator[Fault]:
         yield from self._frames_as_indexed(name, place)
         if place.looks:
             yield from self._files(name, place.session, looks.names_in(place.looks), place.mark.part)
 
-    def _frames_as_indexed(self, name: str, place: Place) -> Iterator[Fault]:
+    def _frames_as_indexed(self, name: str, place: JournalPlace) -> Iterator[Fault]:
         """Nothing is opened, except where something lies behind the last frame."""
         known = self._known.get(place.session)
         if known:
@@ -331,7 +331,7 @@ class Journals:
             read = self._alone(name, lambda: self._last_part(f"{self._root}/{name}"))
             yield from self._tail(name, place.session, read.tail if read else None)
 
-    def _looked_at(self, name: str, place: Place | None) -> Iterator[Fault]:
+    def _looked_at(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
         folder = f"{self._root}/{name}"
         mark = looks.mark_of(self._host, folder, place.mark if place else None)
         if mark is None:
@@ -347,14 +347,14 @@ class Journals:
         yield from self._content(name, session, place, mark)
         yield from self._files(name, session, self._host.names(folder), mark.part)
 
-    def _nobodys(self, name: str, mark: Mark) -> Iterator[Fault]:
+    def _nobodys(self, name: str, mark: FolderMark) -> Iterator[Fault]:
         """No frame says whose it is: perhaps the first is just being written, or all of it deleted. So it counts only if it is
         still so while nobody writes; else the next audit tells what is there by then."""
         found = self._alone(name, lambda: (self._session_of(name), looks.mark_of(self._host, f"{self._root}/{name}", None)))
         if found == (None, mark):
             yield self._unreadable(name, "no frame names its session, or it belongs in another folder")
 
-    def _no_journal(self, name: str, place: Place | None) -> Iterator[Fault]:
+    def _no_journal(self, name: str, place: JournalPlace | None) -> Iterator[Fault]:
         """An empty folder is what a crash leaves before the first frame; anything else is none of ours."""
         yield from self._vanished(name)
         if place or name in self._seen:
@@ -368,7 +368,7 @@ class Journals:
         if any(other != parts.LOCK and not is_temp(other) for other in others):
             yield self._unreadable(name, "this is not a journal")
 
-    def _content(self, name: str, session: str, place: Place | None, mark: Mark) -> Iterator[Fault]:
+    def _content(self, name: str, session: str, place: JournalPlace | None, mark: FolderMark) -> Iterator[Fault]:
         if name == KEEP:
             self.keep_mark = mark
         same = place is not None and self._same(name, place)
@@ -396,7 +396,7 @@ class Journals:
         if read.segments is not None:
             self.open.append(Open(session, name, mark, self._unsettled(session, start, read), read.segments))
 
-    def _ends(self, place: Place) -> bool:
+    def _ends(self, place: JournalPlace) -> bool:
         """Whether the last frame that was indexed is the end of the file."""
         return (place.mark.part, place.mark.size) == (place.position.part, place.position.offset) or looks.frozen_last(place)
 
@@ -422,7 +422,7 @@ class Journals:
             except OSError:
                 continue  # whoever looks closer tells why
 
-    def _same(self, name: str, place: Place) -> bool:
+    def _same(self, name: str, place: JournalPlace) -> bool:
         """Whether all that was indexed is still so: by checksums, of all parts or of those that look other than they did."""
         if self._deep or not place.sums:
             return (name, place.sums) in self._proven
@@ -431,17 +431,19 @@ class Journals:
         changed = {*looks.changed_parts(self._host, folder, place), last}
         return looks.hold(self._host, folder, place.sums, last, which=changed)
 
-    def _drifted(self, name: str, place: Place, read: Read) -> Iterator[Fault]:
+    def _drifted(self, name: str, place: JournalPlace, read: JournalReading) -> Iterator[Fault]:
         """The index knows of something else than what lies there. What is gone and was never known to be on disk is no fault."""
         if read.met and not read.faults and not read.tail and place.sums and place.mark.part:
             yield self._drift(name, place, "the journal is intact, but differs from what was indexed")
 
-    def _drift(self, name: str, place: Place, what: str) -> Fault:
+    def _drift(self, name: str, place: JournalPlace, what: str) -> Fault:
         return made("index_drift", f"{self._root}/{name}", what, name, place.session, path=f"{self._root}/index.sqlite")
 
     # -- reading
 
-    def _read(self, name: str, session: str, start: Position | None, place: Place | None, unmet: Collection[Sighting]) -> Read:
+    def _read(
+        self, name: str, session: str, start: Position | None, place: JournalPlace | None, unmet: Collection[Sighting]
+    ) -> JournalReading:
         """`place`: what was indexed of it, if anything. `unmet`: what is not where it was seen."""
         self.checked["read"] += 1
         reading = Reading(self._host, f"{self._root}/{name}", start)
@@ -474,10 +476,10 @@ class Journals:
         self._carried[name] = looks.sources_text(sources), reading.position.seq
         faults = [
             *reading.faults,
-            *(Seen("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken),
-            *(Seen("strange", 0, seq, 0, (Span(seq, seq),)) for seq in strange),
+            *(Seen("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken),
+            *(Seen("strange", 0, seq, 0, (SeqRange(seq, seq),)) for seq in strange),
         ]
-        return Read(
+        return JournalReading(
             with_mended(faults, mended),
             reading.tail,
             reading.position,
@@ -526,14 +528,16 @@ class Journals:
         """Whether nothing was said in the keep's own journal since it was read."""
         return looks.mark_of(self._host, f"{self._root}/{KEEP}", None) == self.keep_mark
 
-    def _fold(self, session: str, start: Position | None, found: Iterator[tuple[int, Event]], reading: Reading) -> Rows | None:
+    def _fold(
+        self, session: str, start: Position | None, found: Iterator[tuple[int, Event]], reading: Reading
+    ) -> RowCollector | None:
         """As the index would do it, and put nowhere. None when it got too long for that: then only the bytes were looked at."""
         store = self._store if start else None
         summary = store.session(session) if store else life.empty(session)
-        rows: Rows | None = None
+        rows: RowCollector | None = None
         if summary is not None:
             state = json.loads(store.state(session)) if store else {}
-            rows = Rows(summary, state, Stored(store, session, False) if store else _Nothing())
+            rows = RowCollector(summary, state, Stored(store, session, False) if store else _Nothing())
         for seq, event in found:
             if rows and reading.travelled > _FOLDED_BYTES:
                 rows = None
@@ -541,13 +545,13 @@ class Journals:
                 rows.add(seq, event)
         return rows
 
-    def _unsettled(self, session: str, start: Position | None, read: Read) -> list[Turn]:
+    def _unsettled(self, session: str, start: Position | None, read: JournalReading) -> list[TurnView]:
         known = {turn.id: turn for turn in self._store.turns(session)} if self._store and start else {}
         return [turn for turn in {**known, **read.turns}.values() if turn.state in (SUBMITTED, STARTED) and turn.owner]
 
     # -- under a writer's hands
 
-    def _sure(self, name: str, read: Read, place: Place | None, unmet: Collection[Sighting]) -> Read:
+    def _sure(self, name: str, read: JournalReading, place: JournalPlace | None, unmet: Collection[Sighting]) -> JournalReading:
         """Of what is odd in the part being written only that which is still so while nobody writes."""
         last = _last_of(place)
         met, found = read.met, set(read.found)
@@ -653,14 +657,14 @@ class _Nothing:
     def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         return None
 
-    def turn(self, turn: str) -> Turn | None:
+    def turn(self, turn: str) -> TurnView | None:
         return None
 
-    def last_turns(self, count: int) -> list[Turn]:
+    def last_turns(self, count: int) -> list[TurnView]:
         return []
 
 
-def _last_of(place: Place | None) -> tuple[int, str]:
+def _last_of(place: JournalPlace | None) -> tuple[int, str]:
     """(seq, crc) of the frame that was indexed last."""
     return (place.position.seq, place.position.crc) if place else (0, "")
 

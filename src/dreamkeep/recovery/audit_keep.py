@@ -38,7 +38,7 @@ from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.journal.witness import FILE as WITNESS
 from dreamkeep.journal.witness import Witness
-from dreamkeep.recovery.audit_journal import Journals, Open, is_temp
+from dreamkeep.recovery.audit_journal import JournalAudit, Open, is_temp
 from dreamkeep.recovery.delete import INTENTS, Intent
 from dreamkeep.recovery.delete import LOCK as DELETING
 from dreamkeep.recovery.each import each
@@ -46,7 +46,7 @@ from dreamkeep.recovery.faults import Fault, counted, fault
 from dreamkeep.recovery.plain import is_link, why_not
 from dreamkeep.session.compaction import IN_PROGRESS, OWNER_GONE, TIMEOUT, seen
 from dreamkeep.session.pairing import Pairing
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 #: What is younger may be at work.
 _OLD_NS = 3600 * 10**9
@@ -107,12 +107,12 @@ class Keeping:
 
     # -- turns and compactions
 
-    def going_on(self, store: Store | None, journals: Journals) -> Iterator[Fault]:
+    def going_on(self, store: Store | None, journals: JournalAudit) -> Iterator[Fault]:
         """Of journals as they were indexed by the index, of all others by what was read just now."""
         yield from each(self._open(store, journals), self._session, self._confusing)
 
-    def _open(self, store: Store | None, journals: Journals) -> Iterator[Open]:
-        turns: dict[str, list[Turn]] = {}
+    def _open(self, store: Store | None, journals: JournalAudit) -> Iterator[Open]:
+        turns: dict[str, list[TurnView]] = {}
         for session, turn in store.unsettled(owned=True) if store else ():
             turns.setdefault(session, []).append(turn)
         for session in sorted({*turns, *(store.compacting() if store else ())} - journals.reread - journals.dead):
@@ -213,7 +213,7 @@ class Keeping:
 
     # -- tombstones
 
-    def tombstones(self, journals: Journals) -> Iterator[Fault]:
+    def tombstones(self, journals: JournalAudit) -> Iterator[Fault]:
         self.checked["tombstones"] = len(journals.dead)
         seen = {path: self._host.stat(path) for path in self._intents()}
         todo = [(self._intent(path), path) for path in seen] + [(session, "") for session, _ in journals.buried]

@@ -24,8 +24,8 @@ from dreamkeep.agents import registry
 from dreamkeep.agents.contract import DOCUMENT, LINES, ROWS, TEXT, Source
 from dreamkeep.agents.registry import discovery
 from dreamkeep.capture import find, rejoin, rows
-from dreamkeep.capture.content import Content, Word, goes_on, iter_blocks, untouched
-from dreamkeep.capture.seen import NAME, Cache, Look, Plain, Seen
+from dreamkeep.capture.content import Content, SourceCursor, goes_on, iter_blocks, untouched
+from dreamkeep.capture.seen import NAME, Cache, FileLook, Plain, SourceState
 from dreamkeep.event import readable_size
 from dreamkeep.host import Host, Stat
 from dreamkeep.index import looks
@@ -69,13 +69,13 @@ def audit_sources(
     cache: Cache | None = None,
 ) -> Iterator[Fault]:
     """`checked`: gets how many `sources` were looked at. `cache`: what capture remembers, if somebody has read it already."""
-    looking = _Audit(host, root, home, environment, deep, cache or Cache(host, root))
+    looking = _SourceAudit(host, root, home, environment, deep, cache or Cache(host, root))
     yield from looking.all()
     if checked is not None:
         checked["sources"] = looking.count
 
 
-class _Audit:
+class _SourceAudit:
     def __init__(self, host: Host, root: str, home: str, environment: Mapping[str, str], deep: bool, cache: Cache) -> None:
         self._host = host
         self._root = root
@@ -90,7 +90,7 @@ class _Audit:
         #: Of an agent: by a file's name without its endings, and by session, where files are now.
         self._elsewhere: dict[str, dict[str, list[str]]] = {}
         #: Databases that only journals name: each is looked at once, for all sessions that came from it.
-        self._unremembered: dict[str, Seen] = {}
+        self._unremembered: dict[str, SourceState] = {}
 
     def all(self) -> Iterator[Fault]:
         well = self._well()
@@ -129,7 +129,7 @@ class _Audit:
         return [one for one in some if self._has_its_bytes(one[0], one[7], room)]
 
     def _has_its_bytes(self, path: str, said: str, room: memoryview) -> bool:
-        word = Word.parse(said)
+        word = SourceCursor.parse(said)
         if word is None:
             return False
         try:
@@ -144,14 +144,14 @@ class _Audit:
         except TROUBLE:
             return False  # the closer look will tell
 
-    def _unpacks_to(self, path: str, word: Word) -> bool:
+    def _unpacks_to(self, path: str, word: SourceCursor) -> bool:
         content = captured.opened(self._host, path)
         try:
             return content.size == word.offset and untouched(content, word)
         finally:
             content.close()
 
-    def _isolated(self, path: str, seen: Seen) -> Iterator[Fault]:
+    def _isolated(self, path: str, seen: SourceState) -> Iterator[Fault]:
         """What goes wrong with one source is a fault of that one."""
         places, roles = self._own.get(seen.agent, ((), frozenset()))
         if registry.find(seen.agent) is None or (seen.role in roles and path.startswith(places)):
@@ -164,7 +164,7 @@ class _Audit:
             why = getattr(problem, "what", "") or getattr(problem, "strerror", "") or f"{type(problem).__name__}: {problem}"
             yield fault(cls, path, f"it can't be read: {why}", session=session, path=path, name="")
 
-    def _one(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
+    def _one(self, path: str, seen: SourceState, session: str) -> Iterator[Fault]:
         at = self._host.stat(path)
         if seen.rows is not None:
             yield from self._database(path, seen, at)
@@ -174,12 +174,18 @@ class _Audit:
             yield from self._vanished(path, seen, session)
         elif at.is_folder:
             yield fault("source_unreadable", path, "a folder is where the transcript was", session=session, path=path, name="")
-        elif self._deep or not at.mode & OWNER_READS or seen.look != Look.of(at) or seen.rewritten is not False or seen.odd != 0:
+        elif (
+            self._deep
+            or not at.mode & OWNER_READS
+            or seen.look != FileLook.of(at)
+            or seen.rewritten is not False
+            or seen.odd != 0
+        ):
             yield from self._closer(path, seen, session, at)
 
     # -- files
 
-    def _closer(self, path: str, seen: Seen, session: str, at: Stat) -> Iterator[Fault]:
+    def _closer(self, path: str, seen: SourceState, session: str, at: Stat) -> Iterator[Fault]:
         name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))
         if word is None:
             return  # nothing was captured from here, or it has moved
@@ -207,7 +213,9 @@ class _Audit:
         opened.callback(content.close)
         return content
 
-    def _lost(self, opened: ExitStack, content: Content, word: Word, about: Mapping[str, Any], *, text: bool) -> Iterator[Fault]:
+    def _lost(
+        self, opened: ExitStack, content: Content, word: SourceCursor, about: Mapping[str, Any], *, text: bool
+    ) -> Iterator[Fault]:
         path, session = about["path"], about["session"]
         if word.offset > captured.LARGEST:
             if content.size < word.offset or not untouched(content, word):
@@ -263,7 +271,7 @@ class _Audit:
             what = counted(len(lost), "captured message is gone or empty", "captured messages are gone or empty")
             yield fault("source_shrank", about["path"], what, key="|".join(sorted(lost)), step=ELSEWHERE, gone=len(lost), **about)
 
-    def _vanished(self, path: str, seen: Seen, session: str) -> Iterator[Fault]:
+    def _vanished(self, path: str, seen: SourceState, session: str) -> Iterator[Fault]:
         name, word = captured.word_of(self._host, self._root, session, rejoin.names_of(self._host, seen.role, path))
         if word is None or not word.offset or seen.role not in _MAIN or self._has_moved(path, seen, word):
             return
@@ -281,7 +289,7 @@ class _Audit:
         what = "it" if link == path else f"`{link}`, where it was,"
         return f"{what} is a link to nothing", f"Bring back the link's target, or remove the link. Then: {then}"
 
-    def _has_moved(self, path: str, seen: Seen, word: Word) -> bool:
+    def _has_moved(self, path: str, seen: SourceState, word: SourceCursor) -> bool:
         """Archived, compressed: the next ingest will see that it is the same."""
         there = self._elsewhere.get(seen.agent)
         if there is None:
@@ -293,7 +301,7 @@ class _Audit:
         others = {*there.get(_stem(path), ()), *there.get(seen.session, ())} - {path}
         return any(self._goes_on(other, word) for other in sorted(others))
 
-    def _goes_on(self, path: str, word: Word) -> bool:
+    def _goes_on(self, path: str, word: SourceCursor) -> bool:
         try:
             content = captured.opened(self._host, path)
             try:
@@ -316,7 +324,7 @@ class _Audit:
             self._tombs[agent] = store.deleted_sessions(self._host, places) if store else frozenset()
         return self._tombs[agent]
 
-    def _database(self, path: str, seen: Seen, at: Stat | None) -> Iterator[Fault]:
+    def _database(self, path: str, seen: SourceState, at: Stat | None) -> Iterator[Fault]:
         if _form(seen.agent, path) != ROWS:
             return  # lines of many sessions: names and the like
         if at is None:
@@ -328,7 +336,7 @@ class _Audit:
                 yield fault("source_vanished", path, what, key=" ".join(kept), step=step, path=path, name="")
             return
         beside = self._host.stat(f"{path}-wal")
-        now = (Look.of(at), Look.of(beside) if beside else None)
+        now = (FileLook.of(at), FileLook.of(beside) if beside else None)
         before = seen.rows or {}
         as_it_was = not self._deep and at.mode & OWNER_READS and now == (seen.look, seen.beside)
         found = None if as_it_was else rows.sessions(self._host, seen.agent, path)
@@ -348,7 +356,7 @@ class _Audit:
         looked_at = (one for one in doubted if one not in given_up)
         yield from audit_rows(self._host, self._root, seen.agent, path, names, looked_at)
 
-    def _captured_from(self, path: str, seen: Seen, rest: set[str]) -> Iterator[str]:
+    def _captured_from(self, path: str, seen: SourceState, rest: set[str]) -> Iterator[str]:
         """Sessions whose journal says that they came from this database, and that are not in it."""
         there = {os.path.basename(folder_of(f"{seen.agent}:{native}")) for native in rest}
         keys = {f"src:{name}" for name in rejoin.names_of(self._host, seen.role, path)}
@@ -391,10 +399,10 @@ class _Audit:
             if self._is_elsewhere(path):
                 continue
             if about.get("form") == ROWS:
-                self._unremembered[path] = Seen(agent, "", None, role=role, rows={})
+                self._unremembered[path] = SourceState(agent, "", None, role=role, rows={})
                 continue
             self.count += 1
-            yield from self._isolated(path, Seen(agent, session.partition(":")[2], None, role=role))
+            yield from self._isolated(path, SourceState(agent, session.partition(":")[2], None, role=role))
 
     def _is_elsewhere(self, path: str) -> bool:
         """Not even its folder is here: it was captured on another machine, and brought by a snapshot."""
@@ -445,7 +453,7 @@ def _given_back(agent: str) -> str:
     return f"Convert what was captured for another agent with `dreamkeep restore SESSION --to claude`, {accept}"
 
 
-def _journals(seen: Seen) -> list[str]:
+def _journals(seen: SourceState) -> list[str]:
     if seen.rows is None and seen.journal:
         return [seen.journal]
     natives = [*(seen.rows or ()), *([seen.session] if seen.session else [])]

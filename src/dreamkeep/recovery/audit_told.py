@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Any
 
 from dreamkeep.journal import parts
-from dreamkeep.journal.reader import Fault as Seen
+from dreamkeep.journal.reader import JournalDefect as Seen
 from dreamkeep.journal.reader import Tail
 from dreamkeep.journal.witness import Sighting
 from dreamkeep.recovery.faults import Fault, counted, fault

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import BLOCK, Content, File, Unpacked, Word
+from dreamkeep.capture.content import BLOCK, Content, PlainFile, SourceCursor, Unpacked
 from dreamkeep.host import Host
 from dreamkeep.journal.places import folder_of
 from dreamkeep.journal.settle import survey
@@ -44,34 +44,34 @@ class Compared(NamedTuple):
         return blake2b(b"".join(sorted(self.gone)), digest_size=8).hexdigest()
 
 
-def word_of(host: Host, root: str, session: str, names: Iterable[str]) -> tuple[str, Word | None]:
+def word_of(host: Host, root: str, session: str, names: Iterable[str]) -> tuple[str, SourceCursor | None]:
     """Which of these names a source was captured by, and how far; only the last part of the journal is read."""
     carry = survey(host, f"{root}/{folder_of(session)}").carry
-    words = ((name, Word.parse(carry.get(f"src:{name}"))) for name in names)
+    words = ((name, SourceCursor.parse(carry.get(f"src:{name}"))) for name in names)
     return next(((name, word) for name, word in words if word is not None), ("", None))
 
 
-def lacks(host: Host, carried: Mapping[str, object], role: str, path: str, said: str) -> Word | None:
+def lacks(host: Host, carried: Mapping[str, object], role: str, path: str, said: str) -> SourceCursor | None:
     """What was captured of a file, as capture remembers (`said`), if its journal carries less: then frames are lost. Not if it
     was only moved, nor if the journal has just these bytes as the version before. `carried`: by the source's name."""
-    known = Word.parse(said)
+    known = SourceCursor.parse(said)
     if known is None or not known.offset:
         return None
     for name in rejoin.names_of(host, role, path):
-        here = Word.parse(carried.get(name))
+        here = SourceCursor.parse(carried.get(name))
         if here is not None:
             return known if _is_less(here, known) else None
     # It was moved, or a link on the way to it leads elsewhere now: then it is carried by another name.
-    others = (Word.parse(word) for name, word in carried.items() if name.startswith(f"{role}-"))
+    others = (SourceCursor.parse(word) for name, word in carried.items() if name.startswith(f"{role}-"))
     return None if any(here and _may_be(here, known) and not _is_less(here, known) for here in others) else known
 
 
-def _may_be(here: Word, known: Word) -> bool:
+def _may_be(here: SourceCursor, known: SourceCursor) -> bool:
     """Whether both may be of one file: as far as that can be told by how it begins."""
     return here.head_size != known.head_size or here.head == known.head
 
 
-def _is_less(here: Word, known: Word) -> bool:
+def _is_less(here: SourceCursor, known: SourceCursor) -> bool:
     """A repair tells the same bytes once more, as a new generation; two more are an agent's, and what stood between is lost."""
     if here[:2] >= known[:2]:
         return False
@@ -84,7 +84,7 @@ def carried_in(host: Host, folder: str) -> dict[str, object]:
 
 
 def opened(host: Host, path: str) -> Content:
-    return Unpacked(host, path) if path.endswith(".zst") else File(host, path)
+    return Unpacked(host, path) if path.endswith(".zst") else PlainFile(host, path)
 
 
 def lines_of(content: Content, start: int = 0) -> Iterator[bytes]:
@@ -106,7 +106,7 @@ class Unended(bytes):
     """A line without its line feed."""
 
 
-class Held(NamedTuple):
+class CapturedLines(NamedTuple):
     """What the journal has of a source: digests of its lines; `loose`: the newest generation ends so, in the middle of a line;
     `longest`: bytes of the longest generation; `masked`: secrets were masked in some; `nuls`: of generations with NULs
     in lines, digests of those lines and of all others."""
@@ -118,7 +118,7 @@ class Held(NamedTuple):
     nuls: list[tuple[frozenset[bytes], frozenset[bytes]]]
 
 
-def held(host: Host, folder: str, name: str) -> Held:
+def held(host: Host, folder: str, name: str) -> CapturedLines:
     """To be asked before the file is opened: beside a writer the journal is then never ahead of the file."""
     wanted: set[bytes] = set()
     longest = 0
@@ -135,10 +135,10 @@ def held(host: Host, folder: str, name: str) -> Held:
         masked = masked or (number in words and words[number].masked_crc is not None)
         last = lines
     loose = last[-1] if last and last[-1].strip() and not last[-1].endswith(b"\n") and b"\0" not in last[-1] else b""
-    return Held(frozenset(wanted), loose, longest, masked, nuls)
+    return CapturedLines(frozenset(wanted), loose, longest, masked, nuls)
 
 
-def compare(before: Held, content: Content, *, text: bool) -> Compared:
+def compare(before: CapturedLines, content: Content, *, text: bool) -> Compared:
     """`text`: its lines are no records, and are masked together."""
     wanted = set(before.lines)
     # The newest generation may end in the middle of a line: that line is there if one begins so.

@@ -23,8 +23,8 @@ from dreamkeep.agents.shared.talk import (
     SUMMARY,
     USER,
     Losses,
-    Step,
     Talk,
+    TalkStep,
     clean,
     moment,
 )
@@ -81,7 +81,7 @@ def talk_of(summary: Summary, messages: Iterable[Message], about: Mapping[str, A
 # -- messages → steps
 
 
-def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[Step]:
+def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[TalkStep]:
     for message in messages:
         why = _left_out(message)
         if why:
@@ -93,17 +93,17 @@ def _steps(messages: Iterable[Message], lost: Losses) -> Iterator[Step]:
         tool = message.tool or {}
         if message.role == f.TOOL:
             beside = {"beside": True} if tool.get("file") else {}
-            yield Step(
+            yield TalkStep(
                 RESULT, text, at, str(tool.get("id") or ""), str(tool.get("name") or ""), beside, tool.get("error") is True
             )
             continue
         kind = _SPOKEN[message.role]
         if text.strip():
-            yield Step(kind, text, at)
+            yield TalkStep(kind, text, at)
         elif kind != ASSISTANT or not tool:
             lost[EMPTY] += 1
         if kind == ASSISTANT and tool:
-            yield Step(CALL, "", at, str(tool.get("id") or ""), str(tool.get("name") or ""), _object(tool.get("input"), lost))
+            yield TalkStep(CALL, "", at, str(tool.get("id") or ""), str(tool.get("name") or ""), _object(tool.get("input"), lost))
 
 
 def _left_out(message: Message) -> str:
@@ -174,12 +174,12 @@ def _name(wanted: str, lost: Losses) -> str:
     return safe
 
 
-def _paired(steps: list[Step], lost: Losses) -> list[Step]:
+def _paired(steps: list[TalkStep], lost: Losses) -> list[TalkStep]:
     """Each call with its one result, which stands right behind the calls that were made together with it."""
     ids = _Ids(lost)
     calls: dict[str, list[int]] = {}  # calls that wait for a result, by their id
-    results: dict[int, Step] = {}  # call → result
-    made: dict[int, Step] = {}  # result → the call made up for it
+    results: dict[int, TalkStep] = {}  # call → result
+    made: dict[int, TalkStep] = {}  # result → the call made up for it
     names: dict[int, tuple[str, str]] = {}
     for n, step in enumerate(steps):
         if step.kind == CALL:
@@ -193,18 +193,18 @@ def _paired(steps: list[Step], lost: Losses) -> list[Step]:
                 lost[FILES] += 1
             else:
                 lost[UNCALLED] += 1
-                made[n] = Step(CALL, "", step.at, ids.new(step.id), _name(step.name, lost))
+                made[n] = TalkStep(CALL, "", step.at, ids.new(step.id), _name(step.name, lost))
     return list(_ordered(steps, results, made, names, lost))
 
 
 def _ordered(
-    steps: list[Step],
-    results: Mapping[int, Step],
-    made: Mapping[int, Step],
+    steps: list[TalkStep],
+    results: Mapping[int, TalkStep],
+    made: Mapping[int, TalkStep],
     names: Mapping[int, tuple[str, str]],
     lost: Losses,
-) -> Iterator[Step]:
-    together: list[Step] = []
+) -> Iterator[TalkStep]:
+    together: list[TalkStep] = []
     answered = False
     for n, step in enumerate(steps):
         if step.kind == CALL:
@@ -215,7 +215,7 @@ def _ordered(
             yield step._replace(id=own, name=name)
             found = results.get(n)
             lost[UNANSWERED] += found is None
-            answer = found or Step(RESULT, NO_RESULT, step.at, failed=True)
+            answer = found or TalkStep(RESULT, NO_RESULT, step.at, failed=True)
             together.append(answer._replace(id=own, name=name))
             continue
         if step.kind == RESULT and n not in made:
@@ -234,7 +234,7 @@ def _ordered(
 # -- times
 
 
-def _timed(steps: list[Step], started: str, lost: Losses) -> Iterator[Step]:
+def _timed(steps: list[TalkStep], started: str, lost: Losses) -> Iterator[TalkStep]:
     known = next((step.at for step in steps if step.at), "") or when(started) or _EPOCH
     least = moment(known)
     for n, step in enumerate(steps):

@@ -20,7 +20,7 @@ from dreamkeep.event import Kind
 from dreamkeep.host import Host, Stat, alone, make_folders, read_file, remove_tree, replace_file
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import DELETIONS, EXCHANGE, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.recovery import staging
 from dreamkeep.recovery.plain import is_link
@@ -68,7 +68,7 @@ class Deleting:
     """`forget` takes sessions out of the index and the pages; the index may be rebuilt or not there, so it is the caller's to
     say how."""
 
-    def __init__(self, host: Host, root: str, journals: Journals, forget: Forget) -> None:
+    def __init__(self, host: Host, root: str, journals: JournalWriters, forget: Forget) -> None:
         self._host = host
         self._root = root
         self._journals = journals
@@ -176,7 +176,7 @@ def _is_here(host: Host, root: str, name: str) -> bool:
     return any(host.stat(place) is not None for place in (f"{root}/{name}", f"{root}/{INTENTS}/{os.path.basename(name)}"))
 
 
-def forget_outside(host: Host, root: str, journals: Journals, session: str, taps: Collection[str]) -> None:
+def forget_outside(host: Host, root: str, journals: JournalWriters, session: str, taps: Collection[str]) -> None:
     """Every place that may hold a word of it, besides its journal and the index. `taps`: through which it was seen."""
     forget.forget_spooled(host, root, session)
     forget.erase_in_keep(host, root, journals, session, taps)

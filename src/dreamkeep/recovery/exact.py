@@ -18,7 +18,7 @@ from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES_ZST, ROWS, SHARED
 from dreamkeep.agents.registry import find as find_agent
 from dreamkeep.agents.shared.database import gone_in
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Word
+from dreamkeep.capture.content import SourceCursor
 from dreamkeep.capture.row_loss import with_its_words
 from dreamkeep.errors import Failed, NotFound, Unsupported
 from dreamkeep.event import Kind
@@ -40,7 +40,7 @@ _TRANSCRIPTS = ("main", "subagent")
 MESSAGES = "messages"
 
 
-class File(NamedTuple):
+class ExactFile(NamedTuple):
     """One file to be there again. `generation` of `generations`; `newest` is how many bytes the newest one has. `masked`: secrets
     were masked when it was captured, so that these are not its bytes."""
 
@@ -65,10 +65,10 @@ class Database(NamedTuple):
     note: str
 
 
-class Found(NamedTuple):
+class ExactFiles(NamedTuple):
     """`lost`: how many events of its journal can't be read any more."""
 
-    files: tuple[File, ...]
+    files: tuple[ExactFile, ...]
     databases: tuple[Database, ...]
     notes: tuple[str, ...]
     lost: int
@@ -94,8 +94,8 @@ def lost(host: Host, folder: str) -> int:
     return unread + unknown + sum(span.last - span.first + 1 for fault in holes for span in fault.missing)
 
 
-def find(host: Host, folder: str, summary: Summary, home: Home, generation: int | None) -> Found:
-    files: dict[str, File] = {}
+def find(host: Host, folder: str, summary: Summary, home: Home, generation: int | None) -> ExactFiles:
+    files: dict[str, ExactFile] = {}
     databases: dict[str, Database] = {}
     notes: list[str] = []
     known = sources(host, folder, summary.agent)
@@ -120,14 +120,14 @@ def find(host: Host, folder: str, summary: Summary, home: Home, generation: int 
                 notes += note
             files[file.path] = file
     notes += [database.note for database in databases.values() if database.note]
-    return Found(tuple(files.values()), tuple(databases.values()), tuple(notes), lost(host, folder))
+    return ExactFiles(tuple(files.values()), tuple(databases.values()), tuple(notes), lost(host, folder))
 
 
 def _how_many(database: Database) -> int:
     return sum(map(len, database.rows.values()))
 
 
-def _richer(one: File, other: File) -> tuple[File, list[str]]:
+def _richer(one: ExactFile, other: ExactFile) -> tuple[ExactFile, list[str]]:
     """Two files that were captured from different places, for the one that they go to."""
     small, large = sorted((one, other), key=lambda file: file.size)
     if _begins_with(large.pieces, small.pieces):
@@ -205,7 +205,7 @@ class _Versions:
                 best, size = (number, lines), richness(lines)
         return best
 
-    def file(self, name: str, role: str, path: str) -> File | None:
+    def file(self, name: str, role: str, path: str) -> ExactFile | None:
         words = self._words[name]
         if not words:
             return None  # nothing was ever read of it
@@ -220,7 +220,7 @@ class _Versions:
         pieces: Pieces = whole if held is None else partial(iter, held)
         _check(pieces, words[chosen], path)
         masked = words[chosen].masked_crc is not None
-        return File(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
+        return ExactFile(path, role, form, pieces, words[chosen].offset, chosen, newest, words[newest].offset, masked)
 
 
 def _meant(before: bytes, after: bytes, marks: Iterable[str]) -> bool:
@@ -237,7 +237,7 @@ def _members(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check(pieces: Pieces, word: Word, path: str) -> None:
+def _check(pieces: Pieces, word: SourceCursor, path: str) -> None:
     size = crc = 0
     for piece in pieces():
         size += len(piece)
@@ -326,4 +326,4 @@ def union(there: bytes, ours: Iterable[bytes]) -> bytes | None:
     return there + gap + b"".join(line + b"\n" for line in new)
 
 
-__all__ = ["SHARED", "Database", "File", "Found", "find", "lost", "sources", "union"]
+__all__ = ["SHARED", "Database", "ExactFile", "ExactFiles", "find", "lost", "sources", "union"]

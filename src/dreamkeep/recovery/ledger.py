@@ -29,11 +29,11 @@ from dreamkeep.event import Event, Ids
 from dreamkeep.host import FOLDER_MODE, Host, Stat, lock, make_folders, read_file, replace_file, write_all, write_new
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Tail
 from dreamkeep.journal.settle import survey
 from dreamkeep.journal.writer import Writer
-from dreamkeep.recovery.mending import MENDED, Done, left
+from dreamkeep.recovery.mending import MENDED, MendResult, left
 
 ASIDE = "aside"
 PREFIX = "repair-"
@@ -98,7 +98,7 @@ class Ledger:
 
     # -- files
 
-    def publish(self, path: str, data: bytes, *, session: str = "") -> Done:
+    def publish(self, path: str, data: bytes, *, session: str = "") -> MendResult:
         """Create-or-fail: a file that appears meanwhile is left alone."""
         temp = self._temp(path)
         n = self.note({"file": path, "before": None, "after": _digest(data), "session": session, "temp": temp})
@@ -113,7 +113,7 @@ class Ledger:
             self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
-    def replace(self, path: str, data: bytes, *, seen: Stat | None = None, session: str = "") -> Done:
+    def replace(self, path: str, data: bytes, *, seen: Stat | None = None, session: str = "") -> MendResult:
         """Atomically, with the mode it had. `seen`: how the file looked when the new bytes were made of it."""
         path = self._host.real_path(path)
         kept = self._kept(path, seen, session)
@@ -133,7 +133,7 @@ class Ledger:
         self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
-    def remove(self, path: str, *, seen: Stat | None = None, session: str = "") -> Done:
+    def remove(self, path: str, *, seen: Stat | None = None, session: str = "") -> MendResult:
         """Out of the way: its bytes are in the ledger from then on."""
         kept = self._kept(path, seen, session)
         if kept is None:
@@ -192,7 +192,7 @@ class Ledger:
             self.void(n)  # somebody else was quicker: it is theirs
         self._host.sync_folder(os.path.dirname(path))
 
-    def remove_folder(self, path: str) -> Done:
+    def remove_folder(self, path: str) -> MendResult:
         """One that is empty by now."""
         found = self._host.stat(path)
         if found is None:
@@ -208,7 +208,7 @@ class Ledger:
         self._host.sync_folder(os.path.dirname(path))
         return MENDED
 
-    def set_mode(self, path: str, mode: int) -> Done:
+    def set_mode(self, path: str, mode: int) -> MendResult:
         found = self._host.stat(path)
         if found is None:
             return left("it no longer exists")
@@ -462,7 +462,7 @@ def sweep_temps(host: Host, root: str) -> None:
                     host.remove(temp)
 
 
-class NotedJournals(Journals):
+class NotedJournals(JournalWriters):
     """The journals of a keep, each noted in the ledger before the first writer of it is made: opening one may settle it."""
 
     def __init__(self, host: Host, root: str, ids: Ids, ledger: Ledger, mask: Callable[[Event], Event] | None = None) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 from dreamkeep.event import Event, Ids, Kind, rfc3339
 from dreamkeep.host import Host, alone, read_file
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.memory import page
-from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, Run
+from dreamkeep.memory.life import COMPLETED, FAILED, PENDING, RUNNING, Dreamed, DreamRun
 from dreamkeep.memory.memory import fold
 from dreamkeep.recovery.audit_dream import DREAM_LOCK, PAGE_LOCK
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
 
 _WAIT_S = 5.0
 _DIED = "the process that dreamed is gone"
@@ -48,7 +48,7 @@ def _said(host: Host, root: str) -> list[Event]:
 # -- pages
 
 
-def write_page(mending: Mending, fault: Fault) -> Done:
+def write_page(mending: Mending, fault: Fault) -> MendResult:
     """The region that was published last, into the file or into a new one; everything outside of it stays as it is."""
     project, name = str(fault.about["project"]), str(fault.about["page"])
     with _alone(mending, PAGE_LOCK):
@@ -61,7 +61,7 @@ def write_page(mending: Mending, fault: Fault) -> Done:
         return done
 
 
-def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> Done:
+def _put(mending: Mending, path: str, last: Mapping[str, Any]) -> MendResult:
     region, seen = str(last["region"]), mending.host.stat(path)
     if seen is None:
         mending.ledger.make_folders(os.path.dirname(path))
@@ -81,14 +81,14 @@ def _bytes(text: str) -> bytes:
 # -- runs
 
 
-def end_dream(mending: Mending, fault: Fault) -> Done:
+def end_dream(mending: Mending, fault: Fault) -> MendResult:
     """It is said that it ended, and what it had done by then; what it had in hand is read by the next dream."""
     with _alone(mending, DREAM_LOCK):
         bury(mending.host, mending.root, mending.journals, mending.ids, str(fault.about["run"]))
     return MENDED
 
 
-def bury(host: Host, root: str, journals: Journals, ids: Ids, id: str) -> None:
+def bury(host: Host, root: str, journals: JournalWriters, ids: Ids, id: str) -> None:
     """Under the dream's lock: so whoever has not ended is dead."""
     said = _said(host, root)
     memory = fold(said)
@@ -129,7 +129,7 @@ def _put_down(one: Dreamed, in_hand: str) -> Dreamed:
     return one._replace(status=FAILED) if one.attempts else one._replace(status=PENDING, failure="")
 
 
-def _report(run: Run, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
+def _report(run: DreamRun, of_it: list[Dreamed], said: list[Event], now: str) -> dict[str, Any]:
     """As a run tells it itself. What it used of a model, nobody knows."""
     did = Counter(event.kind for event in said if event.body.get("run") == run.id)
     good, failed = (sum(one.status == status for one in of_it) for status in (COMPLETED, FAILED))
@@ -160,5 +160,5 @@ def _told(one: Dreamed) -> dict[str, str]:
     return {"id": one.session, "status": one.status, **({"reason": reason} if reason else {})}
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {"write_page": write_page, "end_dream": end_dream}
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {"write_page": write_page, "end_dream": end_dream}
 CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = {}

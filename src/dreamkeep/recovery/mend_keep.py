@@ -23,7 +23,7 @@ from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.settle import survey
 from dreamkeep.recovery.captured import carried_in, lacks
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
 from dreamkeep.recovery.plain import why_not as why_not_kept
 from dreamkeep.recovery.recapture import mended, recapture
 from dreamkeep.session.raw import unpack
@@ -46,7 +46,7 @@ def session_of(fault: Fault) -> str | None:
     return session if fault.about.get("journal", name) == name else None
 
 
-def settle(mending: Mending, fault: Fault) -> Done:
+def settle(mending: Mending, fault: Fault) -> MendResult:
     """As the next append would: the bytes are set aside, then cut; a line feed that is missing is added."""
     session = session_of(fault)
     if session is None:
@@ -60,7 +60,7 @@ def settle(mending: Mending, fault: Fault) -> Done:
     return MENDED
 
 
-def note(mending: Mending, fault: Fault) -> Done:
+def note(mending: Mending, fault: Fault) -> MendResult:
     """Nothing is lost by it: a frame says that it was seen."""
     if session_of(fault) is None:
         return left(_NAMELESS)
@@ -68,11 +68,11 @@ def note(mending: Mending, fault: Fault) -> Done:
     return MENDED
 
 
-def _take_again(mending: Mending, fault: Fault) -> Done:
+def _take_again(mending: Mending, fault: Fault) -> MendResult:
     return recapture(mending, fault) if session_of(fault) is not None else left(_NAMELESS)
 
 
-def readd(mending: Mending, fault: Fault) -> Done:
+def readd(mending: Mending, fault: Fault) -> MendResult:
     """What was written under a seq that was taken already, appended again under its own id, and that it was seen to, in one."""
     session = session_of(fault)
     if session is None:
@@ -123,7 +123,7 @@ def _without_old_words(event: Event, carried: Carry) -> Event:
     return event._replace(carry=fresh or None)
 
 
-def finish_compress(mending: Mending, fault: Fault) -> Done:
+def finish_compress(mending: Mending, fault: Fault) -> MendResult:
     """The plain form goes, once the other is proven equal."""
     session = session_of(fault)
     if session is None:
@@ -143,7 +143,7 @@ def finish_compress(mending: Mending, fault: Fault) -> Done:
 # -- views and caches
 
 
-def rebuild(mending: Mending, fault: Fault) -> Done:
+def rebuild(mending: Mending, fault: Fault) -> MendResult:
     """The index is a view: a new one is made from the journals."""
     if index.FILE not in mending.ledger.made:
         done = _make_index(mending)
@@ -156,7 +156,7 @@ def rebuild(mending: Mending, fault: Fault) -> Done:
     return MENDED
 
 
-def _make_index(mending: Mending) -> Done:
+def _make_index(mending: Mending) -> MendResult:
     paths = [f"{mending.root}/{index.FILE}{suffix}" for suffix in ("", "-wal", "-shm")]
     with alone(mending.host, f"{mending.root}/{index.LOCK}", wait_s=_INDEX_WAIT_S):
         for path in filter(lambda path: _is_folder(mending.host, path), paths):
@@ -171,7 +171,7 @@ def _make_index(mending: Mending) -> Done:
     return MENDED
 
 
-def renew_witness(mending: Mending, fault: Fault) -> Done:
+def renew_witness(mending: Mending, fault: Fault) -> MendResult:
     """What can be read of it stays; the indexer adds what the journals hold now."""
     path = f"{mending.root}/{witness.FILE}"
     with witness.held(mending.host, mending.root):
@@ -216,7 +216,7 @@ def _save(mending: Mending, cache: Cache) -> None:
         done()
 
 
-def drain_spool(mending: Mending, fault: Fault) -> Done:
+def drain_spool(mending: Mending, fault: Fault) -> MendResult:
     """As a drainer does it, and the transcripts that hooks named are read, too."""
     host, root = mending.host, mending.root
     if mending.off:
@@ -255,12 +255,12 @@ def _whose(host: Host, path: str) -> str:
     return named_session(entry.agent, read_file(host, path)) if entry else ""
 
 
-def set_aside(mending: Mending, fault: Fault) -> Done:
+def set_aside(mending: Mending, fault: Fault) -> MendResult:
     """Out of the way; the ledger has its bytes, and of folders their modes."""
     return _set_aside(mending, str(fault.about["path"]), fault.session)
 
 
-def _set_aside(mending: Mending, path: str, session: str) -> Done:
+def _set_aside(mending: Mending, path: str, session: str) -> MendResult:
     if unsafe := why_not_kept(mending.host, path):
         return left(unsafe)
     found = mending.host.stat(path)
@@ -277,7 +277,7 @@ def _set_aside(mending: Mending, path: str, session: str) -> Done:
     return mending.ledger.remove_folder(path)
 
 
-def sweep(mending: Mending, fault: Fault) -> Done:
+def sweep(mending: Mending, fault: Fault) -> MendResult:
     """A lock file that nobody holds."""
     path = str(fault.about["path"])
     if is_held(mending.host, path):
@@ -285,14 +285,14 @@ def sweep(mending: Mending, fault: Fault) -> Done:
     return mending.ledger.remove(path)
 
 
-def close_mode(mending: Mending, fault: Fault) -> Done:
+def close_mode(mending: Mending, fault: Fault) -> MendResult:
     return mending.ledger.set_mode(str(fault.about["path"]), int(fault.about["wanted"]))
 
 
 # -- sessions
 
 
-def settle_turn(mending: Mending, fault: Fault) -> Done:
+def settle_turn(mending: Mending, fault: Fault) -> MendResult:
     """Its prompt stays; that nobody finished it is said. A completion that comes later still wins."""
     session, turn = str(fault.about["session"]), str(fault.about["turn"])
     if mending.alive(str(fault.about["owner"])):
@@ -310,7 +310,7 @@ def _is_settled(host: Host, folder: str, turn: str) -> bool:
     )
 
 
-def close_compaction(mending: Mending, fault: Fault) -> Done:
+def close_compaction(mending: Mending, fault: Fault) -> MendResult:
     session, about = str(fault.about["session"]), fault.about
     body = {"compaction": about["compaction"], "opened_at": about.get("opened_at"), "closing": about["closing"]}
     folder = f"{mending.root}/{folder_of(session)}"
@@ -323,7 +323,7 @@ def _now(mending: Mending) -> str:
     return rfc3339(mending.host.now())
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = {
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = {
     "settle": settle,
     "recapture": _take_again,
     "note": note,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from dreamkeep.capture.content import File, iter_blocks
+from dreamkeep.capture.content import PlainFile, iter_blocks
 from dreamkeep.journal.places import folder_of
 from dreamkeep.recovery import captured
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
 
 _OTHER = (
     "it was changed beyond the blanked bytes, the agent rewrote it, the journal lost lines of it, or secrets in it were masked"
@@ -21,7 +21,7 @@ _OTHER = (
 )
 
 
-def restore(mending: Mending, fault: Fault) -> Done:
+def restore(mending: Mending, fault: Fault) -> MendResult:
     seen = mending.host.stat(fault.about["path"])
     if seen is None:
         return left("it no longer exists")
@@ -43,12 +43,12 @@ def _whole(looking: Looking, fault: Fault, now: bytes) -> bytes | None:
 
 
 def _bytes(looking: Looking, fault: Fault) -> bytes:
-    content = File(looking.host, fault.about["path"])
+    content = PlainFile(looking.host, fault.about["path"])
     try:
         return b"".join(iter_blocks(content))
     finally:
         content.close()
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = MappingProxyType({"restore": restore})
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = MappingProxyType({"restore": restore})
 CHECKS: Mapping[str, Callable[[Looking, Fault], str]] = MappingProxyType({"restore": can_restore})

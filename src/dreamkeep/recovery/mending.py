@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from dreamkeep.event import Ids
     from dreamkeep.host import Host
-    from dreamkeep.journal.pool import Journals
+    from dreamkeep.journal.pool import JournalWriters
     from dreamkeep.recovery.ledger import Ledger
 
 
-class Done(NamedTuple):
+class MendResult(NamedTuple):
     """`mended`, or left alone, and `why`."""
 
     mended: bool
     why: str = ""
 
 
-MENDED = Done(True)
+MENDED = MendResult(True)
 
 
-def left(why: str) -> Done:
-    return Done(False, why)
+def left(why: str) -> MendResult:
+    return MendResult(False, why)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Looking:
 class Mending(Looking):
     """`journals` and `ids` are this repair's own: what they write is known again by `undo`."""
 
-    journals: Journals
+    journals: JournalWriters
     ids: Ids
     ledger: Ledger
     #: Whether the process that owns a turn lives.

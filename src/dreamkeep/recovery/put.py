@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from dreamkeep.capture.content import Content, File
+from dreamkeep.capture.content import Content, PlainFile
 from dreamkeep.errors import Failed, NoSpace, NotDurable, from_os
 from dreamkeep.host import Host, make_folders, publish_blocks, staged
 from dreamkeep.recovery.plain import dangling
@@ -32,7 +32,7 @@ _NOTHING = b" \t\r\n\0"
 Pieces = Callable[[], Iterable[bytes]]
 
 
-class Placed(NamedTuple):
+class PlacedFile(NamedTuple):
     """`aside`: where the bytes lie that were there before."""
 
     path: str
@@ -61,7 +61,7 @@ def judge(host: Host, path: str, pieces: Pieces) -> str:
         return ABSENT
     if not at.is_file:
         return OTHER
-    return judge_content(File(host, path), pieces)
+    return judge_content(PlainFile(host, path), pieces)
 
 
 def _check_above(host: Host, path: str) -> None:
@@ -119,7 +119,7 @@ def trouble(problem: OSError, path: str) -> NotDurable:
     return type(found)(found.what, where=found.where, next="Fix that folder, or restore into another one with --home DIR.")
 
 
-def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> Placed:
+def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None = None) -> PlacedFile:
     """`aside`: a name in the keep for what is there now. `over`: exactly this may be there, too: ours was made from it."""
     path = resolved(host, path)
     verdict = judge(host, path, pieces)
@@ -127,7 +127,7 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
         raise refusal(path)
     size = sum(map(len, pieces()))
     if verdict == SAME:
-        return Placed(path, UNCHANGED, size)
+        return PlacedFile(path, UNCHANGED, size)
     make_folders(host, os.path.dirname(path))
     kept, ours = "", True
     if verdict == ABSENT:
@@ -142,7 +142,7 @@ def put(host: Host, path: str, pieces: Pieces, *, aside: str, over: bytes | None
             where=path,
             next="Another process is writing there, or the disk is failing. Run it again, and run `dreamkeep doctor`.",
         )
-    return Placed(path, REPLACED if kept else CREATED if ours else UNCHANGED, size, kept)
+    return PlacedFile(path, REPLACED if kept else CREATED if ours else UNCHANGED, size, kept)
 
 
 def _replace(host: Host, path: str, pieces: Pieces, aside: str, verdict: str, over: bytes | None) -> str:

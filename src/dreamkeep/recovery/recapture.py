@@ -21,22 +21,22 @@ from zlib import crc32
 from dreamkeep.agents.contract import BESIDE, DOCUMENT, LINES, LINES_ZST, TEXT, Source
 from dreamkeep.agents.facts import Fact
 from dreamkeep.capture import rejoin
-from dreamkeep.capture.content import Content, File, Unpacked, Word, untouched
+from dreamkeep.capture.content import Content, PlainFile, SourceCursor, Unpacked, untouched
 from dreamkeep.capture.find import named
 from dreamkeep.capture.ingest import Ingest, Overtaken
 from dreamkeep.capture.opening import facts_in
-from dreamkeep.capture.seen import Cache, Look, Seen
+from dreamkeep.capture.seen import Cache, FileLook, SourceState
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import Carry, Event, Kind
 from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.reader import HOLES, Reading, Span, events
+from dreamkeep.journal.reader import HOLES, Reading, SeqRange, events
 from dreamkeep.journal.settle import carried, survey
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import folders, mark_of
-from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
 from dreamkeep.session.summary import ACTIVE, STATE_AFTER
 
 #: Book-keeping: nothing that anybody said.
@@ -60,7 +60,7 @@ class Unsafe(Exception):
     """Why nothing is taken again."""
 
 
-class Again(NamedTuple):
+class SourceToReread(NamedTuple):
     """A source to be read again. `behind`: only its end is missing here, so that it simply goes on. `told`: the journal still
     says what it is. `further`: more of it was captured than the journal has, and the file holds that."""
 
@@ -81,7 +81,7 @@ class Stretch(NamedTuple):
     again: bool = False
 
 
-class Heard(NamedTuple):
+class ReadableJournal(NamedTuple):
     """What can still be read: kinds, the last state told, each source's generations by seq, the last seq of a mended one, the
     last seq in each part, each source's stretches, and where the pieces of stretches lie that don't add up."""
 
@@ -89,12 +89,12 @@ class Heard(NamedTuple):
     state: str
     generations: dict[str, list[tuple[int, int]]]
     mended_at: int
-    holes: list[tuple[str, int, int, int, tuple[Span, ...]]]
+    holes: list[tuple[str, int, int, int, tuple[SeqRange, ...]]]
     broken: list[int]
     broken_kinds: frozenset[str]
     ends: dict[int, int]
     stretches: dict[str, list[Stretch]]
-    pieces: list[Span]
+    pieces: list[SeqRange]
 
 
 # -- for the plan
@@ -134,10 +134,10 @@ class Journal:
         self.session = session
         self.folder = f"{root}/{folder_of(session)}" if session else ""
         self._whole: dict[str, bool] = {}
-        self._begins: dict[tuple[str, Word], tuple[int, bool]] = {}
+        self._begins: dict[tuple[str, SourceCursor], tuple[int, bool]] = {}
 
     @cached_property
-    def heard(self) -> Heard:
+    def heard(self) -> ReadableJournal:
         return _heard(self.host, self.folder, tuple(map(mark_of, folders(self.host, self.root))))
 
     @cached_property
@@ -159,13 +159,13 @@ class Journal:
         kinds = {frame["kind"] for frame in reading}
         return not kinds.isdisjoint(_TAP) or any(fault.kind in HOLES for fault in reading.faults)
 
-    def is_whole(self, name: str, word: Word) -> bool:
+    def is_whole(self, name: str, word: SourceCursor) -> bool:
         """Whether what can be read of a source here is all that was captured of it."""
         if name not in self._whole:
             self._whole[name] = _crc(rejoin.lines(self.host, self.folder, name)) == (word.offset, word.kept_crc)
         return self._whole[name]
 
-    def begins(self, source: Source, word: Word) -> tuple[int, bool]:
+    def begins(self, source: Source, word: SourceCursor) -> tuple[int, bool]:
         """How long a file is, and whether it still begins with what was captured."""
         key = (source.path, word)
         if key not in self._begins:
@@ -177,7 +177,7 @@ class Journal:
         return self._begins[key]
 
 
-def to_read(journal: Journal, fault: Fault) -> list[Again]:
+def to_read(journal: Journal, fault: Fault) -> list[SourceToReread]:
     """Which sources must be read again; none when nothing was lost, or all is here already. Unsafe where that is not proven."""
     if fault.about.get("kind") in HOLES and not fault.about.get("missing") and not _is_open(fault):
         return []  # bytes that nobody can read, and no frame is missing
@@ -203,12 +203,12 @@ def to_read(journal: Journal, fault: Fault) -> list[Again]:
         since = any(seq > after for told in heard.generations.values() for seq, _ in told)
         if not since and not any(one.further for one in found):
             raise Unsafe("It is unknown what was lost: the journal has all that was captured from its transcripts.")
-    elif kinds is None and not all(_is_in_lines(heard, Span(*span), found) for span in fault.about["missing"]):
+    elif kinds is None and not all(_is_in_lines(heard, SeqRange(*span), found) for span in fault.about["missing"]):
         raise Unsafe("The loss is not a line of a transcript: none of those is missing.")
     return found
 
 
-def _is_in_lines(heard: Heard, span: Span, found: Iterable[Again]) -> bool:
+def _is_in_lines(heard: ReadableJournal, span: SeqRange, found: Iterable[SourceToReread]) -> bool:
     """Whether lines of a file were in this hole: what was read before it and what was read behind it do not meet, or were joined
     by a repair since."""
     for told in heard.stretches.values():
@@ -225,7 +225,7 @@ def _is_in_lines(heard: Heard, span: Span, found: Iterable[Again]) -> bool:
     return any(_may_lie_in(heard, span, one) for one in found)
 
 
-def _may_lie_in(heard: Heard, span: Span, again: Again) -> bool:
+def _may_lie_in(heard: ReadableJournal, span: SeqRange, again: SourceToReread) -> bool:
     told = heard.stretches.get(again.name, ())
     if again.further:
         return not any(one.seq > span.last for one in told)
@@ -242,7 +242,7 @@ def _end_is_gone(fault: Fault) -> bool:
     return fault.about.get("known_by") in ("witness", "capture")
 
 
-def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> Heard:
+def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> ReadableJournal:
     """`marks`: by which frames are known that repairs wrote."""
     reading = Reading(host, folder)
     kinds: set[str] = set()
@@ -280,8 +280,10 @@ def _heard(host: Host, folder: str, marks: tuple[str, ...]) -> Heard:
             stretches.add(seq, event, again=event.id.replace("-", "").endswith(marks) if marks else False)
     holes = [(f.kind, f.part, f.offset, f.size, f.missing) for f in reading.faults if f.kind in HOLES]
     broken_kinds = frozenset(by_seq.get(seq, "") for seq in broken)
-    pieces = [Span(begun[seq], seq) for seq in broken if by_seq.get(seq) in _SOURCE]
-    return Heard(frozenset(kinds), state, generations, mended_at, holes, broken, broken_kinds, ends, stretches.found, pieces)
+    pieces = [SeqRange(begun[seq], seq) for seq in broken if by_seq.get(seq) in _SOURCE]
+    return ReadableJournal(
+        frozenset(kinds), state, generations, mended_at, holes, broken, broken_kinds, ends, stretches.found, pieces
+    )
 
 
 class _Stretches:
@@ -320,13 +322,13 @@ class _Stretches:
             at = self._at(name, word)
             self.found.setdefault(name, []).append(Stretch(seq, at, at))
 
-    def _at(self, name: str, word: Word) -> tuple[int, int]:
+    def _at(self, name: str, word: SourceCursor) -> tuple[int, int]:
         return word.generation, 0 if name in self._documents else word.offset
 
 
-def _words(carried: Mapping[str, int | str] | None) -> Iterator[tuple[str, Word]]:
+def _words(carried: Mapping[str, int | str] | None) -> Iterator[tuple[str, SourceCursor]]:
     for key, value in (carried or {}).items():
-        if key.startswith("src:") and (word := Word.parse(value)):
+        if key.startswith("src:") and (word := SourceCursor.parse(value)):
             yield key[4:], word
 
 
@@ -338,7 +340,7 @@ def _damaged_bytes(host: Host, folder: str, fault: Fault) -> bytes:
         return source.read(about["size"])
 
 
-def _lost_kinds(fault: Fault, heard: Heard, bad: bytes) -> frozenset[str] | None:
+def _lost_kinds(fault: Fault, heard: ReadableJournal, bad: bytes) -> frozenset[str] | None:
     """What the lost frames were, where their damaged bytes still say so; None when that can't be told."""
     if fault.about["kind"] == "chunks":
         return heard.broken_kinds
@@ -387,13 +389,13 @@ def _check_beginning(journal: Journal) -> None:
     for key, value in carried.items():
         if key == "lineage:fork":
             raise Unsafe("Part of the loss is how much of the session is a copy of another, which no transcript records.")
-        if key not in _CARRIED and not (key.startswith("src:") and (value == "moved" or Word.parse(value))):
+        if key not in _CARRIED and not (key.startswith("src:") and (value == "moved" or SourceCursor.parse(value))):
             raise Unsafe(f"It is unknown what was lost: this journal doesn't come from files alone ({key}).")
     if journal.may_be_tapped:
         raise Unsafe("It is unknown what was lost: a tap was used with this keep, and what it records is in no file.")
 
 
-def _last_lost(fault: Fault, heard: Heard) -> int:
+def _last_lost(fault: Fault, heard: ReadableJournal) -> int:
     if fault.about["kind"] == "chunks":
         return int(fault.about["at"])
     if _end_is_gone(fault):
@@ -411,20 +413,20 @@ class _Files:
         self._host = journal.host
         self._heard = journal.heard
         #: What the damaged bytes still say of whose lines they were. Not to be relied on by itself.
-        found = [(name.decode(), Word.parse(text.decode("utf-8", "replace"))) for name, text in _WORD.findall(bad)]
+        found = [(name.decode(), SourceCursor.parse(text.decode("utf-8", "replace"))) for name, text in _WORD.findall(bad)]
         self._lost = {name: word for name, word in found if word}
         self._agent, _, self._native = journal.session.partition(":")
         self._cache = journal.cache
         self._told = journal.told
 
-    def to_read(self, after: int) -> list[Again]:
+    def to_read(self, after: int) -> list[SourceToReread]:
         """`after`: the last seq that was lost."""
         carried = self._journal.carried
         words = dict(_words(carried))
         found = [again for name, word in words.items() if (again := self._again(name, word, after))]
         return found + list(self._forgotten(words))
 
-    def _again(self, name: str, word: Word, after: int) -> Again | None:
+    def _again(self, name: str, word: SourceCursor, after: int) -> SourceToReread | None:
         if word.offset > _LARGEST:
             raise Unsafe("The transcript is too large to compare.")
         whole = self._journal.is_whole(name, word)
@@ -441,14 +443,14 @@ class _Files:
         told = name in self._told
         further = self._goes_further(name, source, word) if source.form != DOCUMENT else size != word.offset or not same
         if not whole:
-            return Again(source, torn=True, told=told, name=name, further=further)
+            return SourceToReread(source, torn=True, told=told, name=name, further=further)
         if not further:
-            return None if told else Again(source, told=False, name=name)
+            return None if told else SourceToReread(source, told=False, name=name)
         if source.form == DOCUMENT:
             self._check_document(name, source, word)
-        return Again(source, behind=True, told=told, name=name, further=True)
+        return SourceToReread(source, behind=True, told=told, name=name, further=True)
 
-    def _goes_further(self, name: str, source: Source, word: Word) -> bool:
+    def _goes_further(self, name: str, source: Source, word: SourceCursor) -> bool:
         """Whether more was captured than the journal has, as capture remembers (or the damaged bytes still say): then the file
         must hold that. What it holds beyond is new, and proves nothing."""
         lost = self._lost.get(name)
@@ -463,13 +465,13 @@ class _Files:
             raise Unsafe("The transcript no longer holds what was last captured from it.")
         return True
 
-    def _captured(self, name: str, path: str) -> Word | None:
+    def _captured(self, name: str, path: str) -> SourceCursor | None:
         """How far a source was captured, as capture remembers."""
         seen = self._cache.get(path)
         if seen is None:
             known = (self._cache.get(one) for one, role in self._remembered() if self._name(one, role) == name)
             seen = next(known, None)
-        return Word.parse(seen.word) if seen else None
+        return SourceCursor.parse(seen.word) if seen else None
 
     def _source(self, name: str) -> Source:
         """The file that a source was, by what the journal says of it; else by what capture remembers."""
@@ -501,15 +503,15 @@ class _Files:
                 return one._replace(session=self._native, role=role)
         return None
 
-    def _looks_same(self, path: str, seen: Seen | None) -> bool:
+    def _looks_same(self, path: str, seen: SourceState | None) -> bool:
         at = self._host.stat(path)
-        return seen is not None and at is not None and seen.look == Look.of(at)
+        return seen is not None and at is not None and seen.look == FileLook.of(at)
 
     def _name(self, path: str, role: str) -> str:
         real = self._host.real_path(os.path.abspath(path)).encode("utf-8", "surrogateescape")
         return f"{role}-{sha256(real).hexdigest()[:10]}"
 
-    def _forgotten(self, words: dict[str, Word]) -> Iterator[Again]:
+    def _forgotten(self, words: dict[str, SourceCursor]) -> Iterator[SourceToReread]:
         """Files that hold what was captured of them, and of which the journal knows nothing any more, not even their opening."""
         for path, role in self._remembered():
             seen = self._cache.get(path)
@@ -520,29 +522,29 @@ class _Files:
                 continue
             one = self._found(path, role)
             if one is not None and (self._looks_same(path, seen) or self._still_begins(one, seen)):
-                yield Again(one, behind=True, name=name, further=True)
+                yield SourceToReread(one, behind=True, name=name, further=True)
 
-    def _still_begins(self, source: Source, seen: Seen) -> bool:
+    def _still_begins(self, source: Source, seen: SourceState) -> bool:
         """Also if it was copied, touched, or went on since. (Of a document nothing is a beginning.)"""
-        word = Word.parse(seen.word)
+        word = SourceCursor.parse(seen.word)
         if source.form == DOCUMENT or word is None or self._host.stat(source.path) is None:
             return False
         return self._journal.begins(source, word)[1]
 
-    def _check_generations(self, name: str, word: Word, form: str) -> None:
+    def _check_generations(self, name: str, word: SourceCursor, form: str) -> None:
         """What was lost must be of the newest generation: earlier ones are not in the file any more."""
         told = self._heard.generations.get(name, [])
         if form == DOCUMENT:
             if not {generation for _, generation in told}.issuperset(range(1, word.generation)):
                 raise Unsafe("The loss is an earlier version of the file, which no longer exists.")
             return
-        spans = [span for *_, missing in self._heard.holes for span in missing] + [Span(s, s) for s in self._heard.broken]
+        spans = [span for *_, missing in self._heard.holes for span in missing] + [SeqRange(s, s) for s in self._heard.broken]
         first = min((span.first for span in spans), default=0)
         before = max((generation for seq, generation in told if seq < first), default=1)
         if first and before < word.generation and self._heard.mended_at < first:
             raise Unsafe("The loss may be from a version of the file that no longer exists.")
 
-    def _check_document(self, name: str, source: Source, word: Word) -> None:
+    def _check_document(self, name: str, source: Source, word: SourceCursor) -> None:
         """One that is another than the journal's last: it must be what was captured, not what was written over it since."""
         lost = self._lost.get(name)
         if lost and lost.generation == word.generation + 1 and self._journal.begins(source, lost)[1]:
@@ -560,13 +562,13 @@ def _crc(lines: list[bytes]) -> tuple[int, int]:
 
 
 def opened(host: Host, source: Source) -> Content:
-    return (Unpacked if source.form == LINES_ZST else File)(host, source.path)
+    return (Unpacked if source.form == LINES_ZST else PlainFile)(host, source.path)
 
 
 # -- doing it
 
 
-def recapture(mending: Mending, fault: Fault) -> Done:
+def recapture(mending: Mending, fault: Fault) -> MendResult:
     """What is torn gets a new generation that is whole, what is behind goes on; then a frame says that the fault was seen to."""
     host, root = mending.host, mending.root
     try:
@@ -590,7 +592,7 @@ def _was_lost(fault: Fault) -> bool:
     return fault.about["kind"] in ("chunks", "cold") or bool(fault.about.get("missing"))
 
 
-def _read(mending: Mending, journal: Journal, again: list[Again]) -> None:
+def _read(mending: Mending, journal: Journal, again: list[SourceToReread]) -> None:
     host = mending.host
     ingest = Ingest(host, mending.root, mending.journals, mending.ids, exclude=mending.exclude)
     if again and journal.heard.kinds.isdisjoint((Kind.SESSION_OPENED, Kind.SESSION_PLACED)):

@@ -23,10 +23,10 @@ from dreamkeep.recovery import mend_dream, mend_keep, mend_sources
 from dreamkeep.recovery.each import TROUBLE, why
 from dreamkeep.recovery.faults import CLASSES, Fault
 from dreamkeep.recovery.ledger import ASIDE, Ledger, NotedJournals, marked_ids, sweep_temps
-from dreamkeep.recovery.mending import Done, Looking, Mending, left
+from dreamkeep.recovery.mending import Looking, Mending, MendResult, left
 from dreamkeep.recovery.recapture import mended
 from dreamkeep.recovery.stores import Mender, own_stores
-from dreamkeep.recovery.undo import Step as Undone
+from dreamkeep.recovery.undo import UndoStep as Undone
 from dreamkeep.recovery.undo import undo as take_back
 from dreamkeep.recovery.undo import which
 
@@ -36,7 +36,7 @@ _WAIT_S = 1.0
 _MENDERS: tuple[Mender, ...] = (mend_keep, mend_dream, mend_sources)
 
 
-def actions() -> dict[str, Callable[[Mending, Fault], Done]]:
+def actions() -> dict[str, Callable[[Mending, Fault], MendResult]]:
     """Every repair that `faults.py` names, and what does it."""
     return {name: act for one in (*_MENDERS, *own_stores()) for name, act in one.ACTIONS.items()}
 
@@ -50,7 +50,7 @@ def checks() -> dict[str, Callable[[Looking, Fault], str]]:
 _CAPTURES = ("drain", "recapture")
 
 
-class Report(Protocol):
+class AuditedKeep(Protocol):
     """What an audit answers."""
 
     @property
@@ -62,7 +62,7 @@ class Report(Protocol):
     def as_json(self) -> dict[str, Any]: ...
 
 
-class Step(NamedTuple):
+class RepairStep(NamedTuple):
     fault: Fault
     action: str
 
@@ -71,11 +71,11 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Result:
+class RepairResult:
     """As the contract's JSON. `audit`: how it is afterwards (of a plan: how it is)."""
 
-    audit: Report
-    plan: list[Step] = field(default_factory=list)
+    audit: AuditedKeep
+    plan: list[RepairStep] = field(default_factory=list)
     applied: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     undo_id: str | None = None
@@ -99,7 +99,7 @@ class Repair:
     def __init__(
         self,
         looking: Looking,
-        audit: Callable[[], Report],
+        audit: Callable[[], AuditedKeep],
         *,
         alive: Callable[[str], bool],
         rebuild: Callable[[], None],
@@ -117,16 +117,16 @@ class Repair:
         self._off = off
         self._misset = misset
 
-    def plan(self, only: Sequence[str] = ()) -> Result:
+    def plan(self, only: Sequence[str] = ()) -> RepairResult:
         """Writes nothing."""
         report = self._audit()
         _known(report.faults, only)
-        result = Result(report)
+        result = RepairResult(report)
         for fault in report.faults:
             if reason := self._reason(fault, only):
                 result.skip(fault.id, reason)
             else:
-                result.plan.append(Step(fault, CLASSES[fault.cls].repair))
+                result.plan.append(RepairStep(fault, CLASSES[fault.cls].repair))
         return result
 
     def _reason(self, fault: Fault, only: Sequence[str]) -> str:
@@ -145,7 +145,7 @@ class Repair:
             reason = f"It can't be checked: {why(problem)}."
         return f"{reason} {CLASSES[fault.cls].next.replace('{id}', fault.id)}".strip() if reason else ""
 
-    def apply(self, only: Sequence[str] = ()) -> Result:
+    def apply(self, only: Sequence[str] = ()) -> RepairResult:
         result = self.plan(only)
         if not result.plan:
             return result
@@ -161,20 +161,20 @@ class Repair:
         result.audit = self._audit()
         return result
 
-    def accept(self, ids: Sequence[str]) -> Result:
+    def accept(self, ids: Sequence[str]) -> RepairResult:
         """These faults are known and stay as they are; they are no longer reported, until the thing changes again."""
         report = self._audit()
         chosen = _known(report.faults, ids)
-        result = Result(report)
+        result = RepairResult(report)
         with self._at_work() as mending:
             for fault in chosen:
                 _accept(mending, fault)
-                result.applied.append(Step(fault, "accept").as_json())
+                result.applied.append(RepairStep(fault, "accept").as_json())
             result.undo_id = mending.ledger.id
         result.audit = self._audit()
         return result
 
-    def undo(self, text: str) -> Result:
+    def undo(self, text: str) -> RepairResult:
         undo_id = which(self._host, self._root, text)
         with self._alone():
             steps = take_back(self._host, self._root, undo_id)
@@ -183,7 +183,7 @@ class Repair:
             if self._is_ahead(steps, report):
                 self._rebuild()
                 report = self._audit()
-        result = Result(report, undo_id=undo_id)
+        result = RepairResult(report, undo_id=undo_id)
         for step in steps:
             if step.reason:
                 result.skip(step.fault or step.where, f"{step.where}: {step.reason}")
@@ -200,7 +200,7 @@ class Repair:
             cache.forget_session(session)
         cache.save()
 
-    def _is_ahead(self, steps: Sequence[Undone], report: Report) -> bool:
+    def _is_ahead(self, steps: Sequence[Undone], report: AuditedKeep) -> bool:
         """Whether the index knows of what was taken off a journal. (If it went back itself, it is as it was.)"""
         back = {f"{self._root}/{step.where}" for step in steps if not step.reason}
         if f"{self._root}/{INDEX}" in {step.where for step in steps}:
@@ -245,7 +245,7 @@ class Repair:
                 ledger.close()
 
 
-def _isolated(mending: Mending, step: Step) -> Done:
+def _isolated(mending: Mending, step: RepairStep) -> MendResult:
     """What one fault's repair meets hinders no other."""
     mending.ledger.fault = step.fault.id
     try:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from dreamkeep.agents import registry
 from dreamkeep.agents.contract import LINES_ZST, SESSION, SHARED
-from dreamkeep.agents.shared.talk import INDEX, MARKER, RestoredFile, Writer
+from dreamkeep.agents.shared.talk import INDEX, MARKER, RestoredFile, TalkWriter
 from dreamkeep.capture.content import Unpacked
 from dreamkeep.errors import BadUsage, NotFound, Unsupported
 from dreamkeep.host import Host, read_file
@@ -69,7 +69,7 @@ class _Rows(NamedTuple):
     masked: bool = False
 
 
-class _Plan(NamedTuple):
+class _RestorePlan(NamedTuple):
     native: str
     cwd: str
     files: list[RestoredFile]
@@ -133,7 +133,7 @@ def restore(host: Host, root: str, told: Story, wish: Wish) -> dict[str, Any]:
     }
 
 
-def _plan(host: Host, root: str, told: Story, wish: Wish) -> _Plan:
+def _plan(host: Host, root: str, told: Story, wish: Wish) -> _RestorePlan:
     notes: list[str] = []
     folder = f"{root}/{folder_of(told.summary.id)}"
     if told.summary.agent == wish.to and not wish.convert:
@@ -166,7 +166,7 @@ def _holes(summary: Summary, lost: int) -> list[str]:
 # -- byte for byte
 
 
-def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
+def _exact(host: Host, root: str, told: Story, wish: Wish) -> _RestorePlan | None:
     """None when nothing of it was captured from files: then its messages are all there is."""
     files: list[RestoredFile] = []
     rows: dict[str, _Rows] = {}
@@ -191,13 +191,13 @@ def _exact(host: Host, root: str, told: Story, wish: Wish) -> _Plan | None:
     if wish.cwd:
         notes.append("--cwd is for converted sessions; this one continues in its own folder.")
     last = [*(file.path for file in files), *rows][-1]
-    plan = _Plan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
+    plan = _RestorePlan(told.summary.native_id, told.summary.cwd, files, list(rows.values()), Counter(), notes, whole, "")
     plan = plan._replace(home=wish.home.path if wish.home.named else other_home(wish.to, last, wish.home))
     writer = registry.writer(wish.to)
     return plan._replace(files=writer.beside(host, plan.files, told.summary.cwd, wish.home.named)) if writer else plan
 
 
-def _file(host: Host, file: exact.File, summary: Summary, lost: int) -> RestoredFile:
+def _file(host: Host, file: exact.ExactFile, summary: Summary, lost: int) -> RestoredFile:
     about: dict[str, Any] = {
         "role": file.role,
         **({"damaged": True} if lost else {}),
@@ -222,7 +222,7 @@ def _read_again(host: Host, path: str) -> Iterable[bytes]:
     return [read_file(host, path)]
 
 
-def _told(file: exact.File) -> list[str]:
+def _told(file: exact.ExactFile) -> list[str]:
     masked = [f"{file.path}: {_MASKED}"] if file.masked else []
     if file.generation == file.generations:
         return masked
@@ -252,7 +252,7 @@ def _add_rows(rows: dict[str, _Rows], database: exact.Database, summary: Summary
 # -- converted
 
 
-def _converted(host: Host, told: Story, wish: Wish, writer: Writer, notes: list[str], holes: list[str]) -> _Plan:
+def _converted(host: Host, told: Story, wish: Wish, writer: TalkWriter, notes: list[str], holes: list[str]) -> _RestorePlan:
     said, lost = convert.talk_of(told.summary, told.messages(), told.about, wish.cwd or told.summary.cwd or wish.home.path)
     if not said.steps:
         said_nothing = "it holds nothing that could be restored"
@@ -265,7 +265,7 @@ def _converted(host: Host, told: Story, wish: Wish, writer: Writer, notes: list[
     store = row_store(wish.to) if made.database else None
     rows = [_Rows(made.database, made.rows, store, False)] if store else []
     home = wish.home.path if wish.home.named else ""
-    return _Plan(made.native, said.cwd, list(made.files), rows, lost, [*notes, *holes], False, home)
+    return _RestorePlan(made.native, said.cwd, list(made.files), rows, lost, [*notes, *holes], False, home)
 
 
 def converted_for() -> list[str]:
@@ -276,7 +276,7 @@ def converted_for() -> list[str]:
 # -- doing it
 
 
-def _check(host: Host, plan: _Plan) -> None:
+def _check(host: Host, plan: _RestorePlan) -> None:
     """Refuse before anything is touched."""
     for file in plan.files:
         with _translated(file.path):
@@ -317,7 +317,7 @@ def _placed(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[st
     if dry_run:
         verdict = put.judge(host, put.resolved(host, file.path), file.pieces)
         action = {put.ABSENT: put.CREATED, put.SAME: put.UNCHANGED}.get(verdict, put.REPLACED)
-        done = put.Placed(file.path, action, sum(map(len, file.pieces())))
+        done = put.PlacedFile(file.path, action, sum(map(len, file.pieces())))
     else:
         whose = os.path.basename(folder_of(file.session))
         aside = f"{root}/aside/{whose}.restore-{host.random(6).hex()}"
@@ -326,7 +326,7 @@ def _placed(host: Host, root: str, file: RestoredFile, dry_run: bool) -> dict[st
     return {**shown, "aside": done.aside} if done.aside else shown
 
 
-def _resume(plan: _Plan, wish: Wish) -> str:
+def _resume(plan: _RestorePlan, wish: Wish) -> str:
     """The exact command; "" where there is none (a subagent, a page in the browser, a name that is no id)."""
     agent = registry.find(wish.to)
     if agent is None or not agent.resume_command or not _ID.fullmatch(plan.native):

@@ -52,7 +52,7 @@ Progress = Callable[[int, int], None]
 Views = Callable[[str], "tuple[str, str] | None"]
 
 
-class Counts(NamedTuple):
+class SnapshotCounts(NamedTuple):
     """What a snapshot holds. `digest`: of its manifest, and so of everything."""
 
     sessions: int = 0
@@ -63,7 +63,7 @@ class Counts(NamedTuple):
 
 
 class Verified(NamedTuple):
-    counts: Counts
+    counts: SnapshotCounts
     about: Mapping[str, Any]
     bad: Sequence[Bad]
 
@@ -78,7 +78,7 @@ class Verified(NamedTuple):
 class Exported(NamedTuple):
     """`problems`: what could not be read, and so is not in it, or not whole."""
 
-    counts: Counts
+    counts: SnapshotCounts
     problems: Sequence[Bad]
 
 
@@ -184,7 +184,7 @@ class _Export:
         self._listed: list[Header] = []
         self.problems: list[Bad] = list(lost)
 
-    def run(self) -> Counts:
+    def run(self) -> SnapshotCounts:
         journals = [KEEP, *session_folders(self._host, self._root)]
         self._add_bytes(ABOUT, _json({"format": FORMAT, "keep": keep_id(self._host, self._root)}))
         with self._nobody_drains():
@@ -368,10 +368,10 @@ def _manifest(listed: Sequence[Header], problems: Sequence[Bad]) -> bytes:
     return _json({"format": FORMAT, "entries": entries, **noted})
 
 
-def _counted(listed: Sequence[Header], digest: str) -> Counts:
+def _counted(listed: Sequence[Header], digest: str) -> SnapshotCounts:
     journals = [one for one in listed if one.name.startswith("journal/")]
     sessions = {one.name.rpartition("/")[0] for one in journals} - {KEEP}
-    return Counts(len(sessions), len(journals), len(listed), sum(one.size for one in listed), digest)
+    return SnapshotCounts(len(sessions), len(journals), len(listed), sum(one.size for one in listed), digest)
 
 
 # -- reading one

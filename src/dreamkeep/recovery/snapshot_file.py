@@ -111,7 +111,7 @@ def _tar_header(header: Header) -> bytes:
 # -- reading
 
 
-class _Block(NamedTuple):
+class _SnapshotBlock(NamedTuple):
     entry: int
     piece: int
     data: bytes
@@ -128,7 +128,7 @@ class Unpacker:
         #: Whether the end was there: else the file was cut.
         self.ended = False
         self._blocks = self._read_blocks()
-        self._next: _Block | None = None
+        self._next: _SnapshotBlock | None = None
 
     def entries(self) -> Iterator[tuple[Header, Iterator[bytes]]]:
         """(header, blocks): the blocks are to be taken before the next entry; they raise `Damaged` when they are not whole."""
@@ -149,11 +149,11 @@ class Unpacker:
             for _ in contents:  # whoever did not want it
                 pass
 
-    def _tell_missing(self, expected: int, block: _Block) -> None:
+    def _tell_missing(self, expected: int, block: _SnapshotBlock) -> None:
         if block.entry > expected:
             self.bad.append(Bad(f"entries {expected} to {block.entry - 1}", "they are missing"))
 
-    def _contents(self, header: Header, block: _Block, rest: bytes) -> Iterator[bytes]:
+    def _contents(self, header: Header, block: _SnapshotBlock, rest: bytes) -> Iterator[bytes]:
         import hashlib
 
         left = header.size
@@ -180,17 +180,17 @@ class Unpacker:
             self._skip(block)
             raise
 
-    def _skip(self, block: _Block) -> None:
+    def _skip(self, block: _SnapshotBlock) -> None:
         """The rest of an entry of which something is lost."""
         while (following := self._take()) and following.entry == block.entry:
             pass
         self._next = following
 
-    def _take(self) -> _Block | None:
+    def _take(self) -> _SnapshotBlock | None:
         block, self._next = self._next, None
         return block or next(self._blocks, None)
 
-    def _read_blocks(self) -> Iterator[_Block]:
+    def _read_blocks(self) -> Iterator[_SnapshotBlock]:
         held = b""
         size = len(_MAGIC) + _FOOT.size
         while True:
@@ -214,7 +214,7 @@ class Unpacker:
                 continue
             self._at += size + length
             held = held[size + length :]
-            yield _Block(entry, piece, data, bool(last))
+            yield _SnapshotBlock(entry, piece, data, bool(last))
 
     def _search(self, held: bytes, passed: int = 0) -> bytes:
         """From the next magic on."""

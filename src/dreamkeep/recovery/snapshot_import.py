@@ -21,7 +21,7 @@ from dreamkeep.host import Host, make_folders, read_file, write_new
 from dreamkeep.journal import parts, witness
 from dreamkeep.journal.adopt import adopt
 from dreamkeep.journal.places import KEEP, folder_of
-from dreamkeep.journal.pool import Journals
+from dreamkeep.journal.pool import JournalWriters
 from dreamkeep.journal.reader import Reading, events
 from dreamkeep.journal.tombs import Tombstones
 from dreamkeep.memory import page
@@ -77,7 +77,9 @@ class Imported(NamedTuple):
 class Importing:
     """`journals` makes the keep when there is none: asked for only when the snapshot's own keep could not be taken over."""
 
-    def __init__(self, host: Host, root: str, path: str, journals: Callable[[], Journals], regain: Regain, index: Index) -> None:
+    def __init__(
+        self, host: Host, root: str, path: str, journals: Callable[[], JournalWriters], regain: Regain, index: Index
+    ) -> None:
         self._host = host
         self._root = root
         self._path = path

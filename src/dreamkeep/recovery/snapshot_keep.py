@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.capture import forget
-from dreamkeep.event import Event, Kind, Verbatim
+from dreamkeep.event import Event, Kind, RawChunk
 from dreamkeep.host import Host
 from dreamkeep.journal.reader import Reading, events
 
@@ -74,7 +74,7 @@ class Theirs:
         act = _PLACED.get(event.kind)
         if act is None:
             return event
-        body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+        body = json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body
         try:
             placed = act(self, body)
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -15,7 +15,7 @@ from dreamkeep.host import Host
 from dreamkeep.journal import parts
 from dreamkeep.journal.frame import Frame
 from dreamkeep.journal.places import KEEP
-from dreamkeep.journal.reader import HOLES, Fault, Mended, Reading, Span, events, is_that, mended_by, with_mended
+from dreamkeep.journal.reader import HOLES, JournalDefect, Mended, Reading, SeqRange, events, is_that, mended_by, with_mended
 
 #: Frames of a keep's own journal that no import appends: where one of them was lost, it still is.
 _LEFT_OUT = frozenset((Kind.PAGE_PUBLISHED, Kind.PAGE_WRITTEN, Kind.SESSION_UNDELETED))
@@ -35,7 +35,7 @@ class _Here(NamedTuple):
     """`holes`: nobody has seen to them yet. `behind`: checksums of the frames behind holes, and of those that bind pieces, by
     seq. `lost`: the frames that were seen once, and are not there."""
 
-    holes: list[Fault]
+    holes: list[JournalDefect]
     behind: dict[int, str]
     lost: set[tuple[int, str]]
 
@@ -44,8 +44,8 @@ class _There(NamedTuple):
     """`lacks`: seqs that it has not, or that were not taken over. `bound`: seqs of frames that count only at their place. `has`:
     of the frames that were asked for, by seq and checksum."""
 
-    lacks: list[Span]
-    bound: list[Span]
+    lacks: list[SeqRange]
+    bound: list[SeqRange]
     has: set[tuple[int, str]]
 
 
@@ -65,7 +65,7 @@ def proven(host: Host, ours: str, theirs: str, known: Iterable[tuple[int, str]])
     if not here.lost or not here.lost <= there.has:
         return Proven(mended, set())
     last = max(seq for seq, _ in here.lost)
-    is_here = _is_clear(Span(_shared(host, ours, theirs) + 1, last), there.lacks)
+    is_here = _is_clear(SeqRange(_shared(host, ours, theirs) + 1, last), there.lacks)
     return Proven(mended, here.lost if is_here else set())
 
 
@@ -90,7 +90,7 @@ def _here(host: Host, folder: str, known: Iterable[tuple[int, str]]) -> _Here:
     for _ in events(listening(), broken):
         pass
     lost -= reading.passed
-    found = [*reading.faults, *(Fault("chunks", 0, seq, 0, (Span(seq, seq),)) for seq in broken)]
+    found = [*reading.faults, *(JournalDefect("chunks", 0, seq, 0, (SeqRange(seq, seq),)) for seq in broken)]
     holes = [one for one in with_mended(found, mended) if one.kind in (*HOLES, "chunks") and not one.mended]
     return _Here(holes, behind, lost)
 
@@ -100,7 +100,7 @@ def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -
     reading = Reading(host, folder)
     has: set[tuple[int, str]] = set()
     left_out: list[int] = []
-    bound: list[Span] = []
+    bound: list[SeqRange] = []
 
     def listening() -> Iterator[Frame]:
         for frame in reading:
@@ -109,17 +109,17 @@ def _there(host: Host, folder: str, asked: set[tuple[int, str]], *, own: bool) -
             if own and frame["kind"] in _LEFT_OUT:
                 left_out.append(frame["seq"])
             if own and frame["kind"] not in _LOOSE:
-                bound.append(Span(frame["seq"], frame["seq"]))
+                bound.append(SeqRange(frame["seq"], frame["seq"]))
             yield frame
 
     broken: list[int] = []
     for _ in events(listening(), broken):
         pass
     lacks = [span for one in reading.faults for span in one.missing]
-    return _There([*lacks, *(Span(seq, seq) for seq in (*broken, *left_out))], bound, has)
+    return _There([*lacks, *(SeqRange(seq, seq) for seq in (*broken, *left_out))], bound, has)
 
 
-def _filled(hole: Fault, here: _Here, there: _There) -> bool:
+def _filled(hole: JournalDefect, here: _Here, there: _There) -> bool:
     """Bytes that nobody can read, where no frame is missing, are none that another could bring."""
     spans = hole.missing
     behind = (hole.offset,) if hole.kind == "chunks" else tuple(span.last + 1 for span in spans)
@@ -128,7 +128,7 @@ def _filled(hole: Fault, here: _Here, there: _There) -> bool:
     return all(_is_clear(span, (*there.lacks, *there.bound)) for span in spans)
 
 
-def _is_clear(span: Span, of: Iterable[Span]) -> bool:
+def _is_clear(span: SeqRange, of: Iterable[SeqRange]) -> bool:
     return not any(one.first <= span.last and span.first <= one.last for one in of)
 
 

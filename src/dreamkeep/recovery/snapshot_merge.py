@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.content import Word
+from dreamkeep.capture.content import SourceCursor
 from dreamkeep.capture.spool import journaled
-from dreamkeep.event import Carry, Event, Kind, Verbatim
+from dreamkeep.event import Carry, Event, Kind, RawChunk
 from dreamkeep.host import Host
 from dreamkeep.journal.frame import Frame, body_of, event_of
 from dreamkeep.journal.reader import Position, Reading, events, whole
@@ -169,7 +169,7 @@ def about_now(kind: str, body: Mapping[str, Any]) -> Iterator[str]:
 
 def is_older(event: Event, ours: Ours) -> bool:
     """Whether a user has said something newer of what it is about. What a run did without knowing that word never counts more."""
-    body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+    body = json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body
     said = [ours.newest[about] for about in about_now(event.kind, body) if about in ours.newest]
     return bool(said) and (bool(body.get("run")) or event.at <= max(said))
 
@@ -178,7 +178,7 @@ def is_journaled(event: Event, ours: Ours) -> bool:
     """Whether all hook calls of a frame are here, though in other frames."""
     if event.kind != Kind.HOOK_FIRED:
         return False
-    calls = journaled(json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body)
+    calls = journaled(json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body)
     return bool(calls) and calls <= ours.calls
 
 
@@ -236,7 +236,7 @@ def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[E
     held = 0
     for event in events:
         batch.append(event)
-        held += len(event.body.raw) if isinstance(event.body, Verbatim) else len(str(event.body))
+        held += len(event.body.raw) if isinstance(event.body, RawChunk) else len(str(event.body))
         if len(batch) >= most or held >= size:
             yield batch
             batch, held = [], 0
@@ -246,12 +246,12 @@ def batches(events: Iterable[Event], *, most: int, size: int) -> Iterator[list[E
 
 def _content(carried: Carried, source: str) -> object:
     """None is like nothing else: a source without a word is looked at."""
-    word = Word.parse(carried.get(f"src:{source}"))
+    word = SourceCursor.parse(carried.get(f"src:{source}"))
     return (word.generation, word.offset, word.crc) if word else object()
 
 
 def _source(event: Event) -> str:
-    body = json.loads(event.body.raw) if isinstance(event.body, Verbatim) else event.body
+    body = json.loads(event.body.raw) if isinstance(event.body, RawChunk) else event.body
     return str(body.get("source", ""))
 
 
@@ -262,4 +262,4 @@ def _event(frame: Frame, chunked: bytes | None) -> Event:
     if "arm" in frame and chunked is not None:
         return event_of({**frame, "body": json.loads(chunked)})
     raw = body_of(frame["raw"], frame) if chunked is None else chunked
-    return event_of({**frame, "body": Verbatim(raw)})
+    return event_of({**frame, "body": RawChunk(raw)})

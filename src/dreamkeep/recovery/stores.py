@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from dreamkeep.agents import registry
 from dreamkeep.host import Host
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import Done, Looking, Mending
+from dreamkeep.recovery.mending import Looking, Mending, MendResult
 
 Row = Mapping[str, Any]
 #: Rows by their table.
@@ -44,7 +44,7 @@ class RowStore(Protocol):
 class Mender(Protocol):
     """Repairs by the names in `faults.py` (see `mending.py`)."""
 
-    ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]]
+    ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]]
     CHECKS: Mapping[str, Callable[[Looking, Fault], str]]
 
 

@@ -44,7 +44,7 @@ class Refusal(Exception):
     """Why one thing is left as it is."""
 
 
-class Step(NamedTuple):
+class UndoStep(NamedTuple):
     """What one note came to: `reason` is "" when what it names is as it was before the repair."""
 
     where: str
@@ -64,7 +64,7 @@ def which(host: Host, root: str, text: str) -> str:
     return matches[0]
 
 
-def undo(host: Host, root: str, undo_id: str) -> list[Step]:
+def undo(host: Host, root: str, undo_id: str) -> list[UndoStep]:
     """The newest change first. One that is refused hinders no other."""
     found = _notes(host, root, undo_id)
     void = {note["void"] for note in found if "void" in note}
@@ -80,7 +80,7 @@ def undo(host: Host, root: str, undo_id: str) -> list[Step]:
         if not where or note["n"] in void or ("file" in note and note["n"] != files[where][-1]["n"]):
             continue  # a file that was changed several times goes back in one step
         reason = _undone(back, note, files.get(where, []))
-        steps.append(Step(where, note.get("fault", ""), reason, note.get("session", "")))
+        steps.append(UndoStep(where, note.get("fault", ""), reason, note.get("session", "")))
     return steps
 
 

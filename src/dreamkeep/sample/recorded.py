@@ -25,7 +25,7 @@ _FILE = "answers.json"
 _SHOWN = re.compile(r"\[(?P<place>[^\]\s]+)\] (?P<whose>[^:\n]+?)(?: \(read before\))?: (?P<text>.*)", re.S)
 
 
-class Line(NamedTuple):
+class RequestLine(NamedTuple):
     """`speaker`: user, agent or tool."""
 
     place: str
@@ -93,15 +93,15 @@ def lay_answers(host: Host, folder: str, answer: Answer) -> Counter[str]:
     return kinds
 
 
-def lines_in(shown: str) -> Iterator[Line]:
+def lines_in(shown: str) -> Iterator[RequestLine]:
     """A session's lines, of a request that shows it."""
     for block in re.split(r"\n(?=\[|==)", shown):
         if found := _SHOWN.match(block):
             speaker = next((one for one in ("user", "agent") if found["whose"].startswith(one)), "tool")
-            yield Line(found["place"], speaker, found["text"])
+            yield RequestLine(found["place"], speaker, found["text"])
 
 
-def _place_of(quote: Mapping[str, str], lines: Iterable[Line]) -> str:
+def _place_of(quote: Mapping[str, str], lines: Iterable[RequestLine]) -> str:
     return next((one.place for one in lines if one.speaker == quote["speaker"] and quote["words"] in one.text), "")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from dreamkeep.session.messages import Message, Taken
-from dreamkeep.session.turns import Turn
+from dreamkeep.session.turns import TurnView
 
 
-class Known(Protocol):
+class EarlierResults(Protocol):
     """What was found before."""
 
     def message(self, key: str) -> Message | None: ...
@@ -16,21 +16,21 @@ class Known(Protocol):
     def twin(self, twin: str, not_heard: int, after: tuple[int, int]) -> Message | None:
         """The first message behind `after` with these words that was heard, but not yet on that channel."""
 
-    def turn(self, turn: str) -> Turn | None: ...
+    def turn(self, turn: str) -> TurnView | None: ...
 
-    def last_turns(self, count: int) -> list[Turn]: ...
+    def last_turns(self, count: int) -> list[TurnView]: ...
 
 
 class Changes:
     """What a stretch of events adds to the view, on top of `known`."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: EarlierResults) -> None:
         self._known = known
         self.messages: dict[tuple[int, int], Message] = {}
         self.keys: dict[str, tuple[int, int]] = {}
         self.twins: dict[tuple[int, int], str] = {}
         self.removed: set[tuple[int, int]] = set()
-        self.turns: dict[str, Turn] = {}
+        self.turns: dict[str, TurnView] = {}
         #: What was taken back, or given back, in this order.
         self.taken: list[Taken] = []
         self._by_twin: dict[str, list[tuple[int, int]]] = {}
@@ -85,9 +85,9 @@ class Changes:
         for place, message in self.messages.items():
             self.messages[place] = taken.applied(message)
 
-    def turn(self, turn: str) -> Turn | None:
+    def turn(self, turn: str) -> TurnView | None:
         return self.turns.get(turn) or self._known.turn(turn)
 
-    def last_turns(self, count: int) -> list[Turn]:
+    def last_turns(self, count: int) -> list[TurnView]:
         found = {turn.id: turn for turn in self._known.last_turns(count)} | self.turns
         return sorted(found.values(), key=lambda turn: (turn.seq, turn.n, turn.id))[-count:]

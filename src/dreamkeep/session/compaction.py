@@ -46,7 +46,7 @@ class Moment(NamedTuple):
     at: str
 
 
-class Told(NamedTuple):
+class CompactionSignal(NamedTuple):
     """What one voice says of a compaction. `phase`: started, or how it ended."""
 
     phase: str
@@ -65,7 +65,7 @@ class Entity(NamedTuple):
     n: int
     state: str
     closing: str
-    told: dict[str, Told]
+    told: dict[str, CompactionSignal]
     opened_at: str | None
     closed_at: str | None
     #: Its last sign of life, from which its deadline counts.
@@ -235,8 +235,8 @@ def is_nameless(entity: Entity, voice: str) -> bool:
 
 
 def with_word(entity: Entity, voice: str, signal: Signal, phase: str) -> Entity:
-    old = entity.told.get(voice) or Told("", None)
-    word = Told(
+    old = entity.told.get(voice) or CompactionSignal("", None)
+    word = CompactionSignal(
         phase,
         old.at if old.phase == phase and old.at else signal.at or old.at,
         old.id or name_of(signal),  # once given, a name stays: others may have heard it
@@ -324,7 +324,7 @@ def plain(value: Any) -> Any:
 
 def entity_from(saved: Sequence[Any]) -> Entity:
     entity = Entity(*saved)
-    told = {voice: Told(*one) for voice, one in entity.told.items()}
+    told = {voice: CompactionSignal(*one) for voice, one in entity.told.items()}
     spot = moment_from(entity.spot) if entity.spot else None
     return entity._replace(told=told, done=_place(entity.done) if entity.done else None, spot=spot)
 

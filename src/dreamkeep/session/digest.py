@@ -20,7 +20,7 @@ from typing import NamedTuple
 from dreamkeep.agents import facts as f
 from dreamkeep.session import tools
 from dreamkeep.session.messages import Message
-from dreamkeep.session.origin import AGENT, ANSWER, INJECTED, OWN_WORDS, PASTED, TOOL, TYPED, Heard, split_origins
+from dreamkeep.session.origin import AGENT, ANSWER, INJECTED, OWN_WORDS, PASTED, TOOL, TYPED, HeardWords, split_origins
 from dreamkeep.session.ours import recalled
 from dreamkeep.session.packs import without_packs
 
@@ -45,7 +45,7 @@ _BLANKS = re.compile(r"[ \t]{2,}")
 _LINES = re.compile(r"\n{2,}")
 
 
-class Line(NamedTuple):
+class DigestLine(NamedTuple):
     """`role`: user, assistant, tool or system. `origin`: whose words they are (origin.py). `what`: how a reader is told."""
 
     seq: str
@@ -55,7 +55,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Ending(NamedTuple):
+class SessionEnding(NamedTuple):
     """How a session stood when it stopped, uncut. `prompts`: what the user typed or answered, `answers`: what the agent said to
     it, each in its order. `failed`: the last command, if it failed. `files`: those that were changed."""
 
@@ -65,7 +65,7 @@ class Ending(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def digest(messages: Sequence[Message], cwd: str = "", heard: Callable[[str], bool] = lambda line: False) -> list[Line]:
+def digest(messages: Sequence[Message], cwd: str = "", heard: Callable[[str], bool] = lambda line: False) -> list[DigestLine]:
     """`cwd`: the session's folder. Paths below it are named from there. `heard`: whether an agent wrote a line in an earlier
     session, so that it was pasted here."""
     return list(_Digest(messages, cwd, heard).lines())
@@ -83,7 +83,7 @@ def find_unheard(messages: Sequence[Message]) -> frozenset[str]:
     return frozenset(asked)
 
 
-def find_ending(messages: Sequence[Message], cwd: str = "") -> Ending:
+def find_ending(messages: Sequence[Message], cwd: str = "") -> SessionEnding:
     made, texts = _Digest(messages, cwd), {place_of(one): one.text for one in messages}
     prompts: dict[str, list[str]] = {}
     answers: list[str] = []
@@ -92,10 +92,10 @@ def find_ending(messages: Sequence[Message], cwd: str = "") -> Ending:
             prompts.setdefault(line.seq, []).append(line.text)
         elif line.what == "agent":
             answers.append(texts[line.seq])
-    return Ending(tuple(map("\n".join, prompts.values())), tuple(answers), made.failed, tuple(made.files))
+    return SessionEnding(tuple(map("\n".join, prompts.values())), tuple(answers), made.failed, tuple(made.files))
 
 
-def render(lines: Iterable[Line]) -> str:
+def render(lines: Iterable[DigestLine]) -> str:
     """As a model or a person reads it: `[place] who: words`."""
     return "\n".join(f"[{line.seq}] {line.what}: {line.text}" for line in lines)
 
@@ -119,30 +119,30 @@ class _Digest:
         ours = recalled(messages)
         self._messages = [one for one in messages if (one.seq, one.n) not in ours and one.role not in (f.REASONING, f.SYSTEM)]
         self._results = _results(self._messages)
-        self._heard, self._heard_before = Heard(), heard
+        self._heard, self._heard_before = HeardWords(), heard
         #: Files that were changed; and how the last command failed, if it did.
         self.files: dict[str, None] = {}
         self.failed = ""
         #: Agent's prose since the last prompt, which waits for what the user says to it.
         self._prose: list[Message] = []
-        self._seen: list[Line] = []
+        self._seen: list[DigestLine] = []
         self._copied = False
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[DigestLine]:
         for message in self._messages:
             yield from self._line(message)
         yield from self._agent_words("")
         yield from self._looked()
 
-    def _line(self, message: Message) -> Iterator[Line]:
+    def _line(self, message: Message) -> Iterator[DigestLine]:
         if message.mark == f.COPIED:
             if not self._copied:
-                yield Line(place_of(message), "system", INJECTED, "copied", "the beginning was copied from another session")
+                yield DigestLine(place_of(message), "system", INJECTED, "copied", "the beginning was copied from another session")
             self._copied = True
         elif message.role == f.SUMMARY:
             yield from self._agent_words("")
             yield from self._looked()
-            yield Line(place_of(message), "system", INJECTED, "compacted", "the agent's context was squeezed here")
+            yield DigestLine(place_of(message), "system", INJECTED, "compacted", "the agent's context was squeezed here")
         elif message.role == f.USER:
             yield from self._user(message)
         elif message.mark not in ("", f.PARTIAL):
@@ -154,7 +154,7 @@ class _Digest:
 
     # -- the user
 
-    def _user(self, message: Message) -> Iterator[Line]:
+    def _user(self, message: Message) -> Iterator[DigestLine]:
         if message.mark not in ("", f.PARTIAL, f.REWOUND):
             return
         text = without_packs(message.text)
@@ -167,16 +167,16 @@ class _Digest:
         for span in spans:
             words = text[span.start : span.end].strip()
             if span.origin == PASTED:
-                yield Line(place_of(message), f.USER, PASTED, f"user pasted{back}", fold(_dense(words), *_PASTE))
+                yield DigestLine(place_of(message), f.USER, PASTED, f"user pasted{back}", fold(_dense(words), *_PASTE))
             else:
-                yield Line(place_of(message), f.USER, TYPED, f"user{back}", words)
+                yield DigestLine(place_of(message), f.USER, TYPED, f"user{back}", words)
 
     def _was_heard(self, line: str) -> bool:
         return self._heard.has(line) or self._heard_before(line)
 
     # -- the agent
 
-    def _assistant(self, message: Message) -> Iterator[Line]:
+    def _assistant(self, message: Message) -> Iterator[DigestLine]:
         if message.text.strip():
             yield from self._remarks()
             yield from self._looked()
@@ -185,7 +185,7 @@ class _Digest:
         if message.tool:
             yield from self._call(message)
 
-    def _agent_words(self, prompt: str) -> Iterator[Line]:
+    def _agent_words(self, prompt: str) -> Iterator[DigestLine]:
         """What the agent said last before a prompt: whole, if that prompt leans on it."""
         if not self._prose:
             return
@@ -194,7 +194,7 @@ class _Digest:
         ends = _ANSWERED if prompt and len(prompt) <= _SHORT else _LAST_WORDS
         yield _agent(last, fold(_dense(last.text), *ends))
 
-    def _remarks(self) -> Iterator[Line]:
+    def _remarks(self) -> Iterator[DigestLine]:
         """What it said on its way: only what names a cause."""
         for message in self._prose:
             words = _dense(message.text)
@@ -204,7 +204,7 @@ class _Digest:
 
     # -- tools
 
-    def _call(self, message: Message) -> Iterator[Line]:
+    def _call(self, message: Message) -> Iterator[DigestLine]:
         tool = message.tool or {}
         name, given = str(tool.get("name") or "tool"), tool.get("input")
         result = self._results.get((message.seq, message.n))
@@ -212,7 +212,7 @@ class _Digest:
         if result is not None and refused is not None:
             yield from self._told(message, result, f"the user refused {fold(_dense(tools.describe_call(name, given)), 120, 0)}")
             if refused:
-                yield Line(place_of(result), f.USER, ANSWER, "user, refusing", refused)
+                yield DigestLine(place_of(result), f.USER, ANSWER, "user, refusing", refused)
         elif tools.is_kind("ask", name):
             yield from self._asked(message, result)
         elif tools.is_kind("plan", name):
@@ -224,18 +224,18 @@ class _Digest:
             yield from self._told(message, message, words)
         elif not _is_todo(name):
             self._edited(name, given, result)
-            self._seen.append(Line(place_of(message), f.ASSISTANT, AGENT, name, self._target(given)))
+            self._seen.append(DigestLine(place_of(message), f.ASSISTANT, AGENT, name, self._target(given)))
 
     def _edited(self, name: str, given: object, result: Message | None) -> None:
         if result is not None and tools.is_kind("edit", name):
             self.files.update(dict.fromkeys(map(self._short_path, tools.edited_files(given))))
 
-    def _told(self, call: Message, at: Message, text: str) -> Iterator[Line]:
+    def _told(self, call: Message, at: Message, text: str) -> Iterator[DigestLine]:
         yield from self._remarks()
         yield from self._looked()
-        yield Line(place_of(at), f.TOOL, TOOL, "tool", text)
+        yield DigestLine(place_of(at), f.TOOL, TOOL, "tool", text)
 
-    def _ran(self, message: Message, result: Message | None) -> Iterator[Line]:
+    def _ran(self, message: Message, result: Message | None) -> Iterator[DigestLine]:
         command = tools.command_of((message.tool or {}).get("input"))
         if not command:
             return
@@ -250,25 +250,25 @@ class _Digest:
             yield from self._told(message, message, f"{shown} → {ended}{': ' if error else ''}{fold(error, _ERROR, 0)}")
         else:
             self.files.update(dict.fromkeys(map(self._short_path, tools.patched_files(command))))
-            self._seen.append(Line(place_of(message), f.ASSISTANT, AGENT, "ran", f"{shown} → ok" if result else shown))
+            self._seen.append(DigestLine(place_of(message), f.ASSISTANT, AGENT, "ran", f"{shown} → ok" if result else shown))
 
-    def _asked(self, message: Message, result: Message | None) -> Iterator[Line]:
+    def _asked(self, message: Message, result: Message | None) -> Iterator[DigestLine]:
         given = (message.tool or {}).get("input")
         yield from self._remarks()
         yield from self._looked()
         for question, options in tools.questions(given):
             listed = "".join(f"\n  - {fold(_dense(option), 300, 0)}" for option in options)
-            yield Line(place_of(message), f.ASSISTANT, AGENT, "agent asked", f"{_dense(question)}{listed}")
+            yield DigestLine(place_of(message), f.ASSISTANT, AGENT, "agent asked", f"{_dense(question)}{listed}")
         for question, answer in tools.answers(given, result.text) if result else ():
             about = f" (to “{fold(_dense(question), 100, 0)}”)" if len(tools.questions(given)) > 1 else ""
-            yield Line(place_of(result or message), f.USER, ANSWER, f"user answered{about}", answer)
+            yield DigestLine(place_of(result or message), f.USER, ANSWER, f"user answered{about}", answer)
 
-    def _planned(self, message: Message, result: Message | None) -> Iterator[Line]:
+    def _planned(self, message: Message, result: Message | None) -> Iterator[DigestLine]:
         yield from self._remarks()
         yield from self._looked()
         plan = tools.plan_of((message.tool or {}).get("input"), result.text if result else "")
         ended = " (the user approved it)" if result is not None and tools.is_approval(result) else ""
-        yield Line(place_of(message), f.ASSISTANT, AGENT, f"agent's plan{ended}", fold(_dense(plan), *_PLAN))
+        yield DigestLine(place_of(message), f.ASSISTANT, AGENT, f"agent's plan{ended}", fold(_dense(plan), *_PLAN))
 
     def _target(self, given: object) -> str:
         """What a call is about: a pattern, a path, a question."""
@@ -288,7 +288,7 @@ class _Digest:
         path = path.removeprefix(self._root)
         return path if len(path) <= _PATH else f"…{path[-_PATH:]}"
 
-    def _looked(self) -> Iterator[Line]:
+    def _looked(self) -> Iterator[DigestLine]:
         """Neighbouring calls that say little: one line for each tool."""
         seen, self._seen = self._seen, []
         while seen:
@@ -300,11 +300,11 @@ class _Digest:
                 continue
             named = list(dict.fromkeys(line.text for line in same if line.text))
             more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-            yield Line(first.seq, f.TOOL, TOOL, "tool", f"{first.what} {', '.join(named[:_NAMED])}{more}".strip())
+            yield DigestLine(first.seq, f.TOOL, TOOL, "tool", f"{first.what} {', '.join(named[:_NAMED])}{more}".strip())
 
 
-def _agent(message: Message, text: str) -> Line:
-    return Line(place_of(message), f.ASSISTANT, AGENT, "agent", text)
+def _agent(message: Message, text: str) -> DigestLine:
+    return DigestLine(place_of(message), f.ASSISTANT, AGENT, "agent", text)
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int, int], Message]:

@@ -42,7 +42,7 @@ _ADMIN = re.compile(r"(/[^\s\"':]+)/\.git/worktrees/([^/\s\"']+)")
 _WORKTREE_LINE = re.compile(r"^(/.+?)\s+(?:[0-9a-f]{7,40} |\(bare\))", re.MULTILINE)
 
 
-class Place(NamedTuple):
+class SessionPlace(NamedTuple):
     """Where one session ran, as far as an index knows. `project`: as it is shown now."""
 
     session: str
@@ -55,9 +55,9 @@ class Place(NamedTuple):
     remotes: tuple[tuple[str, str, str], ...] = ()
 
 
-def place_of(session: str, project: str, cwd: str, last_at: str, folders: object, remotes: object) -> Place:
+def place_of(session: str, project: str, cwd: str, last_at: str, folders: object, remotes: object) -> SessionPlace:
     """From a row: what is not of the expected form is left out."""
-    return Place(session, project, cwd, last_at, _triples(folders), _triples(remotes))
+    return SessionPlace(session, project, cwd, last_at, _triples(folders), _triples(remotes))
 
 
 def _triples(value: object) -> tuple[tuple[str, str, str], ...]:

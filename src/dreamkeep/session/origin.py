@@ -111,7 +111,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏ]")
 
 
-class Span(NamedTuple):
+class OriginSpan(NamedTuple):
     """A stretch of a message, and whose words it is."""
 
     start: int
@@ -119,7 +119,7 @@ class Span(NamedTuple):
     origin: str
 
 
-class Heard:
+class HeardWords:
     """What agents and tools said before a message, to know it again in what a user pastes."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -141,26 +141,26 @@ class Heard:
         return any(piece in text for text in reversed(self._texts))
 
 
-class _Block(NamedTuple):
+class _TextBlock(NamedTuple):
     start: int
     end: int
     text: str
     fenced: bool
 
 
-def split_origins(text: str, heard: Callable[[str], bool] = lambda piece: False) -> tuple[Span, ...]:
+def split_origins(text: str, heard: Callable[[str], bool] = lambda piece: False) -> tuple[OriginSpan, ...]:
     """The stretches of a user's message in order. `heard`: whether an agent or a tool has said a line before."""
     if _INJECTED.match(text):
-        return (Span(0, len(text), INJECTED),)
+        return (OriginSpan(0, len(text), INJECTED),)
     if _PLAN.match(text):
-        return (Span(0, len(text), PASTED),)
+        return (OriginSpan(0, len(text), PASTED),)
     blocks = list(_blocks(text))
     judged = [(part, origin) for block in blocks for part, origin in _judge(block, heard)]
     judged = _led(_smoothed(_documented(judged)))
     return _merged(text, judged)
 
 
-def origin_at(spans: Sequence[Span], start: int, end: int) -> str:
+def origin_at(spans: Sequence[OriginSpan], start: int, end: int) -> str:
     """Whose words stand from `start` to `end`: of several, whose most of them are."""
     shares: dict[str, int] = {}
     for span in spans:
@@ -181,7 +181,7 @@ def typed_words(message: str) -> str:
 # -- blocks
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def _blocks(text: str) -> Iterator[_TextBlock]:
     """Parted by blank lines; a fence with all that is in it is one."""
     start = at = 0
     fenced = False
@@ -201,20 +201,20 @@ def _blocks(text: str) -> Iterator[_Block]:
     yield from _block(text, start, at, fenced=fenced)
 
 
-def _block(text: str, start: int, end: int, *, fenced: bool = False) -> Iterator[_Block]:
+def _block(text: str, start: int, end: int, *, fenced: bool = False) -> Iterator[_TextBlock]:
     if text[start:end].strip():
-        yield _Block(start, end, text[start:end], fenced)
+        yield _TextBlock(start, end, text[start:end], fenced)
 
 
-def _part(block: _Block, start: int, end: int | None = None) -> _Block:
+def _part(block: _TextBlock, start: int, end: int | None = None) -> _TextBlock:
     end = len(block.text) if end is None else end
-    return _Block(block.start + start, block.start + end, block.text[start:end], block.fenced)
+    return _TextBlock(block.start + start, block.start + end, block.text[start:end], block.fenced)
 
 
 # -- one block
 
 
-def _judge(block: _Block, heard: Callable[[str], bool]) -> list[tuple[_Block, str]]:
+def _judge(block: _TextBlock, heard: Callable[[str], bool]) -> list[tuple[_TextBlock, str]]:
     if SIGN in block.text:
         return [(block, INJECTED)]
     if block.fenced or _was_heard(block.text, heard):
@@ -238,7 +238,7 @@ def _is_machine_line(line: str) -> bool:
     return bool(_MACHINE.match(line) or _FILLED.search(line))
 
 
-def _around_machine(block: _Block) -> list[tuple[_Block, str]]:
+def _around_machine(block: _TextBlock) -> list[tuple[_TextBlock, str]]:
     """What a user wrote on the lines before and behind a log stays his."""
     lines = block.text.splitlines(keepends=True)
     first, last = 0, len(lines)
@@ -268,7 +268,7 @@ def _was_heard(text: str, heard: Callable[[str], bool]) -> bool:
     return known * 2 >= sum(map(len, pieces[: 10 * _MOST_LINES]))
 
 
-def _lead_and_rest(block: _Block, heard: Callable[[str], bool]) -> list[tuple[_Block, str]] | None:
+def _lead_and_rest(block: _TextBlock, heard: Callable[[str], bool]) -> list[tuple[_TextBlock, str]] | None:
     """ "can you check: The function returns …": the first words are typed, the rest is pasted."""
     for found in (_COLON.match(block.text), _LEAD.match(block.text)):
         if not found:
@@ -305,7 +305,7 @@ def _is_latin(text: str) -> bool:
 # -- blocks beside each other
 
 
-def _documented(judged: list[tuple[_Block, str]]) -> list[tuple[_Block, str]]:
+def _documented(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
     """Behind the second heading of a long message everything belongs to a document that was pasted."""
     headings = [n for n, (block, _) in enumerate(judged) if _HEADING.match(block.text.lstrip())]
     if len(headings) < 2 or sum(len(block.text) for block, _ in judged) < 3 * _LONG:
@@ -314,9 +314,9 @@ def _documented(judged: list[tuple[_Block, str]]) -> list[tuple[_Block, str]]:
     return [(block, PASTED if n >= first and origin == TYPED else origin) for n, (block, origin) in enumerate(judged)]
 
 
-def _led(judged: list[tuple[_Block, str]]) -> list[tuple[_Block, str]]:
+def _led(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
     """What follows "I got this feedback:" is pasted, up to words that turn to the agent again."""
-    found: list[tuple[_Block, str]] = []
+    found: list[tuple[_TextBlock, str]] = []
     open_ = False
     for n, (block, origin) in enumerate(judged):
         if open_ and origin == TYPED and n == len(judged) - 1 and _addresses(block.text):
@@ -332,7 +332,7 @@ def _addresses(text: str) -> bool:
     return len(text) <= 4 * _LONG and (_turns_to(text) or _ORDERS.match(text) is not None)
 
 
-def _smoothed(judged: list[tuple[_Block, str]]) -> list[tuple[_Block, str]]:
+def _smoothed(judged: list[tuple[_TextBlock, str]]) -> list[tuple[_TextBlock, str]]:
     """What stands between two pasted blocks and turns to nobody is a part of them; and so is more prose of that kind behind
     one, and the title before a finding."""
     found = list(judged)
@@ -349,12 +349,12 @@ def _smoothed(judged: list[tuple[_Block, str]]) -> list[tuple[_Block, str]]:
     return found
 
 
-def _merged(text: str, judged: list[tuple[_Block, str]]) -> tuple[Span, ...]:
+def _merged(text: str, judged: list[tuple[_TextBlock, str]]) -> tuple[OriginSpan, ...]:
     """Neighbours of one origin are one stretch."""
-    spans: list[Span] = []
+    spans: list[OriginSpan] = []
     for block, origin in judged:
         if spans and spans[-1].origin == origin:
             spans[-1] = spans[-1]._replace(end=block.end)
         else:
-            spans.append(Span(block.start, block.end, origin))
-    return tuple(spans) or ((Span(0, len(text), TYPED),) if text else ())
+            spans.append(OriginSpan(block.start, block.end, origin))
+    return tuple(spans) or ((OriginSpan(0, len(text), TYPED),) if text else ())

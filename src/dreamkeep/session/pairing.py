@@ -26,7 +26,7 @@ _MOST_AT_ONCE = 64
 _MOST_WAITING = 256
 
 
-class Mark(NamedTuple):
+class BoundaryMark(NamedTuple):
     """A boundary that is no compaction."""
 
     id: str
@@ -40,7 +40,7 @@ class Pairing:
     def __init__(self, root: str, saved: Mapping[str, Any] | None = None) -> None:
         saved = saved or {}
         self.entities: dict[int, Entity] = {}
-        self.marks = [Mark(id, reason, c.moment_from(moment)) for id, reason, moment in saved.get("marks", ())]
+        self.marks = [BoundaryMark(id, reason, c.moment_from(moment)) for id, reason, moment in saved.get("marks", ())]
         self._last: int = saved.get("last", 0)
         self._ours: dict[str, None] = dict.fromkeys(saved.get("ours", [root]))
         self._depths: dict[str, int] = dict(saved.get("depths", {}))
@@ -314,7 +314,7 @@ class Pairing:
 
     def _mark(self, reason: str, id: str, moment: Moment) -> None:
         if not id or all(mark.id != id for mark in self.marks):
-            self.marks.append(Mark(id, reason, moment))
+            self.marks.append(BoundaryMark(id, reason, moment))
 
     def _pass_over(self) -> None:
         """The agent has told its own count: what only log lines know by now is not in it. (If it is, that costs a label.)"""

@@ -13,7 +13,7 @@ import base64
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from dreamkeep.event import Verbatim
+from dreamkeep.event import RawChunk
 
 _LINES = b'"lines":['
 # Parsers stop at some depth (orjson at 1024, others earlier), and a frame is deeper than the line in it: far down stays text.
@@ -22,14 +22,14 @@ _DEEPER = 1024 - _DEPTH
 _OPEN, _CLOSE = b"[" * _DEEPER, b"]" * _DEEPER
 
 
-def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[int] = ()) -> Verbatim:
+def pack(about: Mapping[str, Any], lines: Sequence[bytes], as_text: Collection[int] = ()) -> RawChunk:
     """A body that holds `about` and the lines. `as_text`: those that are only part of a line, though they may look like JSON."""
     import orjson
 
     elements = [_plain(line) if n in as_text else element(line) for n, line in enumerate(lines)]
     head = orjson.dumps({**about, "sizes": [len(e) for e in elements]})[:-1]
     raw = b"%b,%b%b]}" % (head, _LINES, b",".join(elements))
-    return Verbatim(raw, [n for n, (found, line) in enumerate(zip(elements, lines, strict=True)) if found is not line])
+    return RawChunk(raw, [n for n, (found, line) in enumerate(zip(elements, lines, strict=True)) if found is not line])
 
 
 def element(line: bytes) -> bytes:

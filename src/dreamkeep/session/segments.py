@@ -49,7 +49,7 @@ class Segment(NamedTuple):
     closed_between: tuple[int | str, int | str] | None = None
 
 
-class Cut(NamedTuple):
+class SegmentCut(NamedTuple):
     """A boundary. A historic one was told of, and lies nowhere in what we heard."""
 
     place: Place
@@ -64,7 +64,12 @@ class View:
     """How a session looks at some moment. `count`: compactions that count. `owner`: "" where nobody says who runs it."""
 
     def __init__(
-        self, segments: list[Segment], compactions: list[Compaction], boundaries: list[Cut], starts: list[Place], owner: str
+        self,
+        segments: list[Segment],
+        compactions: list[Compaction],
+        boundaries: list[SegmentCut],
+        starts: list[Place],
+        owner: str,
     ) -> None:
         self.segments = segments
         self.compactions = compactions
@@ -188,21 +193,21 @@ class Folding:
             owner=self._owner,
         )
 
-    def _cuts(self, name: str) -> list[Cut]:
-        cuts = [Cut(m.place, reason, EXACT, m.turn) for _, reason, m in self._pairing.marks]
+    def _cuts(self, name: str) -> list[SegmentCut]:
+        cuts = [SegmentCut(m.place, reason, EXACT, m.turn) for _, reason, m in self._pairing.marks]
         for entity in self._pairing.entities.values():
             id = f"{name}#c{entity.n}"
             if entity.historic:
-                cuts.append(Cut((0, 0), "compaction", HISTORIC, compaction=id))
+                cuts.append(SegmentCut((0, 0), "compaction", HISTORIC, compaction=id))
             elif c.counts(entity) and entity.spot:
                 m = entity.spot
                 exact = c.is_exact(entity)
                 between = None if exact else (written(min(m.low, m.place)), written(m.high or m.place))
-                cuts.append(Cut(m.place, "compaction", EXACT if exact else INTERVAL, m.turn, id, between))
+                cuts.append(SegmentCut(m.place, "compaction", EXACT if exact else INTERVAL, m.turn, id, between))
         return sorted(cuts, key=lambda cut: cut.place)
 
 
-def _segments(name: str, cuts: list[Cut], ended: Place | None) -> list[Segment]:
+def _segments(name: str, cuts: list[SegmentCut], ended: Place | None) -> list[Segment]:
     found = []
     for n, (start, end) in enumerate(zip([None, *cuts], [*cuts, None], strict=True), 1):
         vague = any(cut is not None and cut.precision == INTERVAL for cut in (start, end))

@@ -28,7 +28,7 @@ _RESPONDED = re.compile(
 )
 
 
-class Result(Protocol):
+class ToolMessage(Protocol):
     """A message that holds what a tool gave back, or a call."""
 
     @property
@@ -41,7 +41,7 @@ class Result(Protocol):
 # -- texts
 
 
-def texts_in(message: Result) -> Iterator[str]:
+def texts_in(message: ToolMessage) -> Iterator[str]:
     """What stands in a message: its text, and the texts in a tool's input."""
     yield message.text
     if message.tool:
@@ -160,7 +160,7 @@ def plan_of(given: object, told: str) -> str:
 # -- results
 
 
-def outcome(command: str, result: Result) -> tuple[int | None, bool]:
+def outcome(command: str, result: ToolMessage) -> tuple[int | None, bool]:
     """(exit code if known, whether the command failed). A pipe hides the code: then the output's words decide."""
     tool = result.tool or {}
     code = tool.get("exit_code")
@@ -187,7 +187,7 @@ def _looks_failed(text: str) -> bool:
     return _pattern("ends", "failed", re.MULTILINE).search(ends) is not None
 
 
-def output_of(result: Result) -> str:
+def output_of(result: ToolMessage) -> str:
     """What a command printed, without what the agent wraps around it. Long outputs are cut in the middle."""
     text = _both_ends(result.text)
     if result.text.startswith("{") and len(result.text) <= 200_000:
@@ -204,7 +204,7 @@ def _both_ends(text: str) -> str:
     return text if len(text) <= 2 * _LOOK else f"{text[:_LOOK]}\n{text[-_LOOK:]}"
 
 
-def error_line(result: Result) -> str:
+def error_line(result: ToolMessage) -> str:
     """The line of a failed command's output that says what was wrong; "" if none does."""
     lines = [line.rstrip()[:_LINE] for line in output_of(result).split("\n")]
     told = [line for line in lines if line.strip() and not _pattern("ends", "empty").match(line.strip())]
@@ -223,12 +223,12 @@ def _without_stamp(line: str) -> str:
 # -- what the user said to a call
 
 
-def is_approval(result: Result) -> bool:
+def is_approval(result: ToolMessage) -> bool:
     """The user agreed to a plan."""
     return _begins(result.text, "approved")
 
 
-def refusal_words(result: Result, tool: str) -> str | None:
+def refusal_words(result: ToolMessage, tool: str) -> str | None:
     """What the user said when he did not allow the call of `tool` ("": nothing); None: it was allowed. What was run was allowed,
     whatever its output says."""
     about = result.tool or {}

@@ -25,7 +25,7 @@ SETTLED = ("completed", "failed", "cancelled", INTERRUPTED)
 _FINAL = ("completed", "failed", "cancelled")
 
 
-class Turn(NamedTuple):
+class TurnView(NamedTuple):
     """`owner` names the lock that proves somebody works on it; empty where nobody ever said. `n`: its place in the frame."""
 
     id: str
@@ -44,10 +44,10 @@ class Turn(NamedTuple):
 KINDS = frozenset((Kind.TURN_SUBMITTED, Kind.TURN_STARTED, Kind.TURN_SETTLED, Kind.TURN_RECORDED))
 
 
-def step(turn: Turn | None, seq: int, event: Event) -> Turn:
+def step(turn: TurnView | None, seq: int, event: Event) -> TurnView:
     """The turn after one more of its events. Every event counts, whatever order damage left them in."""
     body = event.body
-    turn = turn or Turn(text_in(body, "turn"), seq, SUBMITTED, "")
+    turn = turn or TurnView(text_in(body, "turn"), seq, SUBMITTED, "")
     if event.kind in (Kind.TURN_SUBMITTED, Kind.TURN_RECORDED):
         turn = turn._replace(
             seq=seq, prompt=text_in(body, "prompt"), submitted_at=event.at, owner=text_in(body, "owner", turn.owner or "")
@@ -62,13 +62,13 @@ def step(turn: Turn | None, seq: int, event: Event) -> Turn:
     return turn
 
 
-def began(turn: Turn | None, place: tuple[int, int], fact: Began, owner: str) -> Turn:
+def began(turn: TurnView | None, place: tuple[int, int], fact: Began, owner: str) -> TurnView:
     """As a transcript, a hook or the tap tells it. Told again, what is new in it counts."""
-    turn = turn or Turn(fact.turn, place[0], STARTED, fact.prompt, fact.at, fact.at, n=place[1])
+    turn = turn or TurnView(fact.turn, place[0], STARTED, fact.prompt, fact.at, fact.at, n=place[1])
     return turn._replace(prompt=fact.prompt or turn.prompt, submitted_at=turn.submitted_at or fact.at, owner=turn.owner or owner)
 
 
-def settled(turn: Turn, fact: Settled) -> Turn:
+def settled(turn: TurnView, fact: Settled) -> TurnView:
     """The first word about the end stands, except that an interruption was only ever a guess, and what failed may be tried
     again and succeed."""
     if fact.state == STARTED and turn.state == "completed":
@@ -80,7 +80,7 @@ def settled(turn: Turn, fact: Settled) -> Turn:
     return turn._replace(state=fact.state, settled_at=fact.at, reason=fact.reason or None)
 
 
-def seen(turn: Turn, alive: Callable[[str], bool]) -> Turn:
+def seen(turn: TurnView, alive: Callable[[str], bool]) -> TurnView:
     """As it looks now: an unsettled turn whose owner is gone is interrupted; one that nobody ever owned is open."""
     if turn.state not in (SUBMITTED, STARTED):
         return turn

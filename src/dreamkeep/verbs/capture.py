@@ -11,7 +11,7 @@ from dreamkeep.errors import DreamkeepError, Failed, from_os
 from dreamkeep.verbs.compress import compress_cold
 
 if TYPE_CHECKING:
-    from dreamkeep.capture.ingest import Ingest, Outcome
+    from dreamkeep.capture.ingest import Ingest, IngestOutcome
     from dreamkeep.context import KeepContext
     from dreamkeep.index.build import Progress
     from dreamkeep.verbs.dream.hygiene import HygieneVerbs
@@ -54,9 +54,9 @@ class CaptureVerbs:
         paths: Sequence[str | os.PathLike[str]] = (),
         again: bool = False,
         progress: Progress | None = None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[IngestOutcome]:
         from dreamkeep.capture import find
-        from dreamkeep.capture.ingest import Outcome
+        from dreamkeep.capture.ingest import IngestOutcome
 
         chosen = find.checked(agents)
         where, environment = self._context.find_home(home)
@@ -68,7 +68,7 @@ class CaptureVerbs:
             found = list(find.everywhere(glance, where, environment, chosen))
         for one in found:
             if isinstance(one, find.Trouble):
-                yield Outcome(one.agent, one.path, "", state="failed", problem=one.problem)
+                yield IngestOutcome(one.agent, one.path, "", state="failed", problem=one.problem)
         if not found and not self._context.exists():
             return  # nothing to keep: then no keep is made
         ingest = self._open_limited_ingest(again)
@@ -90,7 +90,7 @@ class CaptureVerbs:
         home: str | os.PathLike[str] | None = None,
         polling: bool = False,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Outcome | None]:
+    ) -> Iterator[IngestOutcome | None]:
         from dreamkeep.capture.find import checked
         from dreamkeep.capture.watch import Forward, Watching
 

@@ -12,7 +12,7 @@ from dreamkeep.verbs.arguments import find_folder_project, find_project
 if TYPE_CHECKING:
     from dreamkeep.capture.same_project import Offer
     from dreamkeep.context import KeepContext
-    from dreamkeep.session.folders import Place
+    from dreamkeep.session.folders import SessionPlace
     from dreamkeep.verbs.dream.pages import PageVerbs
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class ProjectVerbs:
             return []
         return [one._asdict() for one in found]
 
-    def _list_places(self) -> list[Place]:
+    def _list_places(self) -> list[SessionPlace]:
         return self._context.ask(lambda store: store.session_places())
 
     def _withdraw_page(self, project: str) -> None:

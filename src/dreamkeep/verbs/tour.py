@@ -18,7 +18,7 @@ from dreamkeep.sample import recorded
 
 if TYPE_CHECKING:
     from dreamkeep.capture.find import Newest
-    from dreamkeep.capture.ingest import Outcome
+    from dreamkeep.capture.ingest import IngestOutcome
 
 _MOST = 25
 _BYTES = 16 << 20
@@ -80,7 +80,7 @@ def _make_folder(host: Host, folder: str | None, environment: Mapping[str, str])
     return place
 
 
-def take_in(tour: Tour) -> Iterator[Outcome]:
+def take_in(tour: Tour) -> Iterator[IngestOutcome]:
     """The sessions of the tour's home, or the newest of this machine."""
     if tour.found is None:
         yield from tour.keep.ingest(home=tour.home)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from dreamkeep.errors import NotFound
 from dreamkeep.index.store import Store
 from dreamkeep.journal.places import folder_of
-from dreamkeep.journal.reader import Fault
+from dreamkeep.journal.reader import JournalDefect
 from dreamkeep.session.messages import Message
 from dreamkeep.session.summary import ENDED, Summary
-from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, Turn, seen
+from dreamkeep.session.turns import INTERRUPTED, STARTED, SUBMITTED, TurnView, seen
 
 if TYPE_CHECKING:
     from dreamkeep.session.segments import View
@@ -66,7 +66,7 @@ def _add_tool_name(m: Message, names: Mapping[Any, str]) -> Message:
     return m._replace(tool={**m.tool, "name": names[m.tool["id"]]})
 
 
-def _show_live(view: View, turns: list[Turn], alive: Alive) -> dict[str, Any]:
+def _show_live(view: View, turns: list[TurnView], alive: Alive) -> dict[str, Any]:
     from dreamkeep.session.segments import live
 
     running = [t for t in turns if t.state in (SUBMITTED, STARTED)]
@@ -112,7 +112,7 @@ def show_lineage(store: Store, session_id: str) -> dict[str, Any]:
     return {"ancestors": walk(session_id, up), "descendants": walk(session_id, lambda at: children.get(at, []))}
 
 
-def show_turn(t: Turn) -> dict[str, Any]:
+def show_turn(t: TurnView) -> dict[str, Any]:
     shown = {
         "id": t.id,
         "state": t.state,
@@ -140,7 +140,7 @@ def show_message(m: Message, segment: str) -> dict[str, Any]:
     return shown
 
 
-def show_fault(f: Fault) -> dict[str, Any]:
+def show_fault(f: JournalDefect) -> dict[str, Any]:
     return {**f._asdict(), "missing": [list(span) for span in f.missing]}
 
 

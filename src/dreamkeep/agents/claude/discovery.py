@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from dreamkeep.agents.contract import DOCUMENT, LINES, META, RESULT, TEXT, WORKFLOW, Source
 from dreamkeep.agents.shared.values import table, text
-from dreamkeep.host import Entry, Host
+from dreamkeep.host import FolderEntry, Host
 
 AGENT = "claude"
 _PROJECTS = "projects"
@@ -68,7 +68,7 @@ def _folders(host: Host, place: str) -> list[str]:
         return []
 
 
-def _is_file(entry: Entry) -> bool:
+def _is_file(entry: FolderEntry) -> bool:
     return bool(entry.at) and not (entry.at and entry.at.is_folder) and entry.name.endswith(_ENDING) and entry.name != _ENDING
 
 

@@ -119,7 +119,7 @@ _PROMPTS = 32
 _EDGES = 8
 
 
-class _Line(NamedTuple):
+class _ClaudeLine(NamedTuple):
     """A line of the tree. `live`: it may begin and end turns; not so what is copied, repeated, or said aside."""
 
     data: Mapping[str, Any]
@@ -196,7 +196,7 @@ class Reader:
 
     # -- which line it is
 
-    def _line(self, data: Mapping[str, Any], kind: str, source: str) -> _Line:
+    def _line(self, data: Mapping[str, Any], kind: str, source: str) -> _ClaudeLine:
         at = when(data.get("timestamp"))
         content = table(data.get("message")).get("content")
         key = _id(data.get("uuid")) or digest(kind, text(data.get("timestamp")), _gist(content), text(data.get("subtype")))
@@ -208,7 +208,7 @@ class Reader:
         aside = source != "subagent" and data.get("isSidechain") is True
         mark = f.COPIED if original else f.META if aside else ""
         live = not (original or again or aside)
-        return _Line(data, original or again or key, at, mark, live, source == "subagent")
+        return _ClaudeLine(data, original or again or key, at, mark, live, source == "subagent")
 
     def _known_before(self, key: str, likeness: str) -> str:
         """The key under which the line stands before the last boundary, if it does."""
@@ -225,7 +225,7 @@ class Reader:
 
     # -- turns
 
-    def _begin(self, line: _Line, key: str, prompt: str) -> Iterator[Fact]:
+    def _begin(self, line: _ClaudeLine, key: str, prompt: str) -> Iterator[Fact]:
         """The facts of a prompt, said as the message `key`."""
         parent = _id(line.data.get("parentUuid"))
         prompts = items(self.state.get("prompts"))
@@ -254,7 +254,7 @@ class Reader:
         if answered and self.state.get("open") and text(self.state.get("turn")):
             yield f.Settled(text(self.state.get("turn")), "completed", answered)
 
-    def _at_the_root(self, line: _Line, key: str) -> Iterator[Fact]:
+    def _at_the_root(self, line: _ClaudeLine, key: str) -> Iterator[Fact]:
         latest, root = text(self.state.get("latest")), text(self.state.get("root"))
         newer = bool(line.at) and text(line.at) > latest
         if newer:
@@ -267,16 +267,16 @@ class Reader:
         if newer or not root:
             self.state["root"] = key
 
-    def _turn_id(self, line: _Line, key: str) -> str:
+    def _turn_id(self, line: _ClaudeLine, key: str) -> str:
         """The agent's own id, unless another prompt has it already (a subagent's prompts all have their parent's)."""
         named = _id(line.data.get("promptId"))
         return key if not named or (self.state.get("turn") == named and self.state.get("prompt") != key) else named
 
-    def _turn_of(self, line: _Line) -> str:
+    def _turn_of(self, line: _ClaudeLine) -> str:
         named = _id(line.data.get("promptId"))
         return named if line.live and named and named == self.state.get("turn") else ""
 
-    def _settle(self, line: _Line, state: str, reason: str | None = None, *, only_open: bool = False) -> Iterator[Fact]:
+    def _settle(self, line: _ClaudeLine, state: str, reason: str | None = None, *, only_open: bool = False) -> Iterator[Fact]:
         turn = text(self.state.get("turn"))
         if line.live and turn and (self.state.get("open") or not only_open):
             self.state["open"] = False
@@ -284,7 +284,7 @@ class Reader:
 
     # -- user
 
-    def _user(self, line: _Line) -> Iterator[Fact]:
+    def _user(self, line: _ClaudeLine) -> Iterator[Fact]:
         data = line.data
         content = table(data.get("message")).get("content")
         if data.get("isCompactSummary") is True:
@@ -308,13 +308,13 @@ class Reader:
         else:
             yield from self._typed(line, words)
 
-    def _is_meta(self, line: _Line) -> bool:
+    def _is_meta(self, line: _ClaudeLine) -> bool:
         data = line.data
         if data.get("isMeta") is True or data.get("isVisibleInTranscriptOnly") is True or text(data.get("sourceToolUseID")):
             return True
         return not line.subagent and text(table(data.get("origin")).get("kind")) not in _HUMAN
 
-    def _typed(self, line: _Line, words: list[tuple[int, str]]) -> Iterator[Fact]:
+    def _typed(self, line: _ClaudeLine, words: list[tuple[int, str]]) -> Iterator[Fact]:
         prompt: list[tuple[int, str]] = []
         for n, said in words:
             if said.startswith(_STOPPED) and len(said) < _LONGEST_STOP:
@@ -331,7 +331,7 @@ class Reader:
             first = prompt[0][0]
             yield from self._begin(line, _key(line.key, first), "\n".join(_untagged(said) for _, said in prompt))
 
-    def _command(self, line: _Line, key: str, said: str) -> Iterator[Fact]:
+    def _command(self, line: _ClaudeLine, key: str, said: str) -> Iterator[Fact]:
         name = _inside(said, "command-name").lstrip("/")
         typed = f"/{name} {_inside(said, 'command-args')}".strip()
         found = _COMMAND.match(said)
@@ -340,7 +340,7 @@ class Reader:
         else:
             yield f.Said(f.USER, typed, key, line.at, mark=line.mark or f.META)
 
-    def _aside(self, line: _Line, key: str, said: str) -> Iterator[Fact]:
+    def _aside(self, line: _ClaudeLine, key: str, said: str) -> Iterator[Fact]:
         """What stands in a user's line, but the client, or a hook, said it."""
         stopped = said.startswith(_STOPPED) and len(said) < _LONGEST_STOP
         mark = f.SYNTHETIC if stopped else f.HOOK if _HOOK_FEEDBACK.match(said) else f.META
@@ -351,7 +351,7 @@ class Reader:
 
     # -- assistant
 
-    def _assistant(self, line: _Line) -> Iterator[Fact]:
+    def _assistant(self, line: _ClaudeLine) -> Iterator[Fact]:
         data = line.data
         message = table(data.get("message"))
         failed = data.get("isApiErrorMessage") is True
@@ -372,7 +372,7 @@ class Reader:
 
     # -- attachment
 
-    def _attachment(self, line: _Line) -> Iterator[Fact]:
+    def _attachment(self, line: _ClaudeLine) -> Iterator[Fact]:
         what = table(line.data.get("attachment"))
         kind = text(what.get("type"))
         if kind in _HOOK_ATTACHMENTS:
@@ -392,14 +392,14 @@ class Reader:
         elif kind not in _SILENT_ATTACHMENTS:
             yield f.Unknown(f"attachment/{kind or '?'}")
 
-    def _hooked(self, line: _Line, kind: str, said: str) -> Iterator[Fact]:
+    def _hooked(self, line: _ClaudeLine, kind: str, said: str) -> Iterator[Fact]:
         if said.strip():
             mark = line.mark or _handed_in(said, f.HOOK)
             yield f.Said(f.SYSTEM, said, line.key, line.at, mark=mark, file=files.named(said))
         if kind == "hook_stopped_continuation":
             yield from self._settle(line, "cancelled", f"stopped by a hook: {said}"[:_LONGEST_REASON])
 
-    def _queued(self, line: _Line, what: Mapping[str, Any]) -> Iterator[Fact]:
+    def _queued(self, line: _ClaudeLine, what: Mapping[str, Any]) -> Iterator[Fact]:
         said = _flat(what.get("prompt"))
         human = text(table(what.get("origin")).get("kind")) in _HUMAN and what.get("isMeta") is not True
         if not said.strip():
@@ -411,7 +411,7 @@ class Reader:
 
     # -- system
 
-    def _system(self, line: _Line) -> Iterator[Fact]:
+    def _system(self, line: _ClaudeLine) -> Iterator[Fact]:
         kind = text(line.data.get("subtype"))
         said = text(line.data.get("content"))
         if kind == "compact_boundary":
@@ -426,7 +426,7 @@ class Reader:
         elif kind not in _SILENT_SYSTEM:
             yield f.Unknown(f"system/{kind}")
 
-    def _compacted(self, line: _Line) -> Iterator[Fact]:
+    def _compacted(self, line: _ClaudeLine) -> Iterator[Fact]:
         about = table(line.data.get("compactMetadata"))
         kept = table(about.get("preservedMessages"))
         uuids = items(kept.get("allUuids")) or items(kept.get("uuids"))
@@ -495,7 +495,7 @@ def _gist(content: object) -> str:
     return "\n".join(seen)
 
 
-def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _Line, turn: str = "") -> f.Said:
+def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _ClaudeLine, turn: str = "") -> f.Said:
     said = _flat(block.get("content"))
     outcome = table(data.get("toolUseResult"))
     failed = block.get("is_error") is True or outcome.get("interrupted") is True
@@ -508,7 +508,7 @@ def _result(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _
     return f.Said(f.TOOL, said, key, line.at, turn, tool, line.mark or _handed_in(said, ""), file=file)
 
 
-def _answer(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _Line) -> Iterator[Fact]:
+def _answer(block: Mapping[str, Any], data: Mapping[str, Any], key: str, line: _ClaudeLine) -> Iterator[Fact]:
     """One block of the model's message."""
     kind = text(block.get("type"))
     if kind == "text":

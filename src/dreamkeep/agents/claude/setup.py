@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dreamkeep.capture.setup import jsonedit
-from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.apply import SetupTarget
 from dreamkeep.capture.setup.jsonedit import Syntax
-from dreamkeep.capture.setup.offer import SECONDS, Finding, Place, json_hooks, ours_in
+from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding, json_hooks, ours_in
 from dreamkeep.capture.setup.plan import Json, Switch
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.capture.setup.text import bytes_at
@@ -39,19 +39,19 @@ _POST_COMPACT_SINCE = (2, 1, 76)
 _FEW_DAYS = 7
 
 
-def place(home: str, environment: Mapping[str, str]) -> Place:
+def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
     folder = environment.get("CLAUDE_CONFIG_DIR", "").rstrip("/") or f"{home}/.claude"
     # Beside the folder, unless the folder was moved: then in it.
     state = f"{folder}/.claude.json" if environment.get("CLAUDE_CONFIG_DIR") else f"{home}/.claude.json"
-    return Place((folder, state), f"{folder}/settings.json", (state,))
+    return AgentPlace((folder, state), f"{folder}/settings.json", (state,))
 
 
-def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
     state = where.server[0]
     note = "Claude Code discards a settings file with comments: remove them"
     hooks = json_hooks(AGENT, program, events_for(_version(host, state)), timeout, comment_note=note, switches=(DISABLED,))
     server = Json(AGENT, program.hook, Syntax(), None, "mcpServers", {"type": "stdio", **program.server_entry()})
-    return [Target(AGENT, where.hooks, hooks), *([Target(AGENT, state, server)] if mcp else [])]
+    return [SetupTarget(AGENT, where.hooks, hooks), *([SetupTarget(AGENT, state, server)] if mcp else [])]
 
 
 def events_for(version: tuple[int, ...] = ()) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ def timeout(event: str) -> int:
     return _END_S if event == "SessionEnd" else SECONDS
 
 
-def has_plugin(host: Host, where: Place) -> bool:
+def has_plugin(host: Host, where: AgentPlace) -> bool:
     return any(on is True for on in ours_in(jsonedit.members_of(bytes_at(host, where.hooks)).get("enabledPlugins")))
 
 
-def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
+def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
     days = jsonedit.members_of(hooks).get("cleanupPeriodDays")
     if isinstance(days, (int, float)) and not isinstance(days, bool) and days < _FEW_DAYS:
         what = "writes no sessions at all" if days <= 0 else f"deletes sessions after {days:g} days"

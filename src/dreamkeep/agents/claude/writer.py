@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Step, Talk, Written, converted
+from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Talk, TalkStep, WrittenFile, converted
 from dreamkeep.host import Host
 
 #: The client whose lines these are like.
@@ -28,8 +28,8 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 THOUGHTS = "thoughts are kept in the file, but not shown to the model: only the model that wrote them can sign them"
 
 
-def write(talk: Talk) -> Written:
-    return _Lines(talk).written()
+def write(talk: Talk) -> WrittenFile:
+    return _ClaudeLines(talk).written()
 
 
 def convert(host: Host, place: str, talk: Talk) -> Conversion:
@@ -66,7 +66,7 @@ def _base36(number: int) -> str:
     return digits or "0"
 
 
-class _Lines:
+class _ClaudeLines:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._native = t.uuid4(talk.session, "claude")
@@ -75,7 +75,7 @@ class _Lines:
         self._message = 0
         self._lost: t.Losses = Counter()
 
-    def written(self) -> Written:
+    def written(self) -> WrittenFile:
         talk = self._talk
         before = ""
         for step, last in zip(talk.steps, self._lasts(), strict=True):
@@ -86,7 +86,7 @@ class _Lines:
         if talk.title:
             self._lines.append({"type": "custom-title", "customTitle": talk.title, "sessionId": self._native})
         data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self._lines)
-        return Written(f"{folder(talk.cwd)}/{self._native}.jsonl", data.encode(), self._native, self._lost)
+        return WrittenFile(f"{folder(talk.cwd)}/{self._native}.jsonl", data.encode(), self._native, self._lost)
 
     def _lasts(self) -> list[bool]:
         """Of each step whether nothing of the model follows in its turn."""
@@ -96,7 +96,7 @@ class _Lines:
             following = following if step.kind == t.REASONING else step.kind
         return found[::-1]
 
-    def _step(self, step: Step, last: bool) -> None:
+    def _step(self, step: TalkStep, last: bool) -> None:
         if step.kind == t.USER:
             self._line("user", step, message={"role": "user", "content": step.text})
         elif step.kind == t.ASSISTANT:
@@ -111,7 +111,7 @@ class _Lines:
         else:
             self._compacted(step)
 
-    def _said(self, step: Step, block: Mapping[str, Any], stop: str) -> None:
+    def _said(self, step: TalkStep, block: Mapping[str, Any], stop: str) -> None:
         self._line("assistant", step, message=self._answer(block, stop, f"{self._message}"))
 
     def _answer(self, block: Mapping[str, Any], stop: str | None, name: str) -> Mapping[str, Any]:
@@ -126,14 +126,14 @@ class _Lines:
             "usage": {"input_tokens": 0, "output_tokens": 0},
         }
 
-    def _thought(self, step: Step) -> None:
+    def _thought(self, step: TalkStep) -> None:
         self._lost[THOUGHTS] += 1
         leaf = self._leaf
         block = {"type": "thinking", "thinking": step.text, "signature": ""}
         self._line("assistant", step, message=self._answer(block, None, f"thought {len(self._lines)}"))
         self._leaf = leaf
 
-    def _compacted(self, step: Step) -> None:
+    def _compacted(self, step: TalkStep) -> None:
         before, self._leaf = self._leaf, None
         self._line(
             "system",
@@ -153,7 +153,7 @@ class _Lines:
             isVisibleInTranscriptOnly=True,
         )
 
-    def _line(self, kind: str, step: Step, **more: Any) -> None:
+    def _line(self, kind: str, step: TalkStep, **more: Any) -> None:
         talk = self._talk
         own = t.uuid4(talk.session, "line", len(self._lines))
         self._lines.append(

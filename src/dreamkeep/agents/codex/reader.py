@@ -63,7 +63,7 @@ _SILENT = re.compile(
 _BARE = ("message", "reasoning", "function_call", "function_call_output", "local_shell_call", "custom_tool_call")
 
 
-class Line(NamedTuple):
+class CodexLine(NamedTuple):
     kind: str
     payload: Mapping[str, Any]
     at: str | None
@@ -71,14 +71,14 @@ class Line(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-def _line(data: Mapping[str, Any]) -> Line:
+def _line(data: Mapping[str, Any]) -> CodexLine:
     at, kind = when(data.get("timestamp")), text(data.get("type"))
     if isinstance(data.get("payload"), Mapping) or kind not in ("", *_BARE):
-        return Line(kind, table(data.get("payload")), at, count(data.get("ordinal")), table(data.get("metadata")))
+        return CodexLine(kind, table(data.get("payload")), at, count(data.get("ordinal")), table(data.get("metadata")))
     if kind:
-        return Line("response_item", data, at, None, {})
+        return CodexLine("response_item", data, at, None, {})
     head = text(data.get("id")) and at
-    return Line("session_meta" if head else "world_state" if data.get("record_type") else "", data, at, None, {})
+    return CodexLine("session_meta" if head else "world_state" if data.get("record_type") else "", data, at, None, {})
 
 
 class Reader:
@@ -99,13 +99,13 @@ class Reader:
             found += self._copied(line)
         return [*found, *self._facts(line)]
 
-    def _facts(self, line: Line) -> Iterable[Fact]:
+    def _facts(self, line: CodexLine) -> Iterable[Fact]:
         act = self._RECORDS.get(line.kind)
         if act:
             return act(self, line)
         return [] if _SILENT(line.kind) else [f.Unknown(line.kind or "?")]
 
-    def _counted(self, line: Line) -> Iterable[Fact]:
+    def _counted(self, line: CodexLine) -> Iterable[Fact]:
         expected, ordinal = self.state.get("next"), line.ordinal
         if ordinal is None:
             first = expected is not None and not self.state.get("uncounted")
@@ -121,7 +121,7 @@ class Reader:
 
     # -- what was copied from a parent
 
-    def _meta(self, line: Line) -> Iterable[Fact]:
+    def _meta(self, line: CodexLine) -> Iterable[Fact]:
         payload = line.payload
         own = text(payload.get("id")) or text(payload.get("session_id"))
         known = self.state.get("id")
@@ -153,7 +153,7 @@ class Reader:
             self.state["copy"] = {"born": own, "at": self.state["born_at"]}
         return [placed, edge]
 
-    def _is_copy(self, line: Line) -> bool:
+    def _is_copy(self, line: CodexLine) -> bool:
         copy = self.state["copy"]
         until = copy.get("until")
         if until is not None and line.ordinal is not None:
@@ -180,7 +180,7 @@ class Reader:
             elif isinstance(fact, f.Unknown | f.Odd):
                 yield fact
 
-    def _copied(self, line: Line) -> Iterable[Fact]:
+    def _copied(self, line: CodexLine) -> Iterable[Fact]:
         """The copies end here."""
         copy = self.state.pop("copy")
         for key in ("turn", "twins", "last", "compaction"):
@@ -193,7 +193,7 @@ class Reader:
     def _turn(self, payload: Mapping[str, Any]) -> str:
         return turn_named(payload) or str(self.state.get("turn", {}).get("id", ""))
 
-    def _started(self, line: Line) -> Iterable[Fact]:
+    def _started(self, line: CodexLine) -> Iterable[Fact]:
         turn = turn_named(line.payload)
         self.state["tasks"] = True
         if turn != self.state.get("turn", {}).get("id"):
@@ -201,7 +201,7 @@ class Reader:
             self.state.pop("twins", None)
         return []
 
-    def _prompt(self, line: Line, prompt: str, key: str) -> tuple[str, list[Fact]]:
+    def _prompt(self, line: CodexLine, prompt: str, key: str) -> tuple[str, list[Fact]]:
         """The turn that a user's message belongs to, and its beginning, if it is the first in it."""
         named, now = turn_named(line.payload), self.state.get("turn", {})
         current = "" if now.get("made") or now.get("done") else str(now.get("id", ""))
@@ -225,7 +225,7 @@ class Reader:
         if self.state.get("turn", {}).get("made"):
             self.state["turn"] = {**self.state["turn"], "answered": at}
 
-    def _complete(self, line: Line) -> Iterable[Fact]:
+    def _complete(self, line: CodexLine) -> Iterable[Fact]:
         turn, now = self._turn(line.payload), self.state.get("turn", {})
         self.state["tasks"] = True
         error = message_of(line.payload.get("error")) or now.get("error", "")
@@ -237,36 +237,36 @@ class Reader:
             found.append(f.Signal("transcript", "completed", line.at, squeezed["id"], reason="manual", turn=turn))
         return found
 
-    def _aborted(self, line: Line) -> Iterable[Fact]:
+    def _aborted(self, line: CodexLine) -> Iterable[Fact]:
         reason = text(line.payload.get("reason"))
         state = {"interrupted": "cancelled", "replaced": "cancelled", "review_ended": "cancelled", "budget_limited": "failed"}
         return self._settle(line, state.get(reason, "interrupted"), reason or None)
 
-    def _settle(self, line: Line, state: str, reason: str | None) -> list[Fact]:
+    def _settle(self, line: CodexLine, state: str, reason: str | None) -> list[Fact]:
         turn = self._turn(line.payload)
         now = self.state.get("turn", {})
         if now.get("id") == turn:
             self.state["turn"] = {**now, "done": True}
         return [f.Settled(turn, state, line.at, reason)]
 
-    def _failed(self, line: Line) -> Iterable[Fact]:
+    def _failed(self, line: CodexLine) -> Iterable[Fact]:
         """An error; whether the turn ends by it is told by how it completes."""
         self.state.setdefault("turn", {"id": ""})["error"] = text(line.payload.get("message"))[:500] or "error"
         return []
 
-    def _rolled_back(self, line: Line) -> Iterable[Fact]:
+    def _rolled_back(self, line: CodexLine) -> Iterable[Fact]:
         return taken_back(self.state, count(line.payload.get("num_turns")) or 0, line.at)
 
-    def _context(self, line: Line) -> Iterable[Fact]:
+    def _context(self, line: CodexLine) -> Iterable[Fact]:
         return [f.Placed(text(line.payload.get("cwd")), "", text(line.payload.get("model")))]
 
-    def _renamed(self, line: Line) -> Iterable[Fact]:
+    def _renamed(self, line: CodexLine) -> Iterable[Fact]:
         title = text(line.payload.get("thread_name")) or text(line.payload.get("name"))
         return [f.Titled(title, 2)] if title else []
 
     # -- compactions
 
-    def _compacted(self, line: Line) -> Iterable[Fact]:
+    def _compacted(self, line: CodexLine) -> Iterable[Fact]:
         window = line.payload.get("window_id")
         message = summary_in(line.payload)
         own = window if isinstance(window, str) and window else digest(self._turn(line.payload), window, message or line.at)
@@ -277,17 +277,17 @@ class Reader:
             *self._summary(line, message),
         ]
 
-    def _compaction_shown(self, line: Line) -> Iterable[Fact]:
+    def _compaction_shown(self, line: CodexLine) -> Iterable[Fact]:
         own = text(table(line.payload.get("item")).get("id")) or digest(self._turn(line.payload), line.at)
         after = self.state.get("tokens")
         return self._squeezed(line, "event", own, after={"tokens": after} if after else None)
 
-    def _encrypted(self, line: Line) -> Iterable[Fact]:
+    def _encrypted(self, line: CodexLine) -> Iterable[Fact]:
         sealed = text(line.payload.get("encrypted_content"))
         return self._squeezed(line, "sealed", text(line.payload.get("id")) or digest(sealed or line.at))
 
     def _squeezed(
-        self, line: Line, by: str, own: str, before: Mapping[str, int] | None = None, after: Mapping[str, int] | None = None
+        self, line: CodexLine, by: str, own: str, before: Mapping[str, int] | None = None, after: Mapping[str, int] | None = None
     ) -> Iterable[Fact]:
         """Records of different kinds in one turn tell of one compaction; a second one of the same kind is another one."""
         turn, now = self._turn(line.payload), self.state.get("compaction", {})
@@ -301,7 +301,7 @@ class Reader:
         reason = "auto" if asked.get("prompt") and not asked.get("done") else ""
         return [f.Signal("transcript", "completed", line.at, now["id"], reason=reason, before=before, after=after, turn=turn)]
 
-    def _summary(self, line: Line, message: str) -> Iterable[Fact]:
+    def _summary(self, line: CodexLine, message: str) -> Iterable[Fact]:
         if not message.strip():
             return []
         key, known = self.state.get("summary", ("", ""))
@@ -317,7 +317,7 @@ class Reader:
 
     # -- messages
 
-    def _message(self, line: Line) -> Iterable[Fact]:
+    def _message(self, line: CodexLine) -> Iterable[Fact]:
         payload, role = line.payload, text(line.payload.get("role"))
         if role == "assistant":
             return self._answer(line, "response", text(payload.get("id")), words_in(payload.get("content")))
@@ -335,13 +335,13 @@ class Reader:
                 found += self._asked(line, "response", key, words)
         return found
 
-    def _asked(self, line: Line, source: str, key: str, words: str) -> Iterable[Fact]:
+    def _asked(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
         if not words.strip() or not fresh(self.state, source, f.USER, words.replace("[image]", "")):
             return []
         turn, found = self._prompt(line, words, key)
         return [*found, f.Said(f.USER, words, key, line.at, turn)]
 
-    def _answer(self, line: Line, source: str, key: str, words: str) -> Iterable[Fact]:
+    def _answer(self, line: CodexLine, source: str, key: str, words: str) -> Iterable[Fact]:
         role = f.SUMMARY if line.metadata.get("compaction_output") else f.ASSISTANT
         if not words.strip() or not fresh(self.state, source, f.ASSISTANT, words):
             return []
@@ -352,7 +352,7 @@ class Reader:
         self._note_answer(line.at if role == f.ASSISTANT else None)
         return [f.Said(role, words, key, line.at, self._turn(line.payload))]
 
-    def _thought(self, line: Line, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
+    def _thought(self, line: CodexLine, source: str, key: str, parts: list[str]) -> Iterable[Fact]:
         new = [part for part in parts if part.strip() and fresh(self.state, source, f.REASONING, part)]
         if not new:
             return []
@@ -360,11 +360,11 @@ class Reader:
         key = key if len(new) == len(parts) else f"{key}#rest"
         return [f.Said(f.REASONING, "\n\n".join(new), key, line.at, self._turn(line.payload))]
 
-    def _reasoning(self, line: Line) -> Iterable[Fact]:
+    def _reasoning(self, line: CodexLine) -> Iterable[Fact]:
         parts = [*items(line.payload.get("summary")), *items(line.payload.get("content"))]
         return self._thought(line, "response", text(line.payload.get("id")), [text(table(part).get("text")) for part in parts])
 
-    def _between(self, line: Line) -> Iterable[Fact]:
+    def _between(self, line: CodexLine) -> Iterable[Fact]:
         """What one agent says to another; its form is known from sources only."""
         payload = line.payload
         words = words_in(payload.get("content")) or text(payload.get("message")) or text(payload.get("text"))
@@ -373,7 +373,7 @@ class Reader:
 
     # -- tools
 
-    def _call(self, line: Line) -> Iterable[Fact]:
+    def _call(self, line: CodexLine) -> Iterable[Fact]:
         payload = line.payload
         known = {"local_shell_call": "local_shell", "web_search_call": "web_search", "tool_search_call": "tool_search"}
         name = tool_name(payload.get("namespace"), payload.get("name")) or known.get(
@@ -385,13 +385,13 @@ class Reader:
         call = text(payload.get("call_id")) or text(payload.get("id")) or digest(name, asked, line.at)
         return [self._called(line, call, name, asked)]
 
-    def _called(self, line: Line, call: str, name: str, asked: object) -> Fact:
+    def _called(self, line: CodexLine, call: str, name: str, asked: object) -> Fact:
         self._note(call, name=name)
         self._note_answer(None)
         tool = {"id": call, "name": name, "input": arguments(asked)}
         return f.Said(f.ASSISTANT, "", f"call:{call}", line.at, self._turn(line.payload), tool)
 
-    def _output(self, line: Line) -> Iterable[Fact]:
+    def _output(self, line: CodexLine) -> Iterable[Fact]:
         call = text(line.payload.get("call_id")) or text(line.payload.get("id"))
         if not call:
             return [f.Odd("tool", "a tool's result that says of no call")]
@@ -403,7 +403,7 @@ class Reader:
             self._note(call, error=not succeeded)
         return [self._result(line, call, words)]
 
-    def _ran(self, line: Line, done: Mapping[str, Any], call: str, name: str, asked: object, words: str) -> Iterable[Fact]:
+    def _ran(self, line: CodexLine, done: Mapping[str, Any], call: str, name: str, asked: object, words: str) -> Iterable[Fact]:
         """A call and its end in one: as the user saw it."""
         found: list[Fact] = [] if call in self.state.get("calls", {}) else [self._called(line, call, name, asked)]
         code = done.get("exit_code")
@@ -415,7 +415,7 @@ class Reader:
             self._note(call, error=False)
         return [*found, self._result(line, call, words)]
 
-    def _result(self, line: Line, call: str, words: str) -> Fact:
+    def _result(self, line: CodexLine, call: str, words: str) -> Fact:
         self._note_answer(None)
         tool = {"id": call, **self.state.get("calls", {}).get(call, {})}
         return f.Said(f.TOOL, words, f"result:{call}", line.at, self._turn(line.payload), tool)
@@ -423,12 +423,12 @@ class Reader:
     def _note(self, call: str, **known: Any) -> None:
         remember(self.state, "calls", call, {**self.state.get("calls", {}).get(call, {}), **known})
 
-    def _command(self, line: Line, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _command(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         words = text(done.get("aggregated_output")) or text(done.get("formatted_output"))
         words = words or text(done.get("stdout")) + text(done.get("stderr"))
         return self._ran(line, done, call_id(done), "shell", {"command": done.get("command")}, words)
 
-    def _mcp(self, line: Line, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _mcp(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         asked = table(done.get("invocation")) or done
         result = table(done.get("result"))
         given = table(result.get("Ok")) or result
@@ -437,23 +437,23 @@ class Reader:
         name = tool_name(f"mcp__{text(asked.get('server'))}", asked.get("tool"))
         return self._ran(line, status, call_id(done), name, asked.get("arguments"), words_in(given.get("content")) or problem)
 
-    def _dynamic(self, line: Line, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _dynamic(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         name = tool_name(done.get("namespace"), done.get("tool"))
         words = words_in(done.get("content_items")) or message_of(done.get("error"))
         return self._ran(line, done, call_id(done), name, done.get("arguments"), words)
 
-    def _patched(self, line: Line, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _patched(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         words = text(done.get("stdout")) + text(done.get("stderr"))
         return self._ran(line, done, call_id(done), "apply_patch", {"changes": done.get("changes")}, words)
 
-    def _searched(self, line: Line, done: Mapping[str, Any]) -> Iterable[Fact]:
+    def _searched(self, line: CodexLine, done: Mapping[str, Any]) -> Iterable[Fact]:
         call = call_id(done)
         known = call in self.state.get("calls", {})
         return [] if known else [self._called(line, call, "web_search", done.get("action") or {"query": done.get("query")})]
 
     # -- event_msg and response_item
 
-    def _event(self, line: Line) -> Iterable[Fact]:
+    def _event(self, line: CodexLine) -> Iterable[Fact]:
         kind = text(line.payload.get("type"))
         if kind in self._ENDS:
             return self._ENDS[kind](self, line, line.payload) if call_id(line.payload) else []
@@ -462,7 +462,7 @@ class Reader:
             return act(self, line)
         return [] if _SILENT(kind) else [f.Unknown(f"event_msg/{kind}")]
 
-    def _shown(self, line: Line) -> Iterable[Fact]:
+    def _shown(self, line: CodexLine) -> Iterable[Fact]:
         done = table(line.payload.get("item"))
         kind = text(done.get("type"))
         if kind in self._ENDS:
@@ -486,7 +486,7 @@ class Reader:
             return self._compaction_shown(line)
         return [] if _SILENT(kind) else [f.Unknown(f"item_completed/{kind}")]
 
-    def _said_by_user(self, line: Line) -> Iterable[Fact]:
+    def _said_by_user(self, line: CodexLine) -> Iterable[Fact]:
         words = text(line.payload.get("message"))
         if is_meta(words):
             return []  # the first versions showed these, too; the response_item has them
@@ -494,26 +494,26 @@ class Reader:
         words = "\n".join([*("[image]" for _ in images), *([words] if words else [])])
         return self._asked(line, "event", text(line.payload.get("client_id")) or digest(f.USER, words, line.at), words)
 
-    def _said_by_agent(self, line: Line) -> Iterable[Fact]:
+    def _said_by_agent(self, line: CodexLine) -> Iterable[Fact]:
         return self._answer(line, "event", "", text(line.payload.get("message")))
 
-    def _thought_by_agent(self, line: Line) -> Iterable[Fact]:
+    def _thought_by_agent(self, line: CodexLine) -> Iterable[Fact]:
         return self._thought(line, "event", "", [text(line.payload.get("text"))])
 
-    def _tokens(self, line: Line) -> Iterable[Fact]:
+    def _tokens(self, line: CodexLine) -> Iterable[Fact]:
         used = count(table(table(line.payload.get("info")).get("last_token_usage")).get("total_tokens"))
         if used:
             self.state["tokens"] = used
         return []
 
-    def _response(self, line: Line) -> Iterable[Fact]:
+    def _response(self, line: CodexLine) -> Iterable[Fact]:
         kind = text(line.payload.get("type"))
         act = self._RESPONSES.get(kind)
         if act:
             return act(self, line)
         return [] if _SILENT(kind) else [f.Unknown(f"response_item/{kind}")]
 
-    _Act = Callable[["Reader", Line], Iterable[Fact]]
+    _Act = Callable[["Reader", CodexLine], Iterable[Fact]]
 
     _RECORDS: ClassVar[Mapping[str, _Act]] = {
         "session_meta": _meta,
@@ -558,7 +558,7 @@ class Reader:
         "context_compaction": _encrypted,
     }
     #: How calls ended, by the names of both forms.
-    _ENDS: ClassVar[Mapping[str, Callable[[Reader, Line, Mapping[str, Any]], Iterable[Fact]]]] = {
+    _ENDS: ClassVar[Mapping[str, Callable[[Reader, CodexLine, Mapping[str, Any]], Iterable[Fact]]]] = {
         "CommandExecution": _command,
         "exec_command_end": _command,
         "McpToolCall": _mcp,

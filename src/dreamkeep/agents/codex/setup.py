@@ -15,11 +15,11 @@ from typing import Any
 
 from dreamkeep.agents.claude.setup import EVENTS as CLAUDE_EVENTS
 from dreamkeep.capture.setup import jsonedit, tomledit
-from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.offer import SECONDS, Finding, Place, json_hooks, ours_in
+from dreamkeep.capture.setup.apply import SetupTarget
+from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding, json_hooks, ours_in
 from dreamkeep.capture.setup.plan import Toml
 from dreamkeep.capture.setup.program import Program, is_our_hook
-from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
+from dreamkeep.capture.setup.text import UnreadableFile, bytes_at, text_of
 from dreamkeep.host import Host
 
 AGENT = "codex"
@@ -32,27 +32,27 @@ _TIMEOUT_S = 600
 _ENDS_S = (1, 3)
 
 
-def place(home: str, environment: Mapping[str, str]) -> Place:
+def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
     folder = environment.get("CODEX_HOME", "").rstrip("/") or f"{home}/.codex"
-    return Place((folder,), f"{folder}/hooks.json", (f"{folder}/config.toml",))
+    return AgentPlace((folder,), f"{folder}/hooks.json", (f"{folder}/config.toml",))
 
 
-def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
     hooks = json_hooks(AGENT, program, EVENTS, timeout, comments=False)
-    server = [Target(AGENT, where.server[0], Toml("mcp_servers", program.server_entry()))] if mcp else []
-    return [Target(AGENT, where.hooks, hooks), *server]
+    server = [SetupTarget(AGENT, where.server[0], Toml("mcp_servers", program.server_entry()))] if mcp else []
+    return [SetupTarget(AGENT, where.hooks, hooks), *server]
 
 
 def timeout(event: str) -> int:
     return _ENDS_S[1] if event == "SessionEnd" else SECONDS
 
 
-def has_plugin(host: Host, where: Place) -> bool:
+def has_plugin(host: Host, where: AgentPlace) -> bool:
     plugins = tomledit.lookup(tomledit.read(text_of(bytes_at(host, where.server[0]) or b"").body), ("plugins",))
     return any(not isinstance(one, dict) or one.get("enabled") is not False for one in ours_in(plugins))
 
 
-def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
+def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterator[Finding]:
     if not installed:
         return
     config = bytes_at(host, f"{os.path.dirname(where.hooks)}/config.toml") or b""
@@ -77,7 +77,7 @@ def trust(hooks_json: bytes, config_toml: bytes, path: str) -> str:
     try:
         states = tomledit.lookup(tomledit.read(text_of(config_toml).body), ("hooks", "state"))
         hooks = jsonedit.members_of(hooks_json).get("hooks")
-    except Unreadable:
+    except UnreadableFile:
         return UNKNOWN
     states = states if isinstance(states, dict) else {}
     verdicts = {_verdict(states.get(f"{path}:{key}"), identity) for key, identity in _our_identities(hooks)}

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Step, Talk, Written, converted
+from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Talk, TalkStep, WrittenFile, converted
 from dreamkeep.host import Host
 
 #: The client whose lines these are like.
@@ -31,8 +31,8 @@ _HANDED_ON = (
 THOUGHTS = "thoughts are shown to the user, but not to the model: only the model that wrote them can sign them"
 
 
-def write(talk: Talk) -> Written:
-    return _Lines(talk).written()
+def write(talk: Talk) -> WrittenFile:
+    return _CodexLines(talk).written()
 
 
 def convert(host: Host, place: str, talk: Talk) -> Conversion:
@@ -52,7 +52,7 @@ def path(at: str, thread: str) -> str:
     return f"sessions/{day.replace('-', '/')}/rollout-{day}T{clock}-{thread}.jsonl"
 
 
-class _Lines:
+class _CodexLines:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._native = t.uuid7(talk.started_at, talk.session, "codex")
@@ -61,7 +61,7 @@ class _Lines:
         self._answer = ""
         self._lost: t.Losses = Counter()
 
-    def written(self) -> Written:
+    def written(self) -> WrittenFile:
         talk = self._talk
         self._meta()
         at = talk.started_at
@@ -72,7 +72,7 @@ class _Lines:
         if talk.title:
             self._event(at, "thread_name_updated", thread_id=self._native, thread_name=talk.title)
         data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self._lines)
-        return Written(path(talk.started_at, self._native), data.encode(), self._native, self._lost)
+        return WrittenFile(path(talk.started_at, self._native), data.encode(), self._native, self._lost)
 
     def _meta(self) -> None:
         talk = self._talk
@@ -89,7 +89,7 @@ class _Lines:
             about["git"] = {"branch": talk.branch}
         self._line(talk.started_at, "session_meta", about)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: TalkStep) -> None:
         if step.kind == t.USER:
             self._begins(step)
             self._message(step, "user", "input_text", "user.text")
@@ -110,7 +110,7 @@ class _Lines:
         else:
             self._compacted(step)
 
-    def _begins(self, step: Step) -> None:
+    def _begins(self, step: TalkStep) -> None:
         self._ends(step.at)
         self._turn = t.uuid7(step.at, self._talk.session, "turn", len(self._lines))
         self._event(step.at, "task_started", turn_id=self._turn, model_context_window=None, collaboration_mode_kind="default")
@@ -120,17 +120,17 @@ class _Lines:
             self._event(at, "task_complete", turn_id=self._turn, last_agent_message=self._answer)
         self._turn = self._answer = ""
 
-    def _compacted(self, step: Step) -> None:
+    def _compacted(self, step: TalkStep) -> None:
         self._ends(step.at)
         words = step.text if step.text.startswith(_HANDED_ON[:40]) else f"{_HANDED_ON}\n{step.text}"
         kept = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": words}]}
         self._line(step.at, "compacted", {"message": step.text, "replacement_history": [kept]})
         self._event(step.at, "context_compacted")
 
-    def _message(self, step: Step, role: str, form: str, kind: str) -> None:
+    def _message(self, step: TalkStep, role: str, form: str, kind: str) -> None:
         self._item(step, {"type": "message", "role": role, "content": [{"type": form, "text": step.text}]}, kind)
 
-    def _item(self, step: Step, item: dict[str, Any], kind: str = "") -> None:
+    def _item(self, step: TalkStep, item: dict[str, Any], kind: str = "") -> None:
         inside: dict[str, Any] = {"turn_id": self._turn} if self._turn else {}
         if kind:
             inside["content_item_kinds"] = [kind]

@@ -45,7 +45,7 @@ _SILENT = re.compile(
 _HUMAN = ("", "user", "human")
 
 
-class Line(NamedTuple):
+class CopilotLine(NamedTuple):
     kind: str
     data: Mapping[str, Any]
     id: str
@@ -65,7 +65,7 @@ class Reader:
         kind, data = text(record.data.get("type")), table(record.data.get("data"))
         at = when(record.data.get("timestamp"))
         agent = text(record.data.get("agentId")) or text(data.get("parentToolCallId"))
-        line = Line(kind, data, text(record.data.get("id")) or digest(kind, sorted(map(str, data.items())), at), at, agent)
+        line = CopilotLine(kind, data, text(record.data.get("id")) or digest(kind, sorted(map(str, data.items())), at), at, agent)
         act = self._KINDS.get(kind)
         if act:
             return act(self, line)
@@ -73,46 +73,46 @@ class Reader:
 
     # -- session
 
-    def _start(self, line: Line) -> Iterable[Fact]:
+    def _start(self, line: CopilotLine) -> Iterable[Fact]:
         parent = text(line.data.get("detachedFromSpawningParentSessionId"))
         edges: list[Fact] = [f.Edge("continuation", parent, "session.start", line.at)] if parent else []
         return [*self._placed(line), *edges]
 
-    def _resume(self, line: Line) -> Iterable[Fact]:
+    def _resume(self, line: CopilotLine) -> Iterable[Fact]:
         cold = not line.data.get("sessionWasActive") and not line.data.get("continuePendingWork")
         ended = self._settle(line, "interrupted", "resumed before it had ended") if cold else []
         return [*ended, *self._placed(line)]
 
-    def _placed(self, line: Line) -> Iterable[Fact]:
+    def _placed(self, line: CopilotLine) -> Iterable[Fact]:
         where = table(line.data.get("context")) or line.data
         model = text(line.data.get("selectedModel")) or text(line.data.get("newModel")) or text(line.data.get("model"))
         placed = f.Placed(text(where.get("cwd")), text(where.get("branch")), model, text(line.data.get("copilotVersion")))
         return [placed] if any(placed) else []
 
-    def _titled(self, line: Line) -> Iterable[Fact]:
+    def _titled(self, line: CopilotLine) -> Iterable[Fact]:
         title = text(line.data.get("title"))
         return [f.Titled(title)] if title else []
 
-    def _handoff(self, line: Line) -> Iterable[Fact]:
+    def _handoff(self, line: CopilotLine) -> Iterable[Fact]:
         session, summary = text(line.data.get("remoteSessionId")), text(line.data.get("summary"))
         edges: list[Fact] = [f.Edge("continuation", session, "session.handoff", line.at)] if session else []
         return [*edges, *([f.Said(f.SUMMARY, summary, line.id, line.at)] if summary.strip() else [])]
 
-    def _rewind(self, line: Line) -> Iterable[Fact]:
+    def _rewind(self, line: CopilotLine) -> Iterable[Fact]:
         key = text(line.data.get("upToEventId"))
         return [f.Rewound(line.at, key)] if key else []
 
-    def _cleared(self, line: Line) -> Iterable[Fact]:
+    def _cleared(self, line: CopilotLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, line.id)]
 
-    def _shutdown(self, line: Line) -> Iterable[Fact]:
+    def _shutdown(self, line: CopilotLine) -> Iterable[Fact]:
         broken = line.data.get("shutdownType") == "error"
         ended = self._settle(line, "interrupted", text(line.data.get("errorReason")) or "error") if broken else []
         return [*ended, f.Closed(line.at, text(line.data.get("shutdownType")))]
 
     # -- turns
 
-    def _user(self, line: Line) -> Iterable[Fact]:
+    def _user(self, line: CopilotLine) -> Iterable[Fact]:
         words = text(line.data.get("content")) or text(line.data.get("text")) or text(line.data.get("prompt"))
         images = sum(text(table(one).get("mimeType")).startswith("image/") for one in items(line.data.get("attachments")))
         words = "\n".join([*["[image]"] * images, *([words] if words else [])])
@@ -127,28 +127,28 @@ class Reader:
         self.state.pop("twins", None)
         return [f.Began(line.id, words, line.at, line.id), said._replace(turn=line.id)]
 
-    def _settle(self, line: Line, state: str, reason: str | None = None) -> list[Fact]:
+    def _settle(self, line: CopilotLine, state: str, reason: str | None = None) -> list[Fact]:
         turn = self.state.pop("turn", None)
         return [f.Settled(turn["id"], state, line.at, reason)] if turn else []
 
-    def _turn_end(self, line: Line) -> Iterable[Fact]:
+    def _turn_end(self, line: CopilotLine) -> Iterable[Fact]:
         answered = not line.agent and self.state.get("turn", {}).get("answered")
         return self._settle(line, "completed") if answered else []
 
-    def _idle(self, line: Line) -> Iterable[Fact]:
+    def _idle(self, line: CopilotLine) -> Iterable[Fact]:
         return self._settle(line, "cancelled" if line.data.get("aborted") else "completed")
 
-    def _abort(self, line: Line) -> Iterable[Fact]:
+    def _abort(self, line: CopilotLine) -> Iterable[Fact]:
         return [] if line.agent else self._settle(line, "cancelled", text(line.data.get("reason")) or None)
 
-    def _error(self, line: Line) -> Iterable[Fact]:
+    def _error(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent or line.data.get("eligibleForAutoSwitch"):
             return []  # it goes on with another model
         return self._settle(line, "failed", text(line.data.get("message")) or text(line.data.get("errorType")) or None)
 
     # -- messages
 
-    def _assistant(self, line: Line) -> Iterable[Fact]:
+    def _assistant(self, line: CopilotLine) -> Iterable[Fact]:
         words, asked = text(line.data.get("content")) or text(line.data.get("text")), items(line.data.get("toolRequests"))
         found: list[Fact] = [*self._thought(line, "message", f"{line.id}#reasoning", text(line.data.get("reasoningText")))]
         if words.strip():
@@ -156,7 +156,7 @@ class Reader:
         found += [self._called(line, table(one)) for one in asked]
         return found + self._went_on(line, answered=bool(words.strip()) and not asked)
 
-    def _went_on(self, line: Line, *, answered: bool) -> list[Fact]:
+    def _went_on(self, line: CopilotLine, *, answered: bool) -> list[Fact]:
         """An answer without a call ends the turn, until a call comes after all: not every file has an end of its own."""
         turn = self.state.get("turn")
         if not turn or line.agent:
@@ -166,20 +166,20 @@ class Reader:
             return []
         return [f.Settled(turn["id"], "completed" if answered else "started", line.at)]
 
-    def _reasoned(self, line: Line) -> Iterable[Fact]:
+    def _reasoned(self, line: CopilotLine) -> Iterable[Fact]:
         return self._thought(line, "event", text(line.data.get("reasoningId")) or line.id, text(line.data.get("content")))
 
-    def _thought(self, line: Line, source: str, key: str, words: str) -> Iterable[Fact]:
+    def _thought(self, line: CopilotLine, source: str, key: str, words: str) -> Iterable[Fact]:
         if not words.strip() or not fresh(self.state, source, f.REASONING, words):
             return []
         return [f.Said(f.REASONING, words, key, line.at)]
 
-    def _system(self, line: Line) -> Iterable[Fact]:
+    def _system(self, line: CopilotLine) -> Iterable[Fact]:
         words = text(line.data.get("content")) or text(line.data.get("message"))
         mark = f.INJECTED if f.PACK in words else f.META
         return [f.Said(f.SYSTEM, words, line.id, line.at, mark=mark)] if words.strip() else []
 
-    def _hooked(self, line: Line) -> Iterable[Fact]:
+    def _hooked(self, line: CopilotLine) -> Iterable[Fact]:
         output = table(line.data.get("output"))
         words = text(output.get("additionalContext"))
         words = words or text(table(output.get("hookSpecificOutput")).get("additionalContext"))
@@ -188,18 +188,18 @@ class Reader:
 
     # -- tools
 
-    def _called(self, line: Line, call: Mapping[str, Any]) -> Fact:
+    def _called(self, line: CopilotLine, call: Mapping[str, Any]) -> Fact:
         name = text(call.get("name")) or text(call.get("toolName"))
         own = text(call.get("toolCallId")) or digest(line.id, name)
         remember(self.state, "calls", own, name)
         return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool={"id": own, "name": name, "input": call.get("arguments")})
 
-    def _tool_start(self, line: Line) -> Iterable[Fact]:
+    def _tool_start(self, line: CopilotLine) -> Iterable[Fact]:
         known = text(line.data.get("toolCallId")) in self.state.get("calls", {})
         again = self._went_on(line, answered=False)
         return again if known else [*again, self._called(line, line.data)]
 
-    def _tool_end(self, line: Line) -> Iterable[Fact]:
+    def _tool_end(self, line: CopilotLine) -> Iterable[Fact]:
         call = text(line.data.get("toolCallId"))
         if not call:
             return [f.Odd("tool", "a tool's result that says of no call")]
@@ -221,13 +221,13 @@ class Reader:
 
     # -- compactions
 
-    def _compacting(self, line: Line) -> Iterable[Fact]:
+    def _compacting(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent:
             return []  # of a subagent's own context
         self.state["compaction"] = line.id
         return [f.Signal("transcript", "started", line.at, line.id, reason=_reason(line.data), turn=self._turn())]
 
-    def _compacted(self, line: Line) -> Iterable[Fact]:
+    def _compacted(self, line: CopilotLine) -> Iterable[Fact]:
         if line.agent:
             return []
         data = line.data
@@ -253,7 +253,7 @@ class Reader:
     def _turn(self) -> str:
         return str(self.state.get("turn", {}).get("id", ""))
 
-    _KINDS: ClassVar[Mapping[str, Callable[[Reader, Line], Iterable[Fact]]]] = {
+    _KINDS: ClassVar[Mapping[str, Callable[[Reader, CopilotLine], Iterable[Fact]]]] = {
         "session.start": _start,
         "session.resume": _resume,
         "session.context_changed": _placed,

@@ -30,7 +30,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.pieces import Frame, piece
+from dreamkeep.agents.shared.pieces import DocumentPiece, piece
 from dreamkeep.agents.shared.values import digest, items, table, text, when
 
 _CONTEXT = "<session_context>"
@@ -137,7 +137,7 @@ class Reader:
         if found is None:
             if record.text.strip():
                 yield f.Odd("piece", "a piece of a document that can't be read")
-        elif isinstance(found, Frame):
+        elif isinstance(found, DocumentPiece):
             self.state["opened"] = found.opens
             yield from self._header(found.members)
         elif self.state.get("opened") == "messages":

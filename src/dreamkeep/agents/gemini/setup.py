@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, Finding, Place, json_hooks
+from dreamkeep.capture.setup.apply import SetupTarget
+from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, AgentPlace, Finding, json_hooks
 from dreamkeep.capture.setup.plan import Switch
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
@@ -22,23 +22,23 @@ DISABLED = Switch(("hooksConfig", "enabled"), False, "Set it to true in")
 SWITCHES = (DISABLED,)
 
 
-def place(home: str, environment: Mapping[str, str]) -> Place:
+def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
     folder = f"{home}/.gemini"
-    return Place((folder,), f"{folder}/settings.json", (f"{folder}/settings.json",))
+    return AgentPlace((folder,), f"{folder}/settings.json", (f"{folder}/settings.json",))
 
 
-def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
     holder = "mcpServers" if mcp else ""
-    return [Target(AGENT, where.hooks, json_hooks(AGENT, program, EVENTS, timeout, mcp_holder=holder, switches=SWITCHES))]
+    return [SetupTarget(AGENT, where.hooks, json_hooks(AGENT, program, EVENTS, timeout, mcp_holder=holder, switches=SWITCHES))]
 
 
 def timeout(event: str) -> int:
     return SECONDS * 1000  # it counts in milliseconds
 
 
-def has_plugin(host: Host, where: Place) -> bool:
+def has_plugin(host: Host, where: AgentPlace) -> bool:
     return host.stat(f"{os.path.dirname(where.hooks)}/extensions/{PLUGIN}") is not None
 
 
-def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
     return ()

@@ -19,7 +19,17 @@ from typing import Any
 
 from dreamkeep.agents.shared import talk as t
 from dreamkeep.agents.shared.small_files import bytes_in, parsed
-from dreamkeep.agents.shared.talk import MARKER, Conversion, RestoredFile, Said, Step, Talk, Written, clean, converted
+from dreamkeep.agents.shared.talk import (
+    MARKER,
+    Conversion,
+    ModelMessage,
+    RestoredFile,
+    Talk,
+    TalkStep,
+    WrittenFile,
+    clean,
+    converted,
+)
 from dreamkeep.host import Host, read_file
 
 #: In a project's folder: whose it is. The client looks for it when its own list (`projects.json`) does not know.
@@ -32,8 +42,8 @@ _ACKNOWLEDGED = "Got it. Thanks for the additional context!"
 COMMANDS = "prompts that begin with / or ?: kept in the file, but Gemini doesn't resend them to the model"
 
 
-def write(talk: Talk, project: str) -> Written:
-    return _Lines(talk).written(project)
+def write(talk: Talk, project: str) -> WrittenFile:
+    return _GeminiLines(talk).written(project)
 
 
 def project(cwd: str, registered: Mapping[str, Any], owners: Mapping[str, str | None], wanted: str = "") -> str:
@@ -127,14 +137,14 @@ def marks(host: Host, chat: str, cwd: str, session: str) -> list[RestoredFile]:
 # -- the lines
 
 
-class _Lines:
+class _GeminiLines:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._native = t.uuid4(talk.session, "gemini")
         self._lines: list[Mapping[str, Any]] = []
         self._lost: t.Losses = Counter()
 
-    def written(self, project: str) -> Written:
+    def written(self, project: str) -> WrittenFile:
         talk = self._talk
         last = talk.steps[-1].at if talk.steps else talk.started_at
         header: dict[str, Any] = {
@@ -150,7 +160,7 @@ class _Lines:
             header["summary"] = talk.title
         self._lines.append(header)
         for one in t.grouped(talk.steps):
-            if isinstance(one, Said):
+            if isinstance(one, ModelMessage):
                 self._said(one)
             elif one.kind == t.USER:
                 self._lost[COMMANDS] += one.text.lstrip()[:1] in ("/", "?")
@@ -160,13 +170,13 @@ class _Lines:
         minute = f"{talk.started_at[:13]}-{talk.started_at[14:16]}"
         data = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in self._lines)
         place = f"{project}/chats/session-{minute}-{self._native[:8]}.jsonl"
-        return Written(place, data.encode(), self._native, self._lost)
+        return WrittenFile(place, data.encode(), self._native, self._lost)
 
     def _message(self, at: str, kind: str, content: object, name: str = "") -> dict[str, Any]:
         own = t.uuid4(self._talk.session, "message", len(self._lines), name)
         return {"id": own, "timestamp": t.to_ms(at), "type": kind, "content": content}
 
-    def _said(self, said: Said) -> None:
+    def _said(self, said: ModelMessage) -> None:
         message = self._message(said.at, "gemini", said.words.text if said.words else "")
         message["thoughts"] = [{"subject": "", "description": one.text, "timestamp": t.to_ms(one.at)} for one in said.thoughts]
         if self._talk.model:
@@ -175,13 +185,13 @@ class _Lines:
             message["toolCalls"] = [_called(call, result) for call, result in said.calls]
         self._lines.append(message)
 
-    def _compacted(self, step: Step) -> None:
+    def _compacted(self, step: TalkStep) -> None:
         summary = self._message(step.at, "user", [{"text": step.text}])
         answer = self._message(step.at, "gemini", [{"text": _ACKNOWLEDGED}], "answer")
         self._lines.append({"$set": {"messages": [summary, answer], "lastUpdated": t.to_ms(step.at)}})
 
 
-def _called(call: Step, result: Step) -> dict[str, Any]:
+def _called(call: TalkStep, result: TalkStep) -> dict[str, Any]:
     response = {"error" if result.failed else "output": result.text}
     given = {"functionResponse": {"id": call.id, "name": call.name, "response": response}}
     return {

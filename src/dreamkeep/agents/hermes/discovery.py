@@ -52,7 +52,7 @@ def identify(path: str, head: bytes) -> str:
     return ""
 
 
-class _Session(NamedTuple):
+class _HermesSession(NamedTuple):
     key: str
     parent: str | None
     end_reason: str
@@ -61,7 +61,7 @@ class _Session(NamedTuple):
     worktree: bool
 
 
-def _sessions(base: Base) -> dict[str, _Session]:
+def _sessions(base: Base) -> dict[str, _HermesSession]:
     columns = base.columns("sessions")
 
     def column(name: str, otherwise: str = "NULL") -> str:
@@ -72,12 +72,12 @@ def _sessions(base: Base) -> dict[str, _Session]:
     trees = " OR ".join(f"coalesce({quoted(name)}, '') <> ''" for name in columns if name.startswith("worktree")) or "0"
     asked = f"id, {column('parent_session_id')}, {column('end_reason')}, {column('source')}, coalesce({markers}, 0), {trees}"
     return {
-        str(key): _Session(str(key), parent and str(parent), str(end or ""), str(source or ""), bool(marked), bool(tree))
+        str(key): _HermesSession(str(key), parent and str(parent), str(end or ""), str(source or ""), bool(marked), bool(tree))
         for key, parent, end, source, marked, tree in base.ask(f"SELECT {asked} FROM sessions ORDER BY rowid")
     }
 
 
-def _goes_on_from(all_: Mapping[str, _Session], one: _Session) -> str | None:
+def _goes_on_from(all_: Mapping[str, _HermesSession], one: _HermesSession) -> str | None:
     """The session that this one continues. By what is recorded, never by comparing times: those race."""
     before = all_.get(one.parent or "")
     if before is None or before.end_reason not in _GOES_ON or one.marked or one.source == "tool":
@@ -85,11 +85,11 @@ def _goes_on_from(all_: Mapping[str, _Session], one: _Session) -> str | None:
     return before.key
 
 
-def _is_branch(one: _Session, parent: _Session) -> bool:
+def _is_branch(one: _HermesSession, parent: _HermesSession) -> bool:
     return parent.end_reason == _BRANCHED and not one.marked and one.source not in ("tool", "subagent")
 
 
-def chains(all_: Mapping[str, _Session]) -> dict[str, list[str]]:
+def chains(all_: Mapping[str, _HermesSession]) -> dict[str, list[str]]:
     """root → the sessions of its chain, in order."""
     found: dict[str, list[str]] = {}
     for one in all_.values():

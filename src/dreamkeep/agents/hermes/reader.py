@@ -37,7 +37,7 @@ _HELD_COLUMNS = ("id", "session_id", "role", "content", "timestamp", "active", "
 _HELD_BACK = 1 << 20  # characters of a prompt that wait for the next row; longer ones are no message that a person typed twice
 
 
-class _Row(NamedTuple):
+class _MessageRow(NamedTuple):
     """A row of `messages`, whatever columns there are."""
 
     id: int | None
@@ -114,7 +114,7 @@ class Reader:
 
     # -- messages
 
-    def _message(self, row: _Row) -> Iterator[Fact]:
+    def _message(self, row: _MessageRow) -> Iterator[Fact]:
         state = self.state
         if row.id is not None and row.id <= state.get("max", -1):
             yield from self._again(row)
@@ -142,7 +142,7 @@ class Reader:
         else:
             yield from self._fresh(row)
 
-    def _perhaps_copied(self, row: _Row) -> Iterator[Fact]:
+    def _perhaps_copied(self, row: _MessageRow) -> Iterator[Fact]:
         """The words with which the context began, anew. The first live row after squeezed-out ones is a copy; of two that are
         both squeezed out it may be a prompt that was typed twice: the next row's time tells."""
         if row.live or len(row.text) > _HELD_BACK:
@@ -151,7 +151,7 @@ class Reader:
         else:
             self.state["held"] = {name: row.raw[name] for name in _HELD_COLUMNS if name in row.raw}
 
-    def _fresh(self, row: _Row) -> Iterator[Fact]:
+    def _fresh(self, row: _MessageRow) -> Iterator[Fact]:
         """A message that was not there before."""
         state = self.state
         key = self._remember(row, row.at)
@@ -160,7 +160,7 @@ class Reader:
             yield f.Rewound(when(row.at), state.pop("pending"))
         yield from self._said(row, key, row.at, self._fate(row, key), fresh=True)
 
-    def _again(self, row: _Row) -> Iterator[Fact]:
+    def _again(self, row: _MessageRow) -> Iterator[Fact]:
         """A row that was read before: a flag has changed."""
         state = self.state
         if row.hash == state.get("first") and row.compacted:
@@ -172,7 +172,7 @@ class Reader:
         if row.id == state.get("max"):
             yield from self._settled(row)
 
-    def _fate(self, row: _Row, key: str) -> str:
+    def _fate(self, row: _MessageRow, key: str) -> str:
         if row.live or row.compacted:
             return ""
         if self.state.get("compacted"):
@@ -190,7 +190,7 @@ class Reader:
         state["old"], state["gen"], state["rows"] = state.get("gen", []), [], 0
         state["was"], state["compacted"], state["first"] = bool(state.get("compacted")), False, ""
 
-    def _in_batch(self, row: _Row) -> Iterator[Fact]:
+    def _in_batch(self, row: _MessageRow) -> Iterator[Fact]:
         batch, old = self.state["batch"], self.state.get("old", [])
         stamped = isinstance(batch["at"], (int, float)) and batch["at"] - _STAMPED_S <= row.at <= batch["at"] + _STAMPED_S
         loose = stamped or bool(batch.get("split"))
@@ -207,7 +207,7 @@ class Reader:
             yield from self._close(row)
             yield from self._fresh(row)
 
-    def _copied(self, row: _Row) -> Iterator[Fact]:
+    def _copied(self, row: _MessageRow) -> Iterator[Fact]:
         """The same message, in the same place: only what the user took back and a compaction kept may look different now."""
         state = self.state
         batch, old = state["batch"], state.get("old", [])
@@ -222,14 +222,14 @@ class Reader:
         key = self._remember(row, first_at)
         yield from self._said(row, key, first_at, self._fate(row, key), fresh=False)
 
-    def _added(self, row: _Row) -> Iterator[Fact]:
+    def _added(self, row: _MessageRow) -> Iterator[Fact]:
         """What a compaction puts in besides: a list of tasks, a tool's output cut short."""
         self.state["batch"]["rows"] += 1
         key = self._remember(row, row.at)
         mark = f.META if row.role == "user" else f.COMPACTED
         yield from self._said(row, key, row.at, mark, fresh=False)
 
-    def _summary(self, row: _Row) -> Iterator[Fact]:
+    def _summary(self, row: _MessageRow) -> Iterator[Fact]:
         state = self.state
         entry = self._find(row, state.get("old" if "batch" in state else "gen", []), 0, exact=True)
         if "batch" not in state:
@@ -245,7 +245,7 @@ class Reader:
                 )
         yield from self._said(row, self._remember(row, row.at), row.at, "", fresh=True)
 
-    def _close(self, row: _Row) -> Iterator[Fact]:
+    def _close(self, row: _MessageRow) -> Iterator[Fact]:
         """The first row that is no copy: now it is known how much was kept."""
         state = self.state
         batch, was = state.pop("batch"), state.pop("was", False)
@@ -255,7 +255,7 @@ class Reader:
         if batch["id"]:
             yield f.Signal("transcript", "completed", None, batch["id"], after=_messages(batch["rows"]), turn=self._turn())
 
-    def _split(self, row: _Row) -> Iterator[Fact]:
+    def _split(self, row: _MessageRow) -> Iterator[Fact]:
         state = self.state
         before, passed = text(state.get("sid")), state.get("passed", [])
         if row.session in passed:
@@ -284,7 +284,7 @@ class Reader:
 
     # -- memory
 
-    def _remember(self, row: _Row, first_at: float) -> str:
+    def _remember(self, row: _MessageRow, first_at: float) -> str:
         state = self.state
         if not state.get("rows"):
             state["first"], state["compacted"] = row.hash, row.compacted
@@ -295,7 +295,7 @@ class Reader:
             state["gen"] = [*state.get("gen", []), [row.hash, first_at, row.at]][-_REMEMBERED:]
         return _key(row, first_at)
 
-    def _find(self, row: _Row, entries: list[Any], start: int, *, exact: bool) -> int | None:
+    def _find(self, row: _MessageRow, entries: list[Any], start: int, *, exact: bool) -> int | None:
         """Where in the context this row's original is: by content and time, else (if it may have been stamped again) by
         content."""
         if row.unique:
@@ -306,7 +306,7 @@ class Reader:
                 return n
         return None if exact or not same else same[0]
 
-    def _known(self, row: _Row) -> list[Any] | None:
+    def _known(self, row: _MessageRow) -> list[Any] | None:
         for entries in (self.state.get("gen", []), self.state.get("old", [])):
             place = self._find(row, entries, 0, exact=True)
             if place is not None:
@@ -319,7 +319,7 @@ class Reader:
     def _turn(self) -> str:
         return text(self.state.get("turn"))
 
-    def _said(self, row: _Row, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
+    def _said(self, row: _MessageRow, key: str, at: float, mark: str, *, fresh: bool) -> Iterator[Fact]:
         moment = when(at)
         if _is_summary(row):
             mark = f.COPIED if fresh and self._branch_copy(row) else mark
@@ -341,7 +341,7 @@ class Reader:
         elif row.role != "session_meta":
             yield f.Unknown(f"messages/{row.role}")
 
-    def _user(self, row: _Row, key: str, moment: str | None, mark: str, *, fresh: bool) -> Iterator[Fact]:
+    def _user(self, row: _MessageRow, key: str, moment: str | None, mark: str, *, fresh: bool) -> Iterator[Fact]:
         if fresh and self._branch_copy(row):
             yield f.Said(f.USER, row.text, key, moment, mark=f.COPIED)
             return
@@ -353,7 +353,7 @@ class Reader:
             yield f.Began(key, row.text, moment, key)
         yield f.Said(f.USER, row.text, key, moment, self._turn() if fresh else "", mark=mark)
 
-    def _settled(self, row: _Row) -> Iterator[Fact]:
+    def _settled(self, row: _MessageRow) -> Iterator[Fact]:
         reason, turn = text(row.raw.get("finish_reason")), self._turn()
         if row.role != "assistant" or not turn:
             return
@@ -368,7 +368,7 @@ class Reader:
             yield f.Settled(turn, how, when(row.at), None if how == "completed" else reason)
             yield from self._closed()
 
-    def _branch_copy(self, row: _Row) -> bool:
+    def _branch_copy(self, row: _MessageRow) -> bool:
         """A branch begins with a copy of its parent's messages: older than itself, or put in one right after the other."""
         until = self.state.get("copying")
         if not isinstance(until, (int, float)):
@@ -380,7 +380,7 @@ class Reader:
         return False
 
 
-def _assistant(row: _Row, key: str, moment: str | None, turn: str, mark: str) -> Iterator[Fact]:
+def _assistant(row: _MessageRow, key: str, moment: str | None, turn: str, mark: str) -> Iterator[Fact]:
     thought = text(row.raw.get("reasoning")) or text(row.raw.get("reasoning_content"))
     if thought.strip():
         yield f.Said(f.REASONING, thought, f"{key}/reasoning", moment, turn, mark=mark)
@@ -398,7 +398,7 @@ def _assistant(row: _Row, key: str, moment: str | None, turn: str, mark: str) ->
         yield f.Said(f.ASSISTANT, "", f"{key}/call/{n}", moment, turn, tool, mark)
 
 
-def _result(row: _Row) -> dict[str, Any]:
+def _result(row: _MessageRow) -> dict[str, Any]:
     tool: dict[str, Any] = {"id": text(row.raw.get("tool_call_id"))}
     if name := text(row.raw.get("tool_name")):
         tool["name"] = name
@@ -410,20 +410,20 @@ def _result(row: _Row) -> dict[str, Any]:
     return tool
 
 
-def _own_words(row: _Row) -> bool:
+def _own_words(row: _MessageRow) -> bool:
     """Whether a user's row holds a user's words: Hermes also talks to the model in that role."""
     own = text(row.raw.get("display_kind")) in ("", "steer")
     note = row.text.startswith("[System:") and row.text.rstrip().endswith("]")
     return own and not note and not row.text.startswith(_TASKS_KEPT)
 
 
-def _row(raw: Mapping[str, Any]) -> _Row:
+def _row(raw: Mapping[str, Any]) -> _MessageRow:
     content, at, key = raw.get("content"), raw.get("timestamp"), raw.get("id")
     active, compacted = raw.get("active", 1), raw.get("compacted")
     parts = [raw.get(name) for name in ("role", "content", "tool_call_id", "tool_calls", "tool_name")]
     called = text(raw.get("tool_call_id"))
     ids = [called] if called else [_call_id(call) for call in _called(raw.get("tool_calls"))]
-    return _Row(
+    return _MessageRow(
         count(key),
         text(raw.get("session_id")),
         text(raw.get("role")),
@@ -437,11 +437,11 @@ def _row(raw: Mapping[str, Any]) -> _Row:
     )
 
 
-def _key(row: _Row, first_at: float) -> str:
+def _key(row: _MessageRow, first_at: float) -> str:
     return digest(row.hash) if row.unique else digest(row.hash, repr(first_at))
 
 
-def _calls(row: _Row) -> list[Mapping[str, Any]]:
+def _calls(row: _MessageRow) -> list[Mapping[str, Any]]:
     return _called(row.raw.get("tool_calls"))
 
 
@@ -453,7 +453,7 @@ def _call_id(call: Mapping[str, Any]) -> str:
     return text(call.get("id")) or text(call.get("call_id"))
 
 
-def _is_summary(row: _Row) -> bool:
+def _is_summary(row: _MessageRow) -> bool:
     return row.role in ("user", "assistant") and row.text.startswith(_SUMMARIES)
 
 

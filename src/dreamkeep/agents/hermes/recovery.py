@@ -42,7 +42,7 @@ TITLES = "titles that another session already has"
 OWN_ROW = "sessions whose row already exists and differs: left unchanged"
 
 
-class _Plan(NamedTuple):
+class _RowPlan(NamedTuple):
     sessions: tuple[Row, ...]
     messages: tuple[Row, ...]
     lost: Counter[str]
@@ -129,7 +129,7 @@ def _made(path: str, sessions: Sequence[Row], messages: Sequence[Row], lost: Cou
 # -- one that is there
 
 
-def _add(path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> _Plan:
+def _add(path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> _RowPlan:
     import apsw
 
     with _translated(path):
@@ -148,7 +148,7 @@ def _add(path: str, sessions: Sequence[Row], messages: Sequence[Row]) -> _Plan:
             db.close()  # what was not committed never was
 
 
-def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _Plan:
+def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _RowPlan:
     base.need("Hermes", SESSIONS, MESSAGES)
     lost: Counter[str] = Counter()
     new_sessions = []
@@ -161,7 +161,7 @@ def _planned(base: Base, sessions: Sequence[Row], messages: Sequence[Row]) -> _P
     chain = [row["id"] for row in sessions]
     numbered = all("id" in row for row in messages)
     new = _missing(base, chain, messages, lost) if numbered else _unnumbered(base, chain, messages)
-    return _Plan(tuple(new_sessions), tuple(new), lost)
+    return _RowPlan(tuple(new_sessions), tuple(new), lost)
 
 
 def _missing(base: Base, chain: list[Any], messages: Sequence[Row], lost: Counter[str]) -> list[Row]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.offer import SECONDS, Finding, Place
+from dreamkeep.capture.setup.apply import SetupTarget
+from dreamkeep.capture.setup.offer import SECONDS, AgentPlace, Finding
 from dreamkeep.capture.setup.plan import Yaml
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
@@ -23,20 +23,20 @@ NEXT = "Hermes asks once about each new hook: start `hermes` in a terminal and s
 NEXT_AFTER_REMOVAL = ""
 
 
-def place(home: str, environment: Mapping[str, str]) -> Place:
+def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
     folder = environment.get("HERMES_HOME", "").rstrip("/") or f"{home}/.hermes"
-    return Place((folder,), f"{folder}/config.yaml", (f"{folder}/config.yaml",))
+    return AgentPlace((folder,), f"{folder}/config.yaml", (f"{folder}/config.yaml",))
 
 
-def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
     hooks = {event: {"command": program.hook_command(AGENT, event), "timeout": SECONDS} for event in EVENTS}
     edit = Yaml(program.hook, hooks, "mcp_servers" if mcp else "", program.server_entry() if mcp else None)
-    return [Target(AGENT, where.hooks, edit)]
+    return [SetupTarget(AGENT, where.hooks, edit)]
 
 
-def has_plugin(host: Host, where: Place) -> bool:
+def has_plugin(host: Host, where: AgentPlace) -> bool:
     return False  # there is none for it
 
 
-def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
     return ()

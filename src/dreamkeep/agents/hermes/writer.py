@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dreamkeep.agents.shared import talk as t
-from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Row, Said, Step, Talk
+from dreamkeep.agents.shared.talk import Conversion, ModelMessage, RestoredFile, Row, Talk, TalkStep
 from dreamkeep.host import Host
 
 _SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY]"
@@ -67,7 +67,7 @@ def schema() -> str:
     return "\n".join(parts)
 
 
-class Rows(NamedTuple):
+class HermesRows(NamedTuple):
     """`messages` without ids: the database gives them."""
 
     native: str
@@ -76,12 +76,12 @@ class Rows(NamedTuple):
     lost: t.Losses
 
 
-def write(talk: Talk) -> Rows:
+def write(talk: Talk) -> HermesRows:
     lost: t.Losses = Counter()
     native = named(talk)
     rows: list[dict[str, Any]] = []
     for one in t.grouped(talk.steps):
-        if isinstance(one, Said):
+        if isinstance(one, ModelMessage):
             lost[JOINED] += len(one.thoughts) > 1
             lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
             rows += _said(one)
@@ -103,7 +103,7 @@ def write(talk: Talk) -> Rows:
         "git_branch": talk.branch or None,
         "title": talk.title or None,
     }
-    return Rows(native, session, tuple({"session_id": native, **row} for row in rows), lost)
+    return HermesRows(native, session, tuple({"session_id": native, **row} for row in rows), lost)
 
 
 def convert(host: Host, place: str, talk: Talk) -> Conversion:
@@ -126,11 +126,11 @@ def named(talk: Talk) -> str:
     return f"{at[:10].replace('-', '')}_{at[11:19].replace(':', '')}_{t.chance(talk.session, 'hermes').hex()[:6]}"
 
 
-def summary(step: Step) -> str:
+def summary(step: TalkStep) -> str:
     return step.text if step.text.startswith(SUMMARIES) else f"{_SUMMARY} {step.text}"
 
 
-def call(step: Step) -> dict[str, Any]:
+def call(step: TalkStep) -> dict[str, Any]:
     given = json.dumps(step.input, ensure_ascii=False)
     return {"id": step.id, "call_id": step.id, "type": "function", "function": {"name": step.name, "arguments": given}}
 
@@ -139,7 +139,7 @@ def _row(role: str, content: str, at: str) -> dict[str, Any]:
     return {"role": role, "content": content, "timestamp": t.seconds(at), "active": 1, "compacted": 0}
 
 
-def _said(said: Said) -> list[dict[str, Any]]:
+def _said(said: ModelMessage) -> list[dict[str, Any]]:
     row = _row("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
         row["reasoning"] = "\n\n".join(one.text for one in said.thoughts)

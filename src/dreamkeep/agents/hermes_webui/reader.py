@@ -26,7 +26,7 @@ from typing import Any
 
 from dreamkeep.agents import facts as f
 from dreamkeep.agents.facts import Fact, Record
-from dreamkeep.agents.shared.pieces import Frame, piece
+from dreamkeep.agents.shared.pieces import DocumentPiece, piece
 from dreamkeep.agents.shared.values import digest, from_json, items, table, text, when
 
 _SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
@@ -62,7 +62,7 @@ class Reader:
         if found is None:
             if said.strip():
                 yield f.Odd("piece", "a piece of a document that can't be read")
-        elif isinstance(found, Frame):
+        elif isinstance(found, DocumentPiece):
             behind, self.state["opened"] = self.state.get("opened") == "messages", found.opens
             if main and behind:
                 yield from self._messages_end()

@@ -14,7 +14,7 @@ from dreamkeep.agents.hermes import writer as hermes
 from dreamkeep.agents.shared import talk as t
 from dreamkeep.agents.shared.small_files import bytes_in, parsed
 from dreamkeep.agents.shared.talk import INDEX as INDEX_ROLE
-from dreamkeep.agents.shared.talk import Conversion, RestoredFile, Said, Talk, Written, converted
+from dreamkeep.agents.shared.talk import Conversion, ModelMessage, RestoredFile, Talk, WrittenFile, converted
 from dreamkeep.errors import Failed
 from dreamkeep.host import Host
 
@@ -24,19 +24,19 @@ _MODEL = "default"
 _ARRAYS = ("messages", "context_messages", "tool_calls")
 
 
-class Session(NamedTuple):
-    written: Written
+class WebuiSession(NamedTuple):
+    written: WrittenFile
     #: For `_index.json`.
     entry: Mapping[str, Any]
 
 
-def write(talk: Talk) -> Session:
+def write(talk: Talk) -> WebuiSession:
     lost: t.Losses = Counter()
     native = t.chance(talk.session, AGENT).hex()[:12]
     messages: list[dict[str, Any]] = []
     context: list[dict[str, Any]] = []
     for one in t.grouped(talk.steps):
-        if isinstance(one, Said):
+        if isinstance(one, ModelMessage):
             lost[hermes.JOINED] += len(one.thoughts) > 1
             lost[t.FAILED] += sum(result.failed and result.text != t.NO_RESULT for _, result in one.calls)
             new = _said(one)
@@ -50,7 +50,7 @@ def write(talk: Talk) -> Session:
     entry = _about(talk, native, len(messages))
     whole = {**entry, "messages": messages, "tool_calls": [], "context_messages": context}
     data = json.dumps(whole, ensure_ascii=False, indent=2).encode()
-    return Session(Written(f"{native}.json", data, native, lost), entry)
+    return WebuiSession(WrittenFile(f"{native}.json", data, native, lost), entry)
 
 
 def convert(host: Host, place: str, talk: Talk) -> Conversion:
@@ -120,7 +120,7 @@ def _message(role: str, content: str, at: str) -> dict[str, Any]:
     return {"role": role, "content": content, "timestamp": t.seconds(at)}
 
 
-def _said(said: Said) -> list[dict[str, Any]]:
+def _said(said: ModelMessage) -> list[dict[str, Any]]:
     message = _message("assistant", said.words.text if said.words else "", said.at)
     if said.thoughts:
         message["reasoning"] = "\n\n".join(one.text for one in said.thoughts)

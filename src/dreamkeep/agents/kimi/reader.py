@@ -37,7 +37,7 @@ _PLAIN = re.compile(r'"(title|isCustomTitle|titleKind|cwd|workDir|forkedFrom)"\s
 _FINISHED = ("end_turn", "completed", "stop")
 
 
-class Line(NamedTuple):
+class KimiLine(NamedTuple):
     data: Mapping[str, Any]
     at: str | None
     time: object
@@ -58,18 +58,18 @@ class Reader:
         kind = text(data.get("type"))
         act = self._KINDS.get(kind)
         if act:
-            return act(self, Line(data, when(time), time, record.source == "subagent"))
+            return act(self, KimiLine(data, when(time), time, record.source == "subagent"))
         return [] if _SILENT(kind) else [f.Unknown(kind or "?")]
 
     # -- turns
 
-    def _prompt(self, line: Line) -> Iterable[Fact]:
+    def _prompt(self, line: KimiLine) -> Iterable[Fact]:
         return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=True)
 
-    def _steer(self, line: Line) -> Iterable[Fact]:
+    def _steer(self, line: KimiLine) -> Iterable[Fact]:
         return self._asked(line, "turn", line.data.get("input"), table(line.data.get("origin")), begins=False)
 
-    def _asked(self, line: Line, source: str, content: object, origin: Mapping[str, Any], *, begins: bool) -> Iterable[Fact]:
+    def _asked(self, line: KimiLine, source: str, content: object, origin: Mapping[str, Any], *, begins: bool) -> Iterable[Fact]:
         words = _words(content)
         if source != "message":
             self.state["prompted"] = 1
@@ -88,35 +88,35 @@ class Reader:
         prompted(self.state, key)
         return [f.Began(key, typed, line.at, key), said._replace(turn=key)]
 
-    def _settle(self, line: Line, state: str, reason: str | None = None) -> Iterable[Fact]:
+    def _settle(self, line: KimiLine, state: str, reason: str | None = None) -> Iterable[Fact]:
         turn = self.state.pop("turn", None)
         return [f.Settled(turn["id"], state, line.at, reason)] if turn else []
 
-    def _ended(self, line: Line) -> Iterable[Fact]:
+    def _ended(self, line: KimiLine) -> Iterable[Fact]:
         reason, problem = text(line.data.get("reason")), line.data.get("error")
         states = {"completed": "completed", "cancelled": "cancelled", "failed": "failed", "blocked": "failed"}
         why = text(table(problem).get("message")) or text(problem) or ("" if reason == "completed" else reason)
         return self._settle(line, states.get(reason, "interrupted"), why or None)
 
-    def _cancelled(self, line: Line) -> Iterable[Fact]:
+    def _cancelled(self, line: KimiLine) -> Iterable[Fact]:
         if line.data.get("target") == "queued":
             return []
         return self._settle(line, "cancelled", text(line.data.get("reason")) or None)
 
-    def _undone(self, line: Line) -> Iterable[Fact]:
+    def _undone(self, line: KimiLine) -> Iterable[Fact]:
         return taken_back(self.state, count(line.data.get("count")) or 0, line.at)
 
-    def _cleared(self, line: Line) -> Iterable[Fact]:
+    def _cleared(self, line: KimiLine) -> Iterable[Fact]:
         return [f.Boundary("clear", line.at, digest("clear", line.time))]
 
-    def _placed(self, line: Line) -> Iterable[Fact]:
+    def _placed(self, line: KimiLine) -> Iterable[Fact]:
         model = text(line.data.get("modelAlias")) or text(line.data.get("model"))
         cwd = text(line.data.get("cwd")) or text(line.data.get("workDir"))
         return [f.Placed(cwd, "", model)] if cwd or model else []
 
     # -- messages
 
-    def _message(self, line: Line) -> Iterable[Fact]:
+    def _message(self, line: KimiLine) -> Iterable[Fact]:
         message = table(line.data.get("message"))
         message = table(message.get("message")) or message
         role, content = text(message.get("role")), message.get("content")
@@ -133,7 +133,7 @@ class Reader:
         words = _words(content)
         return [f.Said(f.SYSTEM, words, key, line.at, mark=_mark({"kind": "injection"}, words))] if words.strip() else []
 
-    def _answer(self, line: Line, message: Mapping[str, Any], key: str) -> Iterable[Fact]:
+    def _answer(self, line: KimiLine, message: Mapping[str, Any], key: str) -> Iterable[Fact]:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else items(content)
         found: list[Fact] = []
@@ -144,7 +144,7 @@ class Reader:
             found.append(self._called(line, key, text(call.get("id")), text(asked.get("name")), asked.get("arguments")))
         return found
 
-    def _part(self, line: Line, part: Mapping[str, Any], key: str) -> Iterable[Fact]:
+    def _part(self, line: KimiLine, part: Mapping[str, Any], key: str) -> Iterable[Fact]:
         if part.get("type") in ("think", "thinking", "reasoning"):
             thought = text(part.get("think")) or text(part.get("thinking")) or text(part.get("text"))
             return [f.Said(f.REASONING, thought, key, line.at)] if thought.strip() else []
@@ -153,7 +153,7 @@ class Reader:
 
     # -- the loop
 
-    def _loop(self, line: Line) -> Iterable[Fact]:
+    def _loop(self, line: KimiLine) -> Iterable[Fact]:
         event = table(line.data.get("event"))
         kind, step = text(event.get("type")), text(event.get("stepUuid")) or text(event.get("uuid"))
         if kind in ("content.part", "tool.call") and not text(event.get("stepUuid")):
@@ -179,26 +179,26 @@ class Reader:
         self.state["step"] = {"id": step, "parts": n + 1}
         return digest("part", step, n)
 
-    def _called(self, line: Line, step: str, call: str, name: str, asked: object) -> Fact:
+    def _called(self, line: KimiLine, step: str, call: str, name: str, asked: object) -> Fact:
         own = digest(step, call) if call else digest(step, name, line.time)
         remember(self.state, "calls", call, [own, name])
         tool = {"id": call, "name": name, "input": arguments(asked)}
         return f.Said(f.ASSISTANT, "", f"call:{own}", line.at, tool=tool)
 
-    def _result(self, line: Line, call: str, words: str, failed: object) -> Fact:
+    def _result(self, line: KimiLine, call: str, words: str, failed: object) -> Fact:
         own, name = self.state.get("calls", {}).get(call) or [digest(call, line.time), ""]
         tool: dict[str, Any] = {"id": call, "name": name, "error": failed is True}
         return f.Said(f.TOOL, words, f"result:{own}", line.at, tool=tool)
 
     # -- compactions
 
-    def _begun(self, line: Line) -> Iterable[Fact]:
+    def _begun(self, line: KimiLine) -> Iterable[Fact]:
         own, first = self._compaction(line, "begin")
         reason = text(line.data.get("source")) or text(line.data.get("trigger"))
         phase = "started" if first else "completed"  # when it had been applied before
         return [f.Signal("transcript", phase, line.at, own, reason=reason, turn=self._turn())]
 
-    def _applied(self, line: Line) -> Iterable[Fact]:
+    def _applied(self, line: KimiLine) -> Iterable[Fact]:
         own, _ = self._compaction(line, "apply")
         before, after = count(line.data.get("tokensBefore")), count(line.data.get("tokensAfter"))
         signal = f.Signal(
@@ -217,18 +217,18 @@ class Reader:
             return [signal]
         return [signal, f.Said(f.SUMMARY, words, digest(f.SUMMARY, words, line.time), line.at)]
 
-    def _completed(self, line: Line) -> Iterable[Fact]:
+    def _completed(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "complete")
         self.state.pop("compaction", None)
         # Alone it may be the end of one whose beginning was lost, or of none.
         return [] if alone else [f.Signal("transcript", "completed", line.at, own, turn=self._turn())]
 
-    def _called_off(self, line: Line) -> Iterable[Fact]:
+    def _called_off(self, line: KimiLine) -> Iterable[Fact]:
         own, alone = self._compaction(line, "cancel")
         self.state.pop("compaction", None)
         return [] if alone else [f.Signal("transcript", "cancelled", line.at, own, turn=self._turn())]
 
-    def _compaction(self, line: Line, by: str) -> tuple[str, bool]:
+    def _compaction(self, line: KimiLine, by: str) -> tuple[str, bool]:
         """The identity of the compaction that a record tells of, and whether it is the first to do so."""
         now = self.state.get("compaction")
         first = now is None or by in now["by"]
@@ -239,7 +239,7 @@ class Reader:
     def _turn(self) -> str:
         return str(self.state.get("turn", {}).get("id", ""))
 
-    _KINDS: ClassVar[Mapping[str, Callable[[Reader, Line], Iterable[Fact]]]] = {
+    _KINDS: ClassVar[Mapping[str, Callable[[Reader, KimiLine], Iterable[Fact]]]] = {
         "turn.prompt": _prompt,
         "turn.steer": _steer,
         "turn.ended": _ended,

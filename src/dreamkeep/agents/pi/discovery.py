@@ -8,7 +8,7 @@ from dreamkeep.agents.contract import Source
 from dreamkeep.agents.pi.reader import session_of
 from dreamkeep.agents.shared.folders import first_line
 from dreamkeep.agents.shared.values import text
-from dreamkeep.host import Entry, Host
+from dreamkeep.host import FolderEntry, Host
 
 AGENT = "pi"
 _ENDING = ".jsonl"
@@ -42,7 +42,7 @@ def discover(host: Host, place: str) -> Iterable[Source]:
         raise problem
 
 
-def _is_file(entry: Entry) -> bool:
+def _is_file(entry: FolderEntry) -> bool:
     return entry.at is not None and not entry.at.is_folder and entry.name.endswith(_ENDING)
 
 

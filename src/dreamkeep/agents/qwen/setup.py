@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dreamkeep.agents.claude.setup import DISABLED as CLAUDE_SWITCH
 from dreamkeep.agents.claude.setup import EVENTS
 from dreamkeep.agents.gemini.setup import DISABLED as GEMINI_SWITCH
-from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, Finding, Place, json_hooks
+from dreamkeep.capture.setup.apply import SetupTarget
+from dreamkeep.capture.setup.offer import PLUGIN, SECONDS, AgentPlace, Finding, json_hooks
 from dreamkeep.capture.setup.program import Program
 from dreamkeep.host import Host
 
@@ -21,23 +21,23 @@ NEXT = NEXT_AFTER_REMOVAL = ""
 SWITCHES = (CLAUDE_SWITCH, GEMINI_SWITCH)
 
 
-def place(home: str, environment: Mapping[str, str]) -> Place:
+def place(home: str, environment: Mapping[str, str]) -> AgentPlace:
     folder = f"{home}/.qwen"
-    return Place((folder,), f"{folder}/settings.json", (f"{folder}/settings.json",))
+    return AgentPlace((folder,), f"{folder}/settings.json", (f"{folder}/settings.json",))
 
 
-def targets(host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+def targets(host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
     holder = "mcpServers" if mcp else ""
-    return [Target(AGENT, where.hooks, json_hooks(AGENT, program, EVENTS, timeout, mcp_holder=holder, switches=SWITCHES))]
+    return [SetupTarget(AGENT, where.hooks, json_hooks(AGENT, program, EVENTS, timeout, mcp_holder=holder, switches=SWITCHES))]
 
 
 def timeout(event: str) -> int:
     return SECONDS * 1000  # it once counted in milliseconds, and now takes numbers from a thousand on for that
 
 
-def has_plugin(host: Host, where: Place) -> bool:
+def has_plugin(host: Host, where: AgentPlace) -> bool:
     return host.stat(f"{os.path.dirname(where.hooks)}/extensions/{PLUGIN}") is not None
 
 
-def check(host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+def check(host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
     return ()

@@ -55,7 +55,7 @@ _CHUNK_ROWS, _CHUNK_BYTES = 256, 4 << 20  # read, then checked, then handed out
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """`key`: "table/primary key". The same key with another version is the same row, changed."""
 
     key: str
@@ -98,11 +98,11 @@ class Keeper(Protocol):
 
 def changed_rows(
     host: Host, path: str, places: Callable[[Base], Iterable[Place]], known: Mapping[str, str]
-) -> Generator[Row, None, None]:
+) -> Generator[SourceRow, None, None]:
     """The rows at these places whose (key, version) is not in `known`. Holds few at a time; close it if you stop early."""
     given: dict[str, str] = {}
 
-    def wanted(row: Row) -> bool:
+    def wanted(row: SourceRow) -> bool:
         return given.get(row.key) != row.version
 
     for pause_s in (*_PAUSES_S, None):
@@ -418,17 +418,17 @@ def _exactly(name: str) -> str:
 # -- rows
 
 
-def _changed(base: Base, places: Iterable[Place], known: Mapping[str, str]) -> Iterator[Row]:
+def _changed(base: Base, places: Iterable[Place], known: Mapping[str, str]) -> Iterator[SourceRow]:
     for place in places:
         table, key = place[:2]
         name = f"{table}/{key}"
         version = base.version(table, key)
         if version is not None and known.get(name) != version:
-            yield Row(name, version, base.line(table, key, place[2] if len(place) > 2 else None))
+            yield SourceRow(name, version, base.line(table, key, place[2] if len(place) > 2 else None))
 
 
-def _chunks(found: Iterable[Row]) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
+def _chunks(found: Iterable[SourceRow]) -> Iterator[list[SourceRow]]:
+    chunk: list[SourceRow] = []
     size = 0
     for row in found:
         chunk.append(row)

@@ -15,7 +15,7 @@ _OPENS = re.compile(r'"((?:[^"\\]|\\.){0,200})"\s*:\s*([\[{])$')
 _TAIL = 300
 
 
-class Frame(NamedTuple):
+class DocumentPiece(NamedTuple):
     """`members` of the top level; `opens`: the array (or object) whose elements come next, "" at the document's end."""
 
     members: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Element(NamedTuple):
     value: object
 
 
-def piece(text: str, inside: bool) -> Frame | Element | None:
+def piece(text: str, inside: bool) -> DocumentPiece | Element | None:
     """None when it can't be read. `inside`: the frame before opened an array."""
     bare = text.strip().lstrip("\ufeff")
     opens = _OPENS.search(bare[-_TAIL:])
@@ -43,7 +43,7 @@ def piece(text: str, inside: bool) -> Frame | Element | None:
     found = _parsed(body)
     if found is None or not isinstance(found[0], dict):
         return None
-    return Frame(found[0], opens[1] if opens else "", first)
+    return DocumentPiece(found[0], opens[1] if opens else "", first)
 
 
 def _parsed(text: str) -> tuple[Any] | None:

@@ -30,7 +30,7 @@ FAILED = "failure marks of tools whose output doesn't mention a failure"
 _LONE = re.compile("[\ud800-\udfff]")
 
 
-class Step(NamedTuple):
+class TalkStep(NamedTuple):
     """`at` is always there. `id`, `name`, `input` of a call; `id`, `name`, `failed` of its result."""
 
     kind: str
@@ -51,14 +51,14 @@ class Talk(NamedTuple):
     model: str
     branch: str
     started_at: str
-    steps: tuple[Step, ...]
+    steps: tuple[TalkStep, ...]
     heading: str = ""
 
 
 Losses = Counter[str]
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A writer's result: a file below the agent's place, and what its format could not hold."""
 
     path: str
@@ -97,7 +97,7 @@ class Conversion(NamedTuple):
     rows: Mapping[str, tuple[Row, ...]] = {}
 
 
-class Writer(Protocol):
+class TalkWriter(Protocol):
     """What `writer.py` of an agent's folder offers."""
 
     def convert(self, host: Host, place: str, talk: Talk) -> Conversion:
@@ -110,7 +110,7 @@ class Writer(Protocol):
         """Where the agent would put this session's transcript, below its place; "" when that can't be told."""
 
 
-def converted(place: str, talk: Talk, written: Written) -> Conversion:
+def converted(place: str, talk: Talk, written: WrittenFile) -> Conversion:
     """Of a writer that makes one file."""
     file = RestoredFile(f"{place}/{written.path}", lambda: [written.data], False, talk.session, {"role": "main"})
     return Conversion(written.native, written.lost, (file,))
@@ -164,31 +164,31 @@ def _uuid(raw: bytes, version: int) -> str:
 # -- grouped, for formats whose message holds thoughts, words and calls together
 
 
-class Said(NamedTuple):
+class ModelMessage(NamedTuple):
     """One message of the model: thoughts, then words, then calls with their results."""
 
     at: str
-    thoughts: tuple[Step, ...]
-    words: Step | None
-    calls: tuple[tuple[Step, Step], ...]
+    thoughts: tuple[TalkStep, ...]
+    words: TalkStep | None
+    calls: tuple[tuple[TalkStep, TalkStep], ...]
     #: Whether the user speaks next (or nobody): then these words were an answer.
     last: bool
 
 
-def grouped(steps: Iterable[Step]) -> Iterator[Step | Said]:
+def grouped(steps: Iterable[TalkStep]) -> Iterator[TalkStep | ModelMessage]:
     """Prompts and summaries as they are, everything else as whole messages."""
     held = list(steps)
     results = {step.id: step for step in held if step.kind == RESULT}
-    thoughts: list[Step] = []
-    words: Step | None = None
-    calls: list[tuple[Step, Step]] = []
+    thoughts: list[TalkStep] = []
+    words: TalkStep | None = None
+    calls: list[tuple[TalkStep, TalkStep]] = []
     answered = False
 
-    def said(last: bool) -> Iterator[Said]:
+    def said(last: bool) -> Iterator[ModelMessage]:
         nonlocal words, answered
         if thoughts or words or calls:
             at = (thoughts[0] if thoughts else words or calls[0][0]).at
-            yield Said(at, tuple(thoughts), words, tuple(calls), last)
+            yield ModelMessage(at, tuple(thoughts), words, tuple(calls), last)
         thoughts.clear()
         calls.clear()
         words, answered = None, False

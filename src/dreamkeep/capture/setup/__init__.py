@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dreamkeep.capture.setup.apply import FOLDER, Change, Hand, Target
+from dreamkeep.capture.setup.apply import FOLDER, Change, FileChanger, SetupTarget
 from dreamkeep.capture.setup.check import examine
 from dreamkeep.capture.setup.offer import agents as known_agents
 from dreamkeep.capture.setup.offer import is_found, is_plugged, setup_of
@@ -60,16 +60,16 @@ def init(
         # Where two agents share a file by a link, the original of the one that came first is the older.
         targets.reverse()
     hooks = {agent: place.hooks for agent, place in places.items()}
-    changes = _all(Hand(host, keep, dry=True), targets, hooks, uninstall)
+    changes = _all(FileChanger(host, keep, dry=True), targets, hooks, uninstall)
     idle = all(change.action not in ("install", "update", "remove") for change in changes)
     if dry_run or (idle and host.stat(f"{keep}/{FOLDER}") is None):
         return [*left, *changes]  # nothing to write, not even a keep
     make_folders(host, f"{keep}/{FOLDER}")
     with alone(host, f"{keep}/state/init.lock", wait_s=_WAIT_S):
-        return [*left, *_all(Hand(host, keep, dry=False), targets, hooks, uninstall)]
+        return [*left, *_all(FileChanger(host, keep, dry=False), targets, hooks, uninstall)]
 
 
-def _all(hand: Hand, targets: Sequence[Target], hooks: Mapping[str, str], uninstall: bool) -> list[Change]:
+def _all(hand: FileChanger, targets: Sequence[SetupTarget], hooks: Mapping[str, str], uninstall: bool) -> list[Change]:
     changes = [hand.remove(target) if uninstall else hand.install(target) for target in targets]
     return [_with_next_step(change, uninstall) if change.file == hooks[change.agent] else change for change in changes]
 

@@ -16,8 +16,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dreamkeep.capture.setup.plan import Edit, Edited
-from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.capture.setup.plan import EditResult, FileEdit
+from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.host import Host, make_folders, publish_file, read_file, replace_file, write_new
 
 FOLDER = "state/init"
@@ -47,7 +47,7 @@ class Change(NamedTuple):
         return {key: value for key, value in self._asdict().items() if value or key in ("agent", "file", "action")}
 
 
-class Memory(NamedTuple):
+class FileHistory(NamedTuple):
     """`original`: the hash of the bytes before us, "" when they can't be told; `wrote`: hashes of what we made of them.
 
     `created`: there was no file. `folders`: those that were made for it, outermost first. `made`: see `Edited`.
@@ -60,17 +60,17 @@ class Memory(NamedTuple):
     made: tuple[str, ...] = ()
 
 
-class Target(NamedTuple):
+class SetupTarget(NamedTuple):
     agent: str
     file: str
-    edit: Edit
+    edit: FileEdit
 
 
 class _Moved(Exception):
     """The file is not what it was when we read it."""
 
 
-class Hand:
+class FileChanger:
     """Works on one keep's account; `dry`: only says what it would do."""
 
     def __init__(self, host: Host, keep: str, *, dry: bool) -> None:
@@ -78,13 +78,13 @@ class Hand:
         self._keep = keep
         self._dry = dry
 
-    def install(self, target: Target) -> Change:
+    def install(self, target: SetupTarget) -> Change:
         return self._guarded(target, self._install)
 
-    def remove(self, target: Target) -> Change:
+    def remove(self, target: SetupTarget) -> Change:
         return self._guarded(target, self._remove)
 
-    def _guarded(self, target: Target, act: Callable[[Target], Change]) -> Change:
+    def _guarded(self, target: SetupTarget, act: Callable[[SetupTarget], Change]) -> Change:
         """One bad file is its own problem, not the next one's."""
         for _ in range(_TRIES):
             try:
@@ -93,7 +93,7 @@ class Hand:
                 return act(target)
             except _Moved:
                 continue
-            except Unreadable as problem:
+            except UnreadableFile as problem:
                 hint = target.edit.by_hand() if act == self._install else ""
                 reason = f"to add it by hand, insert:\n{hint}" if hint else ""
                 return Change(target.agent, target.file, "refused", reason, f"{problem}; the file was not changed")
@@ -101,7 +101,7 @@ class Hand:
                 return Change(target.agent, target.file, "failed", problem=f"{problem.strerror or problem}")
         return Change(target.agent, target.file, "failed", problem="something keeps changing it; stop the agent and try again")
 
-    def _install(self, target: Target) -> Change:
+    def _install(self, target: SetupTarget) -> Change:
         path = self._host.real_path(target.file)
         data = self._read(path)
         edited = target.edit.install(data)
@@ -117,7 +117,7 @@ class Hand:
         self._write(path, data, edited.data)
         return Change(target.agent, target.file, action, edited.note, backup=backup)
 
-    def _remove(self, target: Target) -> Change:
+    def _remove(self, target: SetupTarget) -> Change:
         path = self._host.real_path(target.file)
         data = self._read(path)
         memory = self._memory(target, path)
@@ -139,7 +139,7 @@ class Hand:
         self._forget(target, path, memory)
         return Change(target.agent, target.file, "remove", backup=backup)
 
-    def _before_us(self, target: Target, data: bytes, memory: Memory | None) -> bytes | None:
+    def _before_us(self, target: SetupTarget, data: bytes, memory: FileHistory | None) -> bytes | None:
         """The file without us; None when it would not be there."""
         if memory is not None and _hash(data) in memory.wrote:
             if memory.created:
@@ -154,29 +154,29 @@ class Hand:
 
     # -- memory
 
-    def _next_memory(self, target: Target, path: str, data: bytes | None, edited: Edited) -> Memory | None:
+    def _next_memory(self, target: SetupTarget, path: str, data: bytes | None, edited: EditResult) -> FileHistory | None:
         """None: nothing is known that would be of use."""
         new = _hash(edited.data)
         old = self._memory(target, path)
         if data is None:
-            return Memory(wrote=(new,), created=True, folders=self._missing(path), made=edited.made)
+            return FileHistory(wrote=(new,), created=True, folders=self._missing(path), made=edited.made)
         if edited.fresh:
-            return Memory(_hash(data), (new,), made=edited.made)
+            return FileHistory(_hash(data), (new,), made=edited.made)
         if old is not None and _hash(data) in old.wrote:
             return old._replace(wrote=(*old.wrote[-_REMEMBERED:], new), made=(*old.made, *edited.made))
         # Ours were there, and something else has changed since: what was before nobody knows, only who made what.
         return old._replace(original="", wrote=(), made=(*old.made, *edited.made)) if old else None
 
-    def _name(self, target: Target, mark: str, ending: str) -> str:
+    def _name(self, target: SetupTarget, mark: str, ending: str) -> str:
         return f"{self._keep}/{FOLDER}/{target.agent}-{os.path.basename(target.file)}-{mark[:16]}.{ending}"
 
-    def _memory(self, target: Target, path: str) -> Memory | None:
+    def _memory(self, target: SetupTarget, path: str) -> FileHistory | None:
         name = self._name(target, _hash(path.encode()), "json")
         if self._host.stat(name) is None:
             return None
         try:
             found = json.loads(read_file(self._host, name))
-            return Memory(
+            return FileHistory(
                 str(found["original"]),
                 tuple(map(str, found["wrote"])),
                 found["created"] is True,
@@ -186,13 +186,13 @@ class Hand:
         except (ValueError, KeyError, TypeError):
             return None  # then only our entries are taken away
 
-    def _remember(self, target: Target, path: str, memory: Memory | None) -> None:
+    def _remember(self, target: SetupTarget, path: str, memory: FileHistory | None) -> None:
         if memory is None:
             return
         name = self._name(target, _hash(path.encode()), "json")
         replace_file(self._host, name, json.dumps({"file": path, **memory._asdict()}, indent=1).encode())
 
-    def _forget(self, target: Target, path: str, memory: Memory | None) -> None:
+    def _forget(self, target: SetupTarget, path: str, memory: FileHistory | None) -> None:
         if self._dry or memory is None:
             return
         for folder in reversed(memory.folders):
@@ -202,7 +202,7 @@ class Hand:
         self._host.remove(self._name(target, _hash(path.encode()), "json"))
         self._host.sync_folder(f"{self._keep}/{FOLDER}")
 
-    def _back_up(self, target: Target, path: str, data: bytes | None) -> str:
+    def _back_up(self, target: SetupTarget, path: str, data: bytes | None) -> str:
         if data is None:
             return ""
         name = self._name(target, _hash(data), "bak")
@@ -210,7 +210,7 @@ class Hand:
             publish_file(self._host, name, data)
         return name
 
-    def _backed_up(self, target: Target, original: str) -> bytes | None:
+    def _backed_up(self, target: SetupTarget, original: str) -> bytes | None:
         name = self._name(target, original, "bak")
         if not original or self._host.stat(name) is None:
             return None
@@ -224,11 +224,11 @@ class Hand:
         if found is None:
             return None
         if found.is_folder:
-            raise Unreadable("it is a folder")
+            raise UnreadableFile("it is a folder")
         if found.size > _LARGEST:
-            raise Unreadable(f"{found.size} bytes are too large for a settings file")
+            raise UnreadableFile(f"{found.size} bytes are too large for a settings file")
         if not found.mode & 0o200:
-            raise Unreadable("it is read-only, probably on purpose")
+            raise UnreadableFile("it is read-only, probably on purpose")
         return read_file(self._host, path)
 
     def _missing(self, path: str) -> tuple[str, ...]:

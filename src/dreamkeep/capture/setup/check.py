@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dreamkeep.capture.setup import jsonedit, tomledit
-from dreamkeep.capture.setup.apply import Target
-from dreamkeep.capture.setup.offer import Place, Setup, agents, is_found, is_plugged, setup_of
+from dreamkeep.capture.setup.apply import SetupTarget
+from dreamkeep.capture.setup.offer import AgentPlace, Setup, agents, is_found, is_plugged, setup_of
 from dreamkeep.capture.setup.plan import Json, Toml
 from dreamkeep.capture.setup.program import Program
-from dreamkeep.capture.setup.text import Unreadable, bytes_at, text_of
+from dreamkeep.capture.setup.text import UnreadableFile, bytes_at, text_of
 from dreamkeep.host import Host
 
 #: An older agent may not know it.
@@ -30,11 +30,11 @@ def examine(host: Host, home: str, environment: Mapping[str, str], *, hook: str 
     return checks
 
 
-def _guarded(host: Host, agent: str, where: Place, environment: Mapping[str, str], program: Program) -> list[Check]:
+def _guarded(host: Host, agent: str, where: AgentPlace, environment: Mapping[str, str], program: Program) -> list[Check]:
     """An agent whose settings can't be read is a finding, not the end of the others."""
     try:
         return list(_agent(host, agent, where, environment, program))
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         return [_entry(agent, False, f"its settings can't be read ({problem})", "Correct them; dreamkeep won't change them.")]
     except OSError as problem:
         return [_entry(agent, False, f"can't check: {problem}", "Check that this user can read the agent's settings.")]
@@ -44,7 +44,7 @@ def _entry(agent: str, ok: bool, what: str, step: str = "") -> Check:
     return {"check": "hooks", "ok": ok, "what": f"{agent}: {what}", "next": step}
 
 
-def _agent(host: Host, agent: str, where: Place, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
+def _agent(host: Host, agent: str, where: AgentPlace, environment: Mapping[str, str], program: Program) -> Iterator[Check]:
     setup = setup_of(agent)
     hooks = setup.targets(host, where, program, mcp=False)[0]
     data = bytes_at(host, hooks.file)
@@ -73,11 +73,11 @@ def _on_path(host: Host, name: str, path: str) -> bool:
     return any(host.stat(f"{folder}/{name}") is not None for folder in path.split(os.pathsep) if os.path.isabs(folder))
 
 
-def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Check]:
+def _server(host: Host, agent: str, target: SetupTarget, again: str) -> Iterator[Check]:
     """The MCP server, where we put it: does what it starts exist?"""
     try:
         servers = _servers(target, bytes_at(host, target.file) or b"")
-    except Unreadable as problem:
+    except UnreadableFile as problem:
         yield _entry(agent, False, f"{target.file} can't be read ({problem})", "Correct it; dreamkeep won't change it.")
         return
     entry = servers.get("dreamkeep") if isinstance(servers, dict) else None
@@ -87,14 +87,14 @@ def _server(host: Host, agent: str, target: Target, again: str) -> Iterator[Chec
         yield _entry(agent, False, f"its MCP server starts {word}, which no longer exists", again)
 
 
-def _servers(target: Target, data: bytes) -> Any:
+def _servers(target: SetupTarget, data: bytes) -> Any:
     if isinstance(target.edit, Toml):
         return tomledit.lookup(tomledit.read(text_of(data).body), (target.edit.holder,))
     return jsonedit.members_of(data).get(target.edit.holder) if isinstance(target.edit, Json) and target.edit.holder else None
 
 
 def _installed(
-    host: Host, agent: str, setup: Setup, hooks: Target, there: Mapping[str, Sequence[str]], program: Program, again: str
+    host: Host, agent: str, setup: Setup, hooks: SetupTarget, there: Mapping[str, Sequence[str]], program: Program, again: str
 ) -> Iterator[Check]:
     missing = [event for event in setup.EVENTS if event not in there and event not in _MAY_BE_MISSING]
     if missing:
@@ -120,7 +120,7 @@ def _hook_at(command: Sequence[str]) -> int:
     return next((n for n, word in enumerate(command) if word.endswith("hook.py")), 0)
 
 
-def _switches(agent: str, hooks: Target, data: bytes | None) -> Iterator[Check]:
+def _switches(agent: str, hooks: SetupTarget, data: bytes | None) -> Iterator[Check]:
     """Switches of the agent's own that keep it from running hooks."""
     if not isinstance(hooks.edit, Json):
         return

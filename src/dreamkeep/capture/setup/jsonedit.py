@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.setup.text import Unreadable, eol_of, text_of
+from dreamkeep.capture.setup.text import UnreadableFile, eol_of, text_of
 
 DEEPEST = 200
 
@@ -81,10 +81,10 @@ class _Reader:
         self.text = text
         self.syntax = syntax
 
-    def wrong(self, at: int, what: str) -> Unreadable:
+    def wrong(self, at: int, what: str) -> UnreadableFile:
         line = self.text.count("\n", 0, at) + 1
         column = at - self.text.rfind("\n", 0, at)
-        return Unreadable(f"line {line}, column {column}: {what}")
+        return UnreadableFile(f"line {line}, column {column}: {what}")
 
     def gap(self, at: int) -> int:
         """Over white space and comments."""
@@ -178,7 +178,7 @@ def find(root: Node, steps: Sequence[str | int]) -> Node | None:
         else:
             kids = node.members(step)
         if len(kids) > 1:
-            raise Unreadable(f"the key `{step}` occurs {len(kids)} times")
+            raise UnreadableFile(f"the key `{step}` occurs {len(kids)} times")
         if not kids:
             return None
         node = kids[0]
@@ -257,7 +257,7 @@ def append(text: str, steps: Sequence[str], value: Any, syntax: Syntax = STRICT)
         holder, missing, value = _nearest(root, steps, [value])
         return _added(text, root, holder, missing, value)
     if node.kind != "array":
-        raise Unreadable(f"`{'.'.join(steps)}` is not a list")
+        raise UnreadableFile(f"`{'.'.join(steps)}` is not a list")
     return _added(text, root, node, None, value)
 
 
@@ -275,9 +275,9 @@ def remove(text: str, steps: Sequence[str | int], syntax: Syntax = STRICT) -> st
         try:
             if _kids(after, parse(after, syntax), steps) == _kids(text, root, steps, node):
                 return after
-        except Unreadable:
+        except UnreadableFile:
             continue
-    raise Unreadable(f"`{'.'.join(map(str, steps))}` can't be removed cleanly")
+    raise UnreadableFile(f"`{'.'.join(map(str, steps))}` can't be removed cleanly")
 
 
 def _kids(text: str, root: Node, steps: Sequence[str | int], gone: Node | None = None) -> list[list[str]]:
@@ -313,7 +313,7 @@ def _nearest(root: Node, steps: Sequence[str | int], value: Any) -> tuple[Node, 
         holder, key = find(root, steps[:depth]), steps[depth]
         if holder is not None:
             if holder.kind != "object" or isinstance(key, int):
-                raise Unreadable(f"`{'.'.join(map(str, steps[:depth])) or 'the file'}` is not an object")
+                raise UnreadableFile(f"`{'.'.join(map(str, steps[:depth])) or 'the file'}` is not an object")
             return holder, key, value
         value = {key: value}
     raise AssertionError("the root is always there")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dreamkeep.agents import registry
-from dreamkeep.capture.setup.apply import Target
+from dreamkeep.capture.setup.apply import SetupTarget
 from dreamkeep.capture.setup.jsonedit import Syntax
 from dreamkeep.capture.setup.plan import Json, Switch
 from dreamkeep.capture.setup.program import Program
-from dreamkeep.capture.setup.text import Unreadable
+from dreamkeep.capture.setup.text import UnreadableFile
 from dreamkeep.host import Host
 
 #: So long an agent may wait for a hook, if it is to say how long.
@@ -22,7 +22,7 @@ SECONDS = 10
 PLUGIN = "dreamkeep"
 
 
-class Place(NamedTuple):
+class AgentPlace(NamedTuple):
     """An agent's folders and files. `signs`: if one of them is there, the agent is."""
 
     signs: Sequence[str]
@@ -45,16 +45,16 @@ class Setup(Protocol):
     NEXT: str
     NEXT_AFTER_REMOVAL: str
 
-    def place(self, home: str, environment: Mapping[str, str]) -> Place:
+    def place(self, home: str, environment: Mapping[str, str]) -> AgentPlace:
         """`environment` is empty when the user named a home."""
 
-    def targets(self, host: Host, where: Place, program: Program, *, mcp: bool) -> list[Target]:
+    def targets(self, host: Host, where: AgentPlace, program: Program, *, mcp: bool) -> list[SetupTarget]:
         """Which files get which edit; the one with the hooks first. `mcp`: also the MCP server."""
 
-    def has_plugin(self, host: Host, where: Place) -> bool:
+    def has_plugin(self, host: Host, where: AgentPlace) -> bool:
         """Whether it has our plugin (plugins/ of the repository), which does the same: both would keep everything twice."""
 
-    def check(self, host: Host, where: Place, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
+    def check(self, host: Host, where: AgentPlace, hooks: bytes | None, installed: bool) -> Iterable[Finding]:
         """What else `doctor` should say of it. `hooks`: the bytes of that file; `installed`: our hooks are in it."""
 
 
@@ -70,7 +70,7 @@ def setup_of(name: str) -> Setup:
     return found
 
 
-def is_found(host: Host, where: Place) -> bool:
+def is_found(host: Host, where: AgentPlace) -> bool:
     for sign in where.signs:
         try:
             if host.stat(sign) is not None:
@@ -80,11 +80,11 @@ def is_found(host: Host, where: Place) -> bool:
     return False
 
 
-def is_plugged(host: Host, setup: Setup, where: Place) -> bool:
+def is_plugged(host: Host, setup: Setup, where: AgentPlace) -> bool:
     """What can't be read tells nothing: whoever edits that file says what is wrong with it."""
     try:
         return setup.has_plugin(host, where)
-    except (OSError, Unreadable):
+    except (OSError, UnreadableFile):
         return False
 
 

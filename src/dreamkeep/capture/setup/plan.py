@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from dreamkeep.capture.setup import jsonedit, tomledit, yamledit
 from dreamkeep.capture.setup.jsonedit import Syntax
 from dreamkeep.capture.setup.program import SERVER, is_our_hook, is_our_server, words_of
-from dreamkeep.capture.setup.text import Unreadable, text_of
+from dreamkeep.capture.setup.text import UnreadableFile, text_of
 
 
-class Edited(NamedTuple):
+class EditResult(NamedTuple):
     """`data`: what the file is to hold. `made`: which containers were not there before, as dotted names.
 
     `fresh`: nothing of ours was there. `empty`: nothing of anybody is left. `note`: what the user should know.
@@ -29,11 +29,11 @@ class Edited(NamedTuple):
     note: str = ""
 
 
-class Edit(Protocol):
-    def install(self, data: bytes | None) -> Edited:
+class FileEdit(Protocol):
+    def install(self, data: bytes | None) -> EditResult:
         """`data` None: there is no file. Raises Unreadable when it can't be done without a doubt."""
 
-    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+    def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         """`made`: what install made here, None when nobody knows any more: then what is empty goes, too."""
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
@@ -78,7 +78,7 @@ class Json(NamedTuple):
     def _reading(self) -> Syntax:
         return self.syntax._replace(inside=frozenset(("hooks", self.holder)))
 
-    def install(self, data: bytes | None) -> Edited:
+    def install(self, data: bytes | None) -> EditResult:
         given = text_of(data or b"")
         text = given.body if given.body.strip() else "{}\n"
         before = self._value(text)
@@ -95,20 +95,20 @@ class Json(NamedTuple):
             else:
                 notes.append(f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
         self._same_otherwise(before, self._value(text))
-        return Edited(given.bytes_with(text), tuple(made), not self._ours(before), note="; ".join(notes))
+        return EditResult(given.bytes_with(text), tuple(made), not self._ours(before), note="; ".join(notes))
 
-    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+    def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         given = text_of(data)
         text = given.body
         if not text.strip():
-            return Edited(data, empty=True)
+            return EditResult(data, empty=True)
         before = self._value(text)
         for event, group, number in reversed(self._places(before)):
             text = self._take(text, ("hooks", event, group, "hooks", number), ("hooks", event), made)
         if self.holder and is_our_server(_at(before, (self.holder, SERVER))):
             text = self._take(text, (self.holder, SERVER), (self.holder,), made)
         self._same_otherwise(before, self._value(text))
-        return Edited(given.bytes_with(text), empty=not re.sub(r"[{}\s]", "", text))
+        return EditResult(given.bytes_with(text), empty=not re.sub(r"[{}\s]", "", text))
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
         text = text_of(data).body
@@ -121,11 +121,11 @@ class Json(NamedTuple):
     def _value(self, text: str) -> Any:
         root = jsonedit.parse(text, self._reading)
         if root.kind != "object":
-            raise Unreadable("the file is not a JSON object")
+            raise UnreadableFile("the file is not a JSON object")
         try:
             return jsonedit.value_of(text, root)
         except ValueError as problem:
-            raise Unreadable(str(problem)) from problem
+            raise UnreadableFile(str(problem)) from problem
 
     def _install_hooks(self, text: str, before: Any, hooks: Mapping[str, Mapping[str, Any]]) -> str:
         self._check_shape(before, hooks)
@@ -153,15 +153,15 @@ class Json(NamedTuple):
     def _check_shape(self, before: Any, hooks: Mapping[str, Any]) -> None:
         there = before.get("hooks", {})
         if not isinstance(there, dict):
-            raise Unreadable("`hooks` is not an object")
+            raise UnreadableFile("`hooks` is not an object")
         for event in hooks:
             groups = there.get(event, [])
             if not isinstance(groups, list) or not all(
                 isinstance(group, dict) and isinstance(group.get("hooks", []), list) for group in groups
             ):
-                raise Unreadable(f"`hooks.{event}` is not a list of groups of hooks")
+                raise UnreadableFile(f"`hooks.{event}` is not a list of groups of hooks")
         if self.server is not None and not isinstance(before.get(self.holder, {}), dict):
-            raise Unreadable(f"`{self.holder}` is not an object")
+            raise UnreadableFile(f"`{self.holder}` is not an object")
 
     def _places(self, value: Any) -> list[tuple[str, int, int]]:
         """Where our hooks are: event, group, position in it."""
@@ -196,7 +196,7 @@ class Json(NamedTuple):
     def _same_otherwise(self, before: Any, after: Any) -> None:
         """The last look before anything is written: whoever else is in the file is as he was."""
         if self._others(before) != self._others(after):
-            raise Unreadable("the edit would have changed more than dreamkeep's own entries")
+            raise UnreadableFile("the edit would have changed more than dreamkeep's own entries")
 
     def _others(self, value: Any) -> Any:
         rest = dict(value)
@@ -225,7 +225,7 @@ class Json(NamedTuple):
         if self.comment_note:
             try:
                 jsonedit.parse(text, self._reading._replace(comments=False))
-            except Unreadable:
+            except UnreadableFile:
                 notes.append(self.comment_note)
         if self.hooks is not None:
             notes += [f"hooks are switched off here by `{one.name}`" for one in self.switches if one.is_off(value)]
@@ -253,20 +253,20 @@ class Toml(NamedTuple):
     holder: str
     server: Mapping[str, Any]
 
-    def install(self, data: bytes | None) -> Edited:
+    def install(self, data: bytes | None) -> EditResult:
         given = text_of(data or b"")
         there = tomledit.lookup(tomledit.read(given.body), (self.holder, SERVER))
         if there is not None and not is_our_server(there):
-            return Edited(data or b"", fresh=True, note=f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
+            return EditResult(data or b"", fresh=True, note=f"`{self.holder}.{SERVER}` is not dreamkeep's: left unchanged")
         text = tomledit.put(given.body, (self.holder, SERVER), self.server)
-        return Edited(given.bytes_with(text), fresh=there is None)
+        return EditResult(given.bytes_with(text), fresh=there is None)
 
-    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+    def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         given = text_of(data)
         text = given.body
         if is_our_server(tomledit.lookup(tomledit.read(text), (self.holder, SERVER))):
             text = tomledit.remove(text, (self.holder, SERVER))
-        return Edited(given.bytes_with(text), empty=not text.strip())
+        return EditResult(given.bytes_with(text), empty=not text.strip())
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
         return {}
@@ -284,9 +284,9 @@ class Yaml(NamedTuple):
     holder: str = ""
     server: Mapping[str, Any] | None = None
 
-    def install(self, data: bytes | None) -> Edited:
+    def install(self, data: bytes | None) -> EditResult:
         given = text_of(data or b"")
-        draft = yamledit.Draft(given.body)
+        draft = yamledit.YamlDraft(given.body)
         fresh = not self._ours(draft)
         wanted_keys = [("hooks",), *(("hooks", event) for event in self.hooks), *([(self.holder,)] if self.server else [])]
         made = tuple(".".join(path) for path in wanted_keys if draft.key(path) is None)
@@ -296,23 +296,23 @@ class Yaml(NamedTuple):
         for event, fields in self.hooks.items():
             self._install_hook(draft, event, fields)
         note = self._install_server(draft) if self.server else ""
-        return Edited(given.bytes_with(draft.text), made, fresh, note=note)
+        return EditResult(given.bytes_with(draft.text), made, fresh, note=note)
 
-    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
+    def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
         given = text_of(data)
         if not self._mentioned(given.body):
-            return Edited(data, empty=not given.body.strip())  # not ours, and perhaps not ours to understand
-        draft = yamledit.Draft(given.body)
+            return EditResult(data, empty=not given.body.strip())  # not ours, and perhaps not ours to understand
+        draft = yamledit.YamlDraft(given.body)
         for event in self._events(draft):
             self._drop_hooks(draft, event, made)
         entry = draft.key((self.holder, SERVER)) if self.holder else None
         if entry is not None and self._is_server(draft, entry):
             draft.drop(entry)
             self._drop_hollow(draft, (self.holder,), "{}", made)
-        return Edited(given.bytes_with(draft.text), empty=not draft.text.strip())
+        return EditResult(given.bytes_with(draft.text), empty=not draft.text.strip())
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
-        draft = yamledit.Draft(text_of(data).body)
+        draft = yamledit.YamlDraft(text_of(data).body)
         found = {}
         for event in self._events(draft):
             entry = draft.key(("hooks", event))
@@ -327,7 +327,7 @@ class Yaml(NamedTuple):
 
     # hooks
 
-    def _events(self, draft: yamledit.Draft) -> list[str]:
+    def _events(self, draft: yamledit.YamlDraft) -> list[str]:
         """The events under which something of ours is."""
         hooks = draft.key(("hooks",))
         if hooks is None:
@@ -336,7 +336,7 @@ class Yaml(NamedTuple):
             return []
         return [entry.name for entry in yamledit.block(draft.lines, hooks) if self._places(draft, entry)]
 
-    def _places(self, draft: yamledit.Draft, entry: yamledit.Entry) -> list[yamledit.Item]:
+    def _places(self, draft: yamledit.YamlDraft, entry: yamledit.YamlEntry) -> list[yamledit.YamlItem]:
         found = []
         for item in yamledit.items(draft.lines, entry):
             mentioned = self._mentioned("".join(draft.lines[item.start : item.end]))
@@ -349,7 +349,7 @@ class Yaml(NamedTuple):
         """A look that costs nothing: what does not even name us is left unread, and may be as odd as it likes."""
         return SERVER in text or bool(self.hook and self.hook in text)
 
-    def _install_hook(self, draft: yamledit.Draft, event: str, fields: Mapping[str, Any]) -> None:
+    def _install_hook(self, draft: yamledit.YamlDraft, event: str, fields: Mapping[str, Any]) -> None:
         entry = draft.key(("hooks", event))
         if entry is None:
             draft.add_key(("hooks", event), lambda indent: [f"{' ' * indent}{event}:", *yamledit.item(fields, indent + 2)])
@@ -366,7 +366,7 @@ class Yaml(NamedTuple):
         indent = others[-1].indent if others else entry.indent + 2
         draft.insert(others[-1].end if others else entry.start + 1, yamledit.item(fields, indent))
 
-    def _update(self, draft: yamledit.Draft, item: yamledit.Item, fields: Mapping[str, Any]) -> None:
+    def _update(self, draft: yamledit.YamlDraft, item: yamledit.YamlItem, fields: Mapping[str, Any]) -> None:
         """Field by field, so that what a user put beside them stays."""
         for key, value in fields.items():
             there = yamledit.fields(draft.lines, item)
@@ -384,7 +384,7 @@ class Yaml(NamedTuple):
             draft.swap(field.start, field.end, [line])
             item = item._replace(end=item.end - (field.end - field.start) + 1)
 
-    def _drop_hooks(self, draft: yamledit.Draft, event: str, made: Sequence[str] | None) -> None:
+    def _drop_hooks(self, draft: yamledit.YamlDraft, event: str, made: Sequence[str] | None) -> None:
         entry = draft.key(("hooks", event))
         assert entry is not None
         for item in reversed(self._places(draft, entry)):
@@ -392,7 +392,7 @@ class Yaml(NamedTuple):
         self._drop_hollow(draft, ("hooks", event), "[]", made)
         self._drop_hollow(draft, ("hooks",), "{}", made)
 
-    def _drop_hollow(self, draft: yamledit.Draft, path: Sequence[str], nothing: str, made: Sequence[str] | None) -> None:
+    def _drop_hollow(self, draft: yamledit.YamlDraft, path: Sequence[str], nothing: str, made: Sequence[str] | None) -> None:
         """A key with nothing below it: away if it was made for us, else as empty as it was."""
         entry = draft.key(path)
         if entry is None or not yamledit.hollow(entry):
@@ -404,10 +404,10 @@ class Yaml(NamedTuple):
 
     # the server
 
-    def _is_server(self, draft: yamledit.Draft, entry: yamledit.Entry) -> bool:
+    def _is_server(self, draft: yamledit.YamlDraft, entry: yamledit.YamlEntry) -> bool:
         return is_our_server(self._server_there(draft, entry))
 
-    def _server_there(self, draft: yamledit.Draft, entry: yamledit.Entry) -> dict[str, Any]:
+    def _server_there(self, draft: yamledit.YamlDraft, entry: yamledit.YamlEntry) -> dict[str, Any]:
         below = yamledit.block(draft.lines, entry)
         command, args = yamledit.one(below, "command"), yamledit.one(below, "args")
         return {
@@ -415,7 +415,7 @@ class Yaml(NamedTuple):
             "args": yamledit.words(draft.lines, args) if args else None,
         }
 
-    def _install_server(self, draft: yamledit.Draft) -> str:
+    def _install_server(self, draft: yamledit.YamlDraft) -> str:
         assert self.server is not None
         server = self.server
         path = (self.holder, SERVER)
@@ -435,7 +435,7 @@ class Yaml(NamedTuple):
             draft.swap(field.start, field.end, [f"{' ' * field.indent}{key}: {yamledit.dumped(value)}"])
         return ""
 
-    def _ours(self, draft: yamledit.Draft) -> bool:
+    def _ours(self, draft: yamledit.YamlDraft) -> bool:
         entry = draft.key((self.holder, SERVER)) if self.holder else None
         return bool(self._events(draft)) or (entry is not None and self._is_server(draft, entry))
 
@@ -443,20 +443,20 @@ class Yaml(NamedTuple):
 # -- a file that is ours alone
 
 
-class Own(NamedTuple):
+class OwnFile(NamedTuple):
     """`sign`: its first line, by which it is known whatever its rest says."""
 
     sign: str
     text: str
     read: Callable[[str], dict[str, list[str]]]
 
-    def install(self, data: bytes | None) -> Edited:
+    def install(self, data: bytes | None) -> EditResult:
         if data is not None and not data.startswith(self.sign.encode()):
-            raise Unreadable("a file of this name exists, but dreamkeep didn't write it")
-        return Edited(self.text.encode(), fresh=data is None)
+            raise UnreadableFile("a file of this name exists, but dreamkeep didn't write it")
+        return EditResult(self.text.encode(), fresh=data is None)
 
-    def remove(self, data: bytes, made: Sequence[str] | None) -> Edited:
-        return Edited(b"", empty=True) if data.startswith(self.sign.encode()) else Edited(data)
+    def remove(self, data: bytes, made: Sequence[str] | None) -> EditResult:
+        return EditResult(b"", empty=True) if data.startswith(self.sign.encode()) else EditResult(data)
 
     def commands(self, data: bytes) -> dict[str, list[str]]:
         return self.read(text_of(data).body) if data.startswith(self.sign.encode()) else {}

@@ -9,7 +9,7 @@ from dreamkeep.host import Host, read_file
 _MARK = "\ufeff"
 
 
-class Unreadable(ValueError):
+class UnreadableFile(ValueError):
     """A file, or what is in it, is not what it should be: it is left alone. Says what, and where in the file."""
 
 
@@ -33,7 +33,7 @@ def text_of(data: bytes) -> Text:
     try:
         whole = data.decode()
     except UnicodeDecodeError as problem:
-        raise Unreadable(f"byte {problem.start}: not UTF-8") from problem
+        raise UnreadableFile(f"byte {problem.start}: not UTF-8") from problem
     return Text(_MARK, whole[1:]) if whole.startswith(_MARK) else Text("", whole)
 
 

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.setup.text import Unreadable, eol_of
+from dreamkeep.capture.setup.text import UnreadableFile, eol_of
 
 _STRINGS = ('"""', "'''", '"', "'")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -31,7 +31,7 @@ def read(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise Unreadable(str(problem)) from problem
+        raise UnreadableFile(str(problem)) from problem
 
 
 def lookup(tables: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -49,7 +49,7 @@ def put(text: str, path: Sequence[str], entries: Mapping[str, Any]) -> str:
     if there is None or _is_implied(text, path, there):
         after = _appended(text, path, entries)
     elif not isinstance(there, dict):
-        raise Unreadable(f"`{'.'.join(path)}` is not a table")
+        raise UnreadableFile(f"`{'.'.join(path)}` is not a table")
     elif all(there.get(key) == value for key, value in entries.items()):
         return text
     else:
@@ -97,10 +97,10 @@ def remove(text: str, path: Sequence[str]) -> str:
 def _checked(text: str, wanted: Mapping[str, Any], path: Sequence[str]) -> str:
     try:
         found: Mapping[str, Any] = read(text)
-    except Unreadable:
+    except UnreadableFile:
         found = {}
     if _full(found) != _full(wanted):
-        raise Unreadable(f"`{'.'.join(path)}` is an inline table or uses dotted keys, which dreamkeep doesn't edit")
+        raise UnreadableFile(f"`{'.'.join(path)}` is an inline table or uses dotted keys, which dreamkeep doesn't edit")
     return text
 
 
@@ -149,7 +149,7 @@ def _changed(text: str, path: Sequence[str], entries: Mapping[str, Any], there: 
     statements = list(_statements(text))
     headers = [n for n, s in enumerate(statements) if s.kind == "table" and s.path == own]
     if len(headers) != 1:
-        raise Unreadable(f"`[{'.'.join(path)}]` has no header of its own")
+        raise UnreadableFile(f"`[{'.'.join(path)}]` has no header of its own")
     eol = eol_of(text)
     edits: list[tuple[int, int, str]] = []
     missing = {key: value for key, value in entries.items() if key not in there}

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dreamkeep.capture.setup.text import Unreadable, eol_of
+from dreamkeep.capture.setup.text import UnreadableFile, eol_of
 
 _NAME = re.compile(
     r"""(?P<indent>[ ]*)(?P<name>"[^"\\]*"|'[^']*'|[A-Za-z0-9_.$/<][^:#{}\[\],&*!|>'"%@`]*?)[ ]*:(?:[ ]+(?P<rest>.*?))?[ ]*$"""
@@ -23,7 +23,7 @@ _EMPTY = re.compile(r"(?:\{\s*\}|\[\s*\]|null|Null|NULL|~)?\s*(?:#.*)?$")
 _ODD = re.compile(r"[&*!{\[|>@`%?]")
 
 
-class Entry(NamedTuple):
+class YamlEntry(NamedTuple):
     """`name: rest` and the lines below it, from `start` to before `end`; blank lines and comments behind it belong to nobody."""
 
     name: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     end: int
 
 
-class Item(NamedTuple):
+class YamlItem(NamedTuple):
     indent: int
     start: int
     end: int
@@ -60,11 +60,11 @@ def _silent(line: str) -> bool:
     return not line.strip() or line.lstrip(" ").startswith("#")
 
 
-def _wrong(number: int, what: str) -> Unreadable:
-    return Unreadable(f"line {number + 1}: {what}")
+def _wrong(number: int, what: str) -> UnreadableFile:
+    return UnreadableFile(f"line {number + 1}: {what}")
 
 
-def top(lines: Sequence[str]) -> list[Entry]:
+def top(lines: Sequence[str]) -> list[YamlEntry]:
     """The keys of the file. Everything in the first column must be one, so that nothing that looks like one is inside a text."""
     for number, line in enumerate(lines):
         if line.startswith("\t") or (re.match(r" *\t", line) and line.strip()):
@@ -77,7 +77,7 @@ def top(lines: Sequence[str]) -> list[Entry]:
     return entries
 
 
-def _closed(lines: Sequence[str], entry: Entry) -> None:
+def _closed(lines: Sequence[str], entry: YamlEntry) -> None:
     """A quoted text that goes over several lines ends before the next key."""
     whole = "".join([entry.rest, "\n", *lines[entry.start + 1 : entry.end]])
     ending = {
@@ -91,9 +91,9 @@ def _closed(lines: Sequence[str], entry: Entry) -> None:
         raise _wrong(entry.start, f"the value of `{entry.name}` does not end where it should")
 
 
-def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[Entry]:
+def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[YamlEntry]:
     """The `name:` lines of this indent. A list may stand at its key's own indent, as many programs write it."""
-    entries: list[Entry] = []
+    entries: list[YamlEntry] = []
     for number in range(start, end):
         line = _bare(lines[number])
         if _silent(line) or _indent(line) > indent:
@@ -108,7 +108,7 @@ def entries_in(lines: Sequence[str], start: int, end: int, indent: int) -> list[
         if entries:
             entries[-1] = entries[-1]._replace(end=_trimmed(lines, entries[-1].start, number, indent))
         name = found["name"].strip("\"'") if found["name"][0] in "\"'" else found["name"].rstrip()
-        entries.append(Entry(name, found["rest"] or "", indent, number, end))
+        entries.append(YamlEntry(name, found["rest"] or "", indent, number, end))
     if entries:
         entries[-1] = entries[-1]._replace(end=_trimmed(lines, entries[-1].start, end, indent))
     return entries
@@ -121,23 +121,23 @@ def _trimmed(lines: Sequence[str], start: int, end: int, indent: int) -> int:
     return end
 
 
-def one(entries: Sequence[Entry], name: str) -> Entry | None:
+def one(entries: Sequence[YamlEntry], name: str) -> YamlEntry | None:
     found = [entry for entry in entries if entry.name == name]
     if len(found) > 1:
         raise _wrong(found[1].start, f"`{name}` occurs twice")
     return found[0] if found else None
 
 
-def block(lines: Sequence[str], entry: Entry) -> list[Entry]:
+def block(lines: Sequence[str], entry: YamlEntry) -> list[YamlEntry]:
     """What is below `name:`; nothing when its value is empty."""
     indent = _below(lines, entry)
     return [] if indent is None else entries_in(lines, entry.start + 1, entry.end, indent)
 
 
-def items(lines: Sequence[str], entry: Entry) -> list[Item]:
+def items(lines: Sequence[str], entry: YamlEntry) -> list[YamlItem]:
     """The `- ` items below `name:`."""
     indent = _below(lines, entry, or_same=True)
-    found: list[Item] = []
+    found: list[YamlItem] = []
     if indent is None:
         return found
     for number in range(entry.start + 1, entry.end):
@@ -148,11 +148,11 @@ def items(lines: Sequence[str], entry: Entry) -> list[Item]:
             raise _wrong(number, f"not an item of the list `{entry.name}`")
         if found:
             found[-1] = found[-1]._replace(end=_trimmed(lines, found[-1].start, number, indent))
-        found.append(Item(indent, number, entry.end))
+        found.append(YamlItem(indent, number, entry.end))
     return found
 
 
-def _below(lines: Sequence[str], entry: Entry, *, or_same: bool = False) -> int | None:
+def _below(lines: Sequence[str], entry: YamlEntry, *, or_same: bool = False) -> int | None:
     """The indent of what is below; None when nothing is."""
     if not _EMPTY.match(entry.rest):
         raise _wrong(entry.start, f"`{entry.name}` is not written as an indented block")
@@ -169,12 +169,12 @@ def _below(lines: Sequence[str], entry: Entry, *, or_same: bool = False) -> int 
     return indent
 
 
-def hollow(entry: Entry) -> bool:
+def hollow(entry: YamlEntry) -> bool:
     """Nothing is below it, and nothing is its value."""
     return entry.end == entry.start + 1 and bool(_EMPTY.match(entry.rest))
 
 
-def scalar(lines: Sequence[str], entry: Entry) -> str | None:
+def scalar(lines: Sequence[str], entry: YamlEntry) -> str | None:
     """The text of `name: value`, folded from several lines; None when it is not a plain or quoted text."""
     parts = [entry.rest, *(_bare(line).strip() for line in lines[entry.start + 1 : entry.end])]
     whole = parts[0]
@@ -198,7 +198,7 @@ def decoded(text: str) -> str | None:
     return None if not text or _ODD.match(text) else re.sub(r"\s+#.*$", "", text)
 
 
-def words(lines: Sequence[str], entry: Entry) -> list[str] | None:
+def words(lines: Sequence[str], entry: YamlEntry) -> list[str] | None:
     """The texts of a list of texts, in either style."""
     if entry.rest.startswith("["):
         try:
@@ -213,7 +213,7 @@ def words(lines: Sequence[str], entry: Entry) -> list[str] | None:
     return None if None in texts else [text for text in texts if text is not None]
 
 
-def fields(lines: Sequence[str], item: Item) -> list[Entry]:
+def fields(lines: Sequence[str], item: YamlItem) -> list[YamlEntry]:
     """What an item that is a block of `name: value` lines holds. Its first line begins behind the dash."""
     after = lines[item.start][item.indent + 1 :]
     inner = item.indent + 1 + _indent(after)
@@ -235,7 +235,7 @@ def dumped(value: Any) -> str:
     return quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
-class Draft:
+class YamlDraft:
     """Lines being edited. Places are asked for anew after every edit."""
 
     def __init__(self, text: str) -> None:
@@ -260,7 +260,7 @@ class Draft:
     def swap(self, start: int, end: int, new: Sequence[str]) -> None:
         self.lines[start:end] = [line + self.eol for line in new]
 
-    def set_rest(self, entry: Entry, rest: str) -> None:
+    def set_rest(self, entry: YamlEntry, rest: str) -> None:
         """`name: {}` becomes `name:` and back; a comment behind it stays."""
         line = _bare(self.lines[entry.start])
         comment = re.search(r"\s+#.*$", line)
@@ -268,7 +268,7 @@ class Draft:
         assert head is not None, line
         self.lines[entry.start] = head.group() + (f" {rest}" if rest else "") + (comment.group() if comment else "") + self.eol
 
-    def key(self, path: Sequence[str]) -> Entry | None:
+    def key(self, path: Sequence[str]) -> YamlEntry | None:
         entry = one(top(self.lines), path[0])
         for name in path[1:]:
             entry = one(block(self.lines, entry), name) if entry else None
@@ -290,7 +290,7 @@ class Draft:
         indent = children[-1].indent if children else parent.indent + 2
         self.insert(children[-1].end if children else parent.start + 1, below(indent))
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: YamlEntry) -> None:
         self.cut(entry.start, entry.end)
 
 

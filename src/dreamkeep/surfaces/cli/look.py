@@ -21,24 +21,24 @@ _OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 _NARROWEST = 40
 
 
-class Look(NamedTuple):
+class TerminalLook(NamedTuple):
     colours: bool
     width: int | None
 
 
-def of(stream: TextIO) -> Look:
+def of(stream: TextIO) -> TerminalLook:
     """Asked each time: a tour puts another stream in the place of stdout."""
     terminal = stream.isatty()
     return decide(terminal, os.environ, _columns(stream) if terminal else 0)
 
 
-def decide(terminal: bool, environment: Mapping[str, str], columns: int) -> Look:
+def decide(terminal: bool, environment: Mapping[str, str], columns: int) -> TerminalLook:
     if not terminal:
-        return Look(False, None)
+        return TerminalLook(False, None)
     dumb = environment.get("TERM") == "dumb"
     told = environment.get("COLUMNS", "")
     width = int(told) if told.isascii() and told.isdigit() and int(told) else columns
-    return Look(not dumb and not environment.get("NO_COLOR"), max(width, _NARROWEST) if width else None)
+    return TerminalLook(not dumb and not environment.get("NO_COLOR"), max(width, _NARROWEST) if width else None)
 
 
 def moves(stream: TextIO) -> bool:

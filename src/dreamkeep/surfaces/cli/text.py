@@ -326,7 +326,7 @@ def undone(done: dict[str, Any]) -> str:
     return "\n".join(lines or ["There was nothing to undo."])
 
 
-class Progress:
+class ProgressLine:
     """A line on stderr that counts up; nothing for work that is over at once, and nothing moving where nobody watches."""
 
     def __init__(self, what: str, *, always: bool = False, of: str = "") -> None:

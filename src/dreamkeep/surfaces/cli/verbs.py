@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> int:
         if keep is None:
             return run_untapped(_command(arguments))
         keep.warn = text.complain
-        keep.progress = text.Progress("indexing") if sys.stderr.isatty() else None
+        keep.progress = text.ProgressLine("indexing") if sys.stderr.isatty() else None
         code = act(keep, arguments)
         if arguments.verb not in _NO_DRAINER:
             keep.start_drainer()
@@ -82,7 +82,7 @@ def _search(keep: Keep, arguments: Namespace) -> int:
 
 
 def _ingest(keep: Keep, arguments: Namespace) -> int:
-    progress = text.Progress("importing", always=True)
+    progress = text.ProgressLine("importing", always=True)
     found = list(
         keep.ingest(agents=arguments.agent, home=arguments.home, paths=arguments.paths, again=arguments.again, progress=progress)
     )
@@ -192,8 +192,8 @@ def _drain(keep: Keep, arguments: Namespace) -> int:
 
 
 def _reindex(keep: Keep, arguments: Namespace) -> int:
-    built = keep.reindex(from_zero=arguments.from_zero, progress=text.Progress("indexing", always=True))
-    keep.embed(progress=text.Progress("embedding", always=True, of="texts"))
+    built = keep.reindex(from_zero=arguments.from_zero, progress=text.ProgressLine("indexing", always=True))
+    keep.embed(progress=text.ProgressLine("embedding", always=True, of="texts"))
     data = {"journals": built.journals, "events": built.events, "removed": built.removed, "strays": list(built.strays)}
     _print(arguments, data, text.reindexed)
     return 0
@@ -275,7 +275,7 @@ def _completion(arguments: Namespace) -> int:
 
 
 def _snapshot(keep: Keep, arguments: Namespace) -> int:
-    progress = text.Progress(f"{arguments.act}ing" if arguments.act != "verify" else "verifying", always=True)
+    progress = text.ProgressLine(f"{arguments.act}ing" if arguments.act != "verify" else "verifying", always=True)
     if arguments.act == "export":
         out = keep.export(arguments.file, view=not arguments.no_view, progress=progress)
         _print(arguments, out, text.exported)

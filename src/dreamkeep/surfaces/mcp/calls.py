@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from dreamkeep.errors import BadUsage, Busy, DreamkeepError, NotFound, cannot_read
 from dreamkeep.surfaces.mcp.arguments import checked
-from dreamkeep.surfaces.mcp.protocol import Call, Outcome, settled, written
+from dreamkeep.surfaces.mcp.protocol import ToolCall, ToolOutcome, settled, written
 from dreamkeep.surfaces.mcp.tools import SHORT, TOOLS
 
 if TYPE_CHECKING:
     from dreamkeep.keep import Keep
 
-    Act = Callable[[Keep, dict[str, Any]], Outcome]
+    Act = Callable[[Keep, dict[str, Any]], ToolOutcome]
 
 _SCHEMAS = {tool["name"]: tool["inputSchema"] for tool in TOOLS}
 _READING = frozenset(tool["name"] for tool in TOOLS if tool["annotations"]["readOnlyHint"])
@@ -48,21 +48,21 @@ class Tools:
         self._opening = threading.Lock()
         self._keep: Keep | None = None
 
-    def answer(self, call: Call) -> bytes:
+    def answer(self, call: ToolCall) -> bytes:
         """What goes out, whatever happens."""
         try:
             return written(settled(call, self._outcome(call)).body)
         except Exception:
-            return written(settled(call, Outcome({}, _fault(call.tool), failed=True)).body)
+            return written(settled(call, ToolOutcome({}, _fault(call.tool), failed=True)).body)
 
-    def _outcome(self, call: Call) -> Outcome:
+    def _outcome(self, call: ToolCall) -> ToolOutcome:
         try:
             given = checked(_SCHEMAS[call.tool], call.arguments)
             return _ACTS[call.tool](self._kept(call.tool), given)
         except DreamkeepError as problem:
-            return Outcome({}, _told(problem), failed=True)
+            return ToolOutcome({}, _told(problem), failed=True)
         except OSError as problem:
-            return Outcome({}, _told(cannot_read(problem, call.tool)), failed=True)
+            return ToolOutcome({}, _told(cannot_read(problem, call.tool)), failed=True)
 
     def close(self) -> None:
         with self._opening:
@@ -119,7 +119,7 @@ def _some(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 # -- reading
 
 
-def _search(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _search(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     chosen = _some(given, "kinds", "agent", "since", "as_of")
     if "project" in given:
         chosen["project"] = keep.project_named(given["project"])
@@ -128,7 +128,7 @@ def _search(keep: Keep, given: dict[str, Any]) -> Outcome:
     hits = keep.search(given["query"], limit=given["limit"], **chosen)
     if not hits and "project" in chosen:
         _known_project(keep, given["project"], chosen["project"])
-    return Outcome(keep.outward({"hits": [_hit(hit) for hit in hits]}, longest=SHORT))
+    return ToolOutcome(keep.outward({"hits": [_hit(hit) for hit in hits]}, longest=SHORT))
 
 
 def _known_project(keep: Keep, said: str, project: str) -> None:
@@ -153,12 +153,12 @@ def _hit(hit: Any) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value != "" or key in ("session", "text", "project")}
 
 
-def _pack(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _pack(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     made = keep.outward(keep.pack(**_some(given, "query", "task", "project", "budget")), longest=_LONGEST_PACK)
-    return Outcome(made, made["text"])
+    return ToolOutcome(made, made["text"])
 
 
-def _timeline(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _timeline(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     if "around" in given and given["offset"]:
         raise BadUsage("around and offset exclude each other", where="arguments", next="Leave one of them out.")
     shown = keep.show(given["session"])
@@ -168,7 +168,7 @@ def _timeline(keep: Keep, given: dict[str, Any]) -> Outcome:
     page["messages"] = _fitting(page["messages"], given["max_chars"])
     after = first + len(page["messages"])
     following = after if after < len(said) and page["messages"] else None
-    return Outcome({**page, "total": len(said), "first": first, "next": following})
+    return ToolOutcome({**page, "total": len(said), "first": first, "next": following})
 
 
 def _around(said: list[dict[str, Any]], seq: Any, limit: int) -> int:
@@ -193,25 +193,27 @@ def _fitting(messages: list[dict[str, Any]], longest: int) -> list[dict[str, Any
     return found
 
 
-def _why(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _why(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     found = keep.dream_why(given["note"])
     note = {**found["note"], "evidence": found["note"]["evidence"][:_MANY]}
     some = {"note": note, "insights": found["insights"][:_MANY], "history": found["history"][-_MANY:]}
     more = max(len(found["insights"]), len(found["history"]), len(found["note"]["evidence"])) > _MANY
-    return Outcome(keep.outward({**some, **({"cut": f"each list shows at most {_MANY} items"} if more else {})}, longest=SHORT))
+    return ToolOutcome(
+        keep.outward({**some, **({"cut": f"each list shows at most {_MANY} items"} if more else {})}, longest=SHORT)
+    )
 
 
-def _review(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _review(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     project = keep.project_named(given["project"]) if "project" in given else None
     items = keep.review(project=project)["items"]
     if not items and project:
         _known_project(keep, given["project"], project)
     some = [{**one, **({"evidence": one["evidence"][:_MANY]} if "evidence" in one else {})} for one in items[: given["limit"]]]
     told = {"items": some, "total": len(items), "next": _DECIDE if items else "Nothing is waiting."}
-    return Outcome(keep.outward(told, longest=SHORT))
+    return ToolOutcome(keep.outward(told, longest=SHORT))
 
 
-def _status(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _status(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     found = keep.dream_status()
     counts = Counter(one["eligibility"] for one in found["sessions"])
     waiting = sorted(found["sessions"], key=lambda one: (one["eligibility"] == "already_consolidated", not one["failure_reason"]))
@@ -219,7 +221,7 @@ def _status(keep: Keep, given: dict[str, Any]) -> Outcome:
     report = found["last_report"]
     if report:
         told["last_report"] = _brief(report, given["limit"])
-    return Outcome(keep.outward({**told, "counts": dict(counts), "sessions": waiting[: given["limit"]]}, longest=SHORT))
+    return ToolOutcome(keep.outward({**told, "counts": dict(counts), "sessions": waiting[: given["limit"]]}, longest=SHORT))
 
 
 def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
@@ -229,17 +231,17 @@ def _brief(report: Mapping[str, Any], limit: int) -> dict[str, Any]:
 # -- writing
 
 
-def _note_add(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _note_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     project = keep.project_named(given["project"]) if "project" in given else ""
     made = keep.note_suggest(given["text"], kind=given["kind"], project=project, **_some(given, "session", "quote"))
     return _noted(keep, made, **_waiting(made))
 
 
-def _note_pin(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _note_pin(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     return _noted(keep, keep.note_change(given["note"], "pin" if given["pinned"] else "unpin", by="agent"))
 
 
-def _note_retract(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _note_retract(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     note = keep.note_change(given["note"], "retract", reason=given.get("reason", ""), by="agent")
     if note["state"] != "active":
         return _noted(keep, note, retracted=True)
@@ -255,19 +257,19 @@ def _waiting(note: dict[str, Any] | None) -> dict[str, str]:
     return {"next": f"A suggestion: the user runs `dreamkeep note confirm {id}` to keep it, or `dreamkeep note reject {id}`."}
 
 
-def _noted(keep: Keep, note: dict[str, Any], **more: Any) -> Outcome:
-    return Outcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}, **more}, longest=SHORT))
+def _noted(keep: Keep, note: dict[str, Any], **more: Any) -> ToolOutcome:
+    return ToolOutcome(keep.outward({"note": {**note, "evidence": note["evidence"][:_MANY]}, **more}, longest=SHORT))
 
 
-def _insight_add(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _insight_add(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     chosen = _some(given, "session", "quote", "task")
     if "project" in given:
         chosen["project"] = keep.project_named(given["project"])
     made = keep.add_insight(given["type"], given["text"], author=given["author"], **chosen)
-    return Outcome(keep.outward({**made, **_waiting(made["note"])}, longest=SHORT))
+    return ToolOutcome(keep.outward({**made, **_waiting(made["note"])}, longest=SHORT))
 
 
-def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _dream_run(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     chosen = given.get("sessions", ())
     made = keep.dream(sessions=chosen, limit=given["limit"], dry_run=given["dry_run"])
     if made["lock"] == "busy":
@@ -276,18 +278,18 @@ def _dream_run(keep: Keep, given: dict[str, Any]) -> Outcome:
             where="dream_run",
             next="Check `dream_status` later.",
         )
-    return Outcome(keep.outward(_brief(made, _MANY), longest=SHORT))
+    return ToolOutcome(keep.outward(_brief(made, _MANY), longest=SHORT))
 
 
-def _dream_next(keep: Keep, given: dict[str, Any]) -> Outcome:
-    return Outcome(keep.outward(keep.dream_next(given.get("session", ""), again=given["again"]), longest=_LONGEST_REQUEST))
+def _dream_next(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
+    return ToolOutcome(keep.outward(keep.dream_next(given.get("session", ""), again=given["again"]), longest=_LONGEST_REQUEST))
 
 
-def _dream_submit(keep: Keep, given: dict[str, Any]) -> Outcome:
+def _dream_submit(keep: Keep, given: dict[str, Any]) -> ToolOutcome:
     made = keep.dream_submit(given["request"], given["answer"])
     told = {name: made[name] for name in ("status", "session", "run", "insights_added", "notes", "dropped", "problems", "next")}
     failed = [one for one in made["sessions"] if one["status"] == "failed"]
-    return Outcome(keep.outward({**told, **({"failed": failed} if failed else {})}, longest=_LONGEST_REQUEST))
+    return ToolOutcome(keep.outward({**told, **({"failed": failed} if failed else {})}, longest=_LONGEST_REQUEST))
 
 
 _ACTS: Mapping[str, Act] = {

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from dreamkeep.surfaces.mcp.protocol import Call, Id
+from dreamkeep.surfaces.mcp.protocol import Id, ToolCall
 from dreamkeep.surfaces.mcp.tools import SLOW
 
 #: Gets the answer, or None for a call that was cancelled.
@@ -27,7 +27,7 @@ Key = tuple[str, Id]
 class _Asked:
     """One call, from when it was put until it is answered."""
 
-    def __init__(self, key: Key, call: Call, tell: Tell) -> None:
+    def __init__(self, key: Key, call: ToolCall, tell: Tell) -> None:
         self.key, self.call, self.tell = key, call, tell
         self.cancelled = False
 
@@ -35,13 +35,13 @@ class _Asked:
 class Lanes:
     """`answer` must not raise."""
 
-    def __init__(self, answer: Callable[[Call], bytes]) -> None:
+    def __init__(self, answer: Callable[[ToolCall], bytes]) -> None:
         self._answer = answer
         self._changed = threading.Condition()
         self._quick, self._slow = _Lane(_QUICK), _Lane(_SLOW)
         self._under_way: set[_Asked] = set()
 
-    def put(self, call: Call, tell: Tell, whose: str = "") -> None:
+    def put(self, call: ToolCall, tell: Tell, whose: str = "") -> None:
         """`tell` is called in another thread."""
         asked = _Asked((whose, call.id), call, tell)
         with self._changed:

@@ -44,14 +44,14 @@ LARGEST_BATCH = 100
 Id = str | int
 
 
-class Talk:
+class McpConnection:
     """What one connection has agreed on: "" until it has greeted us."""
 
     def __init__(self) -> None:
         self.version = ""
 
 
-class Reply(NamedTuple):
+class ProtocolReply(NamedTuple):
     body: dict[str, Any]
 
     @property
@@ -60,7 +60,7 @@ class Reply(NamedTuple):
         return int(self.body.get("error", {}).get("code", 0))
 
 
-class Call(NamedTuple):
+class ToolCall(NamedTuple):
     """`named`: asked in the way of 2026-07-28, and to be answered so."""
 
     id: Id
@@ -73,7 +73,7 @@ class Cancel(NamedTuple):
     id: Id
 
 
-Step = Reply | Call | Cancel | None
+Step = ProtocolReply | ToolCall | Cancel | None
 
 
 class _Refuse(Exception):
@@ -85,7 +85,7 @@ class _Refuse(Exception):
 # -- what comes in
 
 
-def parsed(line: bytes) -> Any | Reply:
+def parsed(line: bytes) -> Any | ProtocolReply:
     """The message, or what is answered to bytes that are none."""
     try:
         return json.loads(line.decode(), parse_constant=_no_constant)
@@ -97,7 +97,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def batch(message: Any, talk: Talk) -> list[Any] | Reply | None:
+def batch(message: Any, talk: McpConnection) -> list[Any] | ProtocolReply | None:
     """The messages of a batch; None if it is none; a refusal where the agreed version knows none."""
     if not isinstance(message, list):
         return None
@@ -108,7 +108,7 @@ def batch(message: Any, talk: Talk) -> list[Any] | Reply | None:
     return message
 
 
-def take(message: Any, talk: Talk) -> Step:
+def take(message: Any, talk: McpConnection) -> Step:
     """One message. May change what `talk` has agreed on."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return failed(_id_of(message), NO_REQUEST, 'this is not a request: a request is an object with "jsonrpc": "2.0"')
@@ -149,7 +149,7 @@ def _notice(method: str, params: Mapping[str, Any]) -> Cancel | None:
     return Cancel(id) if id is not None else None
 
 
-def _request(id: Id, method: str, params: Mapping[str, Any], talk: Talk) -> Reply | Call:
+def _request(id: Id, method: str, params: Mapping[str, Any], talk: McpConnection) -> ProtocolReply | ToolCall:
     named = method == "server/discover" or names_version({"method": method, "params": params})
     if named:
         _check_meta(params.get("_meta"))
@@ -169,7 +169,7 @@ def _request(id: Id, method: str, params: Mapping[str, Any], talk: Talk) -> Repl
     raise _Refuse(NO_METHOD, f"unknown method {method[:100]!r}")
 
 
-def _greeting(params: Mapping[str, Any], talk: Talk) -> dict[str, Any]:
+def _greeting(params: Mapping[str, Any], talk: McpConnection) -> dict[str, Any]:
     wanted = params.get("protocolVersion")
     if not isinstance(wanted, str):
         raise _Refuse(BAD_PARAMS, "protocolVersion must be a string", {"supported": list(GREETED)})
@@ -197,7 +197,7 @@ def _check_meta(meta: Any) -> None:
         raise _Refuse(BAD_PARAMS, f"{CAPABILITIES_KEY} must be an object")
 
 
-def _call(id: Id, params: Mapping[str, Any], named: bool) -> Call:
+def _call(id: Id, params: Mapping[str, Any], named: bool) -> ToolCall:
     tool, arguments = params.get("name"), params.get("arguments")
     if not isinstance(tool, str):
         raise _Refuse(BAD_PARAMS, "name must be the name of a tool")
@@ -207,13 +207,13 @@ def _call(id: Id, params: Mapping[str, Any], named: bool) -> Call:
         raise _Refuse(BAD_PARAMS, f"unknown tool {mask_secrets(tool)[:100]!r}; the tools are: {', '.join(NAMES)}")
     if arguments is not None and not isinstance(arguments, dict):
         raise _Refuse(BAD_PARAMS, "arguments must be an object")
-    return Call(id, tool, arguments or {}, named)
+    return ToolCall(id, tool, arguments or {}, named)
 
 
 # -- what goes out
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """What came of a tool. `text`: what a model reads if it reads only text; else it is `found` as JSON."""
 
     found: Mapping[str, Any]
@@ -221,7 +221,7 @@ class Outcome(NamedTuple):
     failed: bool = False
 
 
-def settled(call: Call, outcome: Outcome) -> Reply:
+def settled(call: ToolCall, outcome: ToolOutcome) -> ProtocolReply:
     text = outcome.text or json.dumps(outcome.found, ensure_ascii=False, separators=(",", ":"))
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": outcome.failed}
     if outcome.found:
@@ -229,17 +229,17 @@ def settled(call: Call, outcome: Outcome) -> Reply:
     return _reply(call.id, result, call.named)
 
 
-def _reply(id: Id, result: dict[str, Any], named: bool, *, remember: bool = False) -> Reply:
+def _reply(id: Id, result: dict[str, Any], named: bool, *, remember: bool = False) -> ProtocolReply:
     if named:
         result = {**result, "resultType": "complete", "_meta": {f"{_META}serverInfo": _SERVER}}
         if remember:
             result |= {"ttlMs": _REMEMBER_MS, "cacheScope": "public"}
-    return Reply({"jsonrpc": "2.0", "id": id, "result": result})
+    return ProtocolReply({"jsonrpc": "2.0", "id": id, "result": result})
 
 
-def failed(id: Id | None, code: int, what: str, data: Any = None) -> Reply:
+def failed(id: Id | None, code: int, what: str, data: Any = None) -> ProtocolReply:
     error = {"code": code, "message": what, **({} if data is None else {"data": data})}
-    return Reply({"jsonrpc": "2.0", "id": id, "error": error})
+    return ProtocolReply({"jsonrpc": "2.0", "id": id, "error": error})
 
 
 def written(body: Any) -> bytes:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from dreamkeep.surfaces.mcp import protocol
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.lanes import Lanes
-from dreamkeep.surfaces.mcp.protocol import Call, Cancel, Reply, Talk
+from dreamkeep.surfaces.mcp.protocol import Cancel, McpConnection, ProtocolReply, ToolCall
 
 LARGEST = 16 << 20
 #: How long an answer is waited for when nothing more is asked. What is quick comes soon, unless the machine is very busy.
@@ -58,7 +58,7 @@ def _write(wire: int, data: bytes) -> None:
 
 def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes], None]) -> bool:
     """Until there is nothing more to read. Whether all that was asked is answered."""
-    talk, lanes, out = Talk(), Lanes(tools.answer), _Out(write)
+    talk, lanes, out = McpConnection(), Lanes(tools.answer), _Out(write)
     while line := readline(LARGEST):
         if len(line) == LARGEST and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
@@ -69,13 +69,13 @@ def serve(tools: Tools, readline: Callable[[int], bytes], write: Callable[[bytes
     return lanes.done(_LAST_WORDS_S, _QUICK_S)
 
 
-def _take(line: bytes, talk: Talk, lanes: Lanes, out: _Out) -> None:
+def _take(line: bytes, talk: McpConnection, lanes: Lanes, out: _Out) -> None:
     message = protocol.parsed(line)
-    if isinstance(message, Reply):
+    if isinstance(message, ProtocolReply):
         out.say(message)
         return
     several = protocol.batch(message, talk)
-    if isinstance(several, Reply):
+    if isinstance(several, ProtocolReply):
         out.say(several)
         return
     if several is None:
@@ -86,14 +86,14 @@ def _take(line: bytes, talk: Talk, lanes: Lanes, out: _Out) -> None:
         _step(one, talk, lanes, together.add)
 
 
-def _step(message: object, talk: Talk, lanes: Lanes, tell: Callable[[bytes | None], None]) -> None:
+def _step(message: object, talk: McpConnection, lanes: Lanes, tell: Callable[[bytes | None], None]) -> None:
     match protocol.take(message, talk):
-        case Call() as call:
+        case ToolCall() as call:
             lanes.put(call, tell)
         case Cancel(id):
             lanes.cancel(id)
             tell(None)
-        case Reply(body):
+        case ProtocolReply(body):
             tell(protocol.written(body))
         case None:
             tell(None)
@@ -107,7 +107,7 @@ class _Out:
         self._alone = threading.Lock()
         self._closed = False
 
-    def say(self, reply: Reply) -> None:
+    def say(self, reply: ProtocolReply) -> None:
         self.line(protocol.written(reply.body))
 
     def line(self, data: bytes | None) -> None:

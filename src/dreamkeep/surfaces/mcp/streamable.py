@@ -37,7 +37,7 @@ from dreamkeep.errors import BadUsage, Failed
 from dreamkeep.surfaces.mcp import protocol
 from dreamkeep.surfaces.mcp.calls import Tools
 from dreamkeep.surfaces.mcp.lanes import Lanes
-from dreamkeep.surfaces.mcp.protocol import NAMED, VERSION_KEY, VERSIONS, Call, Cancel, Reply, Talk
+from dreamkeep.surfaces.mcp.protocol import NAMED, VERSION_KEY, VERSIONS, Cancel, McpConnection, ProtocolReply, ToolCall
 from dreamkeep.surfaces.mcp.stdio import leave
 
 PATH = "/mcp"
@@ -183,7 +183,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: bytes = b""
     headers: dict[str, str] = {}  # noqa: RUF012  # never changed
@@ -195,7 +195,7 @@ class _No(Exception):
     def __init__(self, status: int, what: str, code: int = protocol.NO_REQUEST, data: Any = None, **headers: str) -> None:
         super().__init__(what)
         body = protocol.written(protocol.failed(None, code, what, data).body)
-        self.answer = Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        self.answer = HttpAnswer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class _NoToken(_No):
@@ -203,7 +203,7 @@ class _NoToken(_No):
 
     def __init__(self) -> None:
         super().__init__(401, "")
-        self.answer = Answer(401, b"", {"WWW-Authenticate": 'Bearer realm="dreamkeep"'})
+        self.answer = HttpAnswer(401, b"", {"WWW-Authenticate": 'Bearer realm="dreamkeep"'})
 
 
 # -- who may ask
@@ -236,7 +236,7 @@ class Service:
         self.token = token
         self.local = is_local(host)
         self._lanes = Lanes(tools.answer)
-        self._sessions: OrderedDict[str, Talk] = OrderedDict()
+        self._sessions: OrderedDict[str, McpConnection] = OrderedDict()
         self._changed = threading.Condition()
         self._working = 0
 
@@ -275,9 +275,9 @@ class Service:
 
     # -- what is asked
 
-    def post(self, asked: _Handler, body: bytes) -> Answer:
+    def post(self, asked: _Handler, body: bytes) -> HttpAnswer:
         message = protocol.parsed(body)
-        if isinstance(message, Reply):
+        if isinstance(message, ProtocolReply):
             return _answer(message, 400)
         version = asked.headers.get("MCP-Protocol-Version")
         if version is not None and version not in VERSIONS:
@@ -291,35 +291,35 @@ class Service:
         id, talk = self._session(asked)
         return self._in_session(message, id, talk)
 
-    def _alone(self, asked: _Handler, message: Any) -> Answer:
+    def _alone(self, asked: _Handler, message: Any) -> HttpAnswer:
         """2026-07-28: nothing was before, nothing comes after."""
         if not isinstance(message, dict):
             raise _No(400, "one request or notification at a time")
         if "id" not in message:
-            return Answer(202)  # to cancel is to close the connection; there is nothing else to notify of
+            return HttpAnswer(202)  # to cancel is to close the connection; there is nothing else to notify of
         if differing := _differing(asked, message):
             return _answer(protocol.failed(message.get("id"), protocol.HEADERS_DIFFER, differing), 400)
-        step = protocol.take(message, Talk())
-        if isinstance(step, Call) and not step.named:
+        step = protocol.take(message, McpConnection())
+        if isinstance(step, ToolCall) and not step.named:
             lacks = f"params._meta must name its version ({VERSION_KEY}), as the header does"
             return _answer(protocol.failed(step.id, protocol.BAD_PARAMS, lacks), 400)
-        if isinstance(step, Call):
-            return Answer(200, self._called(step, f"alone {secrets.token_hex(8)}", asked) or b"")
-        return _answer(step, _STATUS.get(step.code, 200)) if isinstance(step, Reply) else Answer(202)
+        if isinstance(step, ToolCall):
+            return HttpAnswer(200, self._called(step, f"alone {secrets.token_hex(8)}", asked) or b"")
+        return _answer(step, _STATUS.get(step.code, 200)) if isinstance(step, ProtocolReply) else HttpAnswer(202)
 
-    def _greeted(self, message: Any) -> Answer:
-        talk = Talk()
+    def _greeted(self, message: Any) -> HttpAnswer:
+        talk = McpConnection()
         step = protocol.take(message, talk)
-        if not isinstance(step, Reply) or step.code:
-            return _answer(step, 400) if isinstance(step, Reply) else Answer(202)
+        if not isinstance(step, ProtocolReply) or step.code:
+            return _answer(step, 400) if isinstance(step, ProtocolReply) else HttpAnswer(202)
         id = secrets.token_hex(16)
         with self._changed:
             self._sessions[id] = talk
             if len(self._sessions) > _SESSIONS:
                 self._sessions.popitem(last=False)  # the one that was quiet for longest; its client will greet us again
-        return Answer(200, protocol.written(step.body), {"Mcp-Session-Id": id})
+        return HttpAnswer(200, protocol.written(step.body), {"Mcp-Session-Id": id})
 
-    def _session(self, asked: _Handler) -> tuple[str, Talk]:
+    def _session(self, asked: _Handler) -> tuple[str, McpConnection]:
         id = (asked.headers.get("Mcp-Session-Id") or "").strip()
         if not id:
             raise _No(400, "no session: send `initialize` first, then Mcp-Session-Id")
@@ -329,37 +329,37 @@ class Service:
             self._sessions.move_to_end(id)
             return id, self._sessions[id]
 
-    def end(self, asked: _Handler) -> Answer:
+    def end(self, asked: _Handler) -> HttpAnswer:
         id, _ = self._session(asked)
         with self._changed:
             self._sessions.pop(id, None)
-        return Answer(204)
+        return HttpAnswer(204)
 
-    def _in_session(self, message: Any, id: str, talk: Talk) -> Answer:
+    def _in_session(self, message: Any, id: str, talk: McpConnection) -> HttpAnswer:
         several = protocol.batch(message, talk)
-        if isinstance(several, Reply):
+        if isinstance(several, ProtocolReply):
             return _answer(several, 400)
         answers = [self._step(one, id, talk) for one in (several or [message])]
         told = [answer for one in answers if (answer := one.wait()) is not None]
         if not told:
-            return Answer(202)
-        return Answer(200, told[0] if several is None else b"[" + b",".join(told) + b"]")
+            return HttpAnswer(202)
+        return HttpAnswer(200, told[0] if several is None else b"[" + b",".join(told) + b"]")
 
-    def _step(self, message: Any, id: str, talk: Talk) -> _Coming:
+    def _step(self, message: Any, id: str, talk: McpConnection) -> _Coming:
         coming = _Coming()
         match protocol.take(message, talk):
-            case Call() as call:
+            case ToolCall() as call:
                 self._lanes.put(call, coming.tell, id)
             case Cancel(other):
                 self._lanes.cancel(other, id)
                 coming.tell(None)
-            case Reply(body):
+            case ProtocolReply(body):
                 coming.tell(protocol.written(body))
             case None:
                 coming.tell(None)
         return coming
 
-    def _called(self, call: Call, whose: str, asked: _Handler) -> bytes | None:
+    def _called(self, call: ToolCall, whose: str, asked: _Handler) -> bytes | None:
         coming = _Coming()
         self._lanes.put(call, coming.tell, whose)
         while not coming.there(_LOOK_S):
@@ -388,8 +388,8 @@ class _Coming:
         return self._answer
 
 
-def _answer(reply: Reply, status: int) -> Answer:
-    return Answer(status, protocol.written(reply.body))
+def _answer(reply: ProtocolReply, status: int) -> HttpAnswer:
+    return HttpAnswer(status, protocol.written(reply.body))
 
 
 def _differing(asked: _Handler, message: dict[str, Any]) -> str:
@@ -478,7 +478,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.close_connection:
                 self._linger()
 
-    def _posted(self, asked: _Handler) -> Answer:
+    def _posted(self, asked: _Handler) -> HttpAnswer:
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _No(415, "the Content-Type must be application/json")
@@ -488,7 +488,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.expect(self.connection, None)
         return self.server.service.post(self, body)
 
-    def _no_stream(self, asked: _Handler) -> Answer:
+    def _no_stream(self, asked: _Handler) -> HttpAnswer:
         raise _No(405, "only POST and DELETE are supported: there is no stream to listen to", Allow="POST, DELETE")
 
     def _body(self) -> bytes:
@@ -524,7 +524,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not size:
                 return bytes(found)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HttpAnswer) -> None:
         self.server.expect(self.connection, _SLOWEST_S)
         self.send_response(answer.status)
         for name, value in answer.headers.items():

@@ -141,7 +141,7 @@ class ModelVerbs:
         """Every other byte of the file stays. What it says then is checked before it is written."""
         from dreamkeep import config as settings
         from dreamkeep.capture.setup import tomledit
-        from dreamkeep.capture.setup.text import Unreadable
+        from dreamkeep.capture.setup.text import UnreadableFile
         from dreamkeep.host import make_folders, read_file, replace_file
 
         path = f"{self._root}/{_FILE}"
@@ -150,7 +150,7 @@ class ModelVerbs:
             after = tomledit.put(before, ("dream",), dream)
             after = tomledit.unset(after, ("dream", "model"), gone)
             after = tomledit.put(after, ("dream", "model"), model) if model else after
-        except (Unreadable, UnicodeDecodeError) as problem:
+        except (UnreadableFile, UnicodeDecodeError) as problem:
             raise BadConfig(f"it can't be changed safely ({problem})", where=path, next=_BY_HAND) from problem
         except OSError as problem:
             raise from_os(problem, "reading the settings", path) from problem

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.dream.publish import Publishing
     from dreamkeep.memory.memory import Memory
-    from dreamkeep.memory.page import Budget
+    from dreamkeep.memory.page import PageBudget
     from dreamkeep.verbs.recall.pack import PackVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
 
@@ -206,11 +206,11 @@ class PageVerbs:
         ours = (self._context.ids, self._read_budget(), self._similarity.compare)
         return Publishing(self._host, self._root, memory, lambda events: append("", events), *ours)
 
-    def _read_budget(self) -> Budget:
-        from dreamkeep.memory.page import Budget
+    def _read_budget(self) -> PageBudget:
+        from dreamkeep.memory.page import PageBudget
 
         config = self._context.config
-        return Budget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
+        return PageBudget(config["page.max_lines"], config["page.max_bytes"], config["page.max_tokens"])
 
     def _find_differing(self, memory: Memory) -> list[tuple[str, str]]:
         from dreamkeep.dream.publish import differing

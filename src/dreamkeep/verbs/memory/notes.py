@@ -13,7 +13,7 @@ from dreamkeep.verbs.arguments import resolve_session
 
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
-    from dreamkeep.dream.told import Ground, Told
+    from dreamkeep.dream.told import Ground, StatedFacts
     from dreamkeep.memory.insight import Insight
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
@@ -192,7 +192,7 @@ class NoteVerbs:
                 raise from_os(problem, "recording statements", path) from problem
             yield
 
-    def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, Told]:
+    def _tell_insight(self, say: Callable[[str], Insight], *, keep: bool) -> tuple[Insight, StatedFacts]:
         """Journaled together with what follows from it; then the pages. `say`: given the time at which its turn has come."""
         from dreamkeep.dream import told
 

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from dreamkeep.index.store import Store
     from dreamkeep.memory.memory import Memory
     from dreamkeep.memory.note import Note
-    from dreamkeep.recall.found import Found
-    from dreamkeep.recall.pack import Line, Match, Pack, Past
-    from dreamkeep.recall.rendered import Shelf, Wanted
+    from dreamkeep.recall.found import FoundItem
+    from dreamkeep.recall.pack import Match, Pack, PackLine, Past
+    from dreamkeep.recall.rendered import PackShelf, Wanted
     from dreamkeep.session.summary import Summary
-    from dreamkeep.session.turns import Turn
+    from dreamkeep.session.turns import TurnView
     from dreamkeep.verbs.recall.similarity import Similarity
 
     #: A session and its last turns, as they look now.
-    Stood = tuple[Summary, tuple[Turn, ...]]
+    Stood = tuple[Summary, tuple[TurnView, ...]]
 
 #: Packs are rendered for the projects that were worked in last, as far as so many sessions tell.
 _SESSIONS = 2_000
@@ -65,7 +65,7 @@ class PackVerbs:
             raise BadUsage(f"a budget is a number from 1 to {_LARGEST}, not {limit!r}", where="--budget", next="Give tokens.")
         where = find_project(self._context, project if project is not None else ".")
 
-        def lines(store: Store) -> list[Line]:
+        def lines(store: Store) -> list[PackLine]:
             memory, latest = _open_memory(store), self._find_latest_in(store, where)
             matching = self._find_matching(store, memory, where, query or "", task or "", _list_last_prompts(latest))
             return [*matching, *self._list_standing(store, memory, where, latest)]
@@ -87,7 +87,7 @@ class PackVerbs:
 
         return redact(text)[0]
 
-    def _list_standing(self, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[Line]:
+    def _list_standing(self, store: Store, memory: Memory, project: str, latest: Sequence[Stood]) -> list[PackLine]:
         """What holds whatever is asked: notes, and how the last sessions ended."""
         from dreamkeep.recall import pack
 
@@ -106,7 +106,7 @@ class PackVerbs:
         ]
         return sorted(found, key=lambda stood: (_find_time(*stood), stood[0].id), reverse=True)[: 1 + _BEFORE]
 
-    def _list_past_lines(self, store: Store, latest: Sequence[Stood], section: int | None = None) -> list[Line]:
+    def _list_past_lines(self, store: Store, latest: Sequence[Stood], section: int | None = None) -> list[PackLine]:
         from dreamkeep.recall import pack
 
         pasts = [_make_past(*stood) for stood in latest]
@@ -129,12 +129,12 @@ class PackVerbs:
 
     def _find_matching(
         self, store: Store, memory: Memory, project: str, query: str, task: str, asked_last: Collection[tuple[str, str | None]]
-    ) -> list[Line]:
+    ) -> list[PackLine]:
         """`asked_last`: turns whose prompts are told anyway. One of them may be just what the asking agent was asked."""
         from dreamkeep.recall import pack
 
         words, notes = " ".join(query.split()), memory.notes
-        lines: list[Line] = []
+        lines: list[PackLine] = []
         if task:
             known = [one for one in memory.tasks if one == task] or [one for one in memory.tasks if one.startswith(task)]
             if len(known) == 1:
@@ -164,13 +164,13 @@ class PackVerbs:
         from dreamkeep.recall.search import Search
         from dreamkeep.session.messages import USER
 
-        def quotable(one: Found) -> bool:
+        def quotable(one: FoundItem) -> bool:
             return is_said(one.role, one.mark) and not (one.role == USER and (one.session, one.turn) in asked_last)
 
         newest = max((one.last_at or "" for one in store.sessions(limit=1)), default="")
         asked = understood(words, rfc3339(self._host.now()))
         search = Search(store, asked, Within(project), newest or rfc3339(0), self._similarity.open_meaning(store))
-        found: list[Found] = []
+        found: list[FoundItem] = []
         for kind, limit in _MATCHES.items():
             looked = search.run((kind,), limit * (_PER_QUOTE if kind == "message" else 1))
             held = [one for one in looked if not one.superseded_by and (quotable(one) if kind == "message" else not one.mark)]
@@ -192,7 +192,7 @@ class PackVerbs:
             # Before the lock: it may take seconds, and whoever adds a note must not wait for it.
             said = {session: self._find_said(session) for session in squeezed}
             with rendered.alone(self._host, self._root):
-                self._context.ask(lambda store: self._render_all(store, rendered.Shelf(self._host, self._root), said))
+                self._context.ask(lambda store: self._render_all(store, rendered.PackShelf(self._host, self._root), said))
         except (DreamkeepError, OSError) as problem:
             self._context.warn(f"The packs for agents can't be written now; the next drain or dream writes them: {problem}")
 
@@ -203,7 +203,7 @@ class PackVerbs:
         if self._host.stat(f"{self._root}/{rendered.FOLDER}") is None:
             return
         with rendered.alone(self._host, self._root):
-            rendered.Shelf(self._host, self._root).clear()
+            rendered.PackShelf(self._host, self._root).clear()
         self.render_packs()
 
     def _find_said(self, session: str) -> list[Note]:
@@ -222,7 +222,7 @@ class PackVerbs:
 
         return self._context.ask(own)
 
-    def _render_all(self, store: Store, shelf: Shelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
+    def _render_all(self, store: Store, shelf: PackShelf, squeezed: Mapping[str, Sequence[Note]]) -> None:
         from dreamkeep.recall.pack import fit
         from dreamkeep.session.summary import ENDED
 
@@ -306,7 +306,7 @@ class PackVerbs:
         return tuple(sorted(found.items()))
 
 
-def _find_time(summary: Summary, turns: tuple[Turn, ...]) -> str:
+def _find_time(summary: Summary, turns: tuple[TurnView, ...]) -> str:
     times = [turns[-1].submitted_at or "", turns[-1].settled_at or ""] if turns else []
     return max(times, default="") or summary.last_at or ""
 
@@ -321,7 +321,7 @@ def _list_last_prompts(latest: Sequence[Stood]) -> set[tuple[str, str | None]]:
     return {(summary.id, turn.id) for summary, turn in told}
 
 
-def _make_past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
+def _make_past(summary: Summary, turns: tuple[TurnView, ...]) -> Past:
     from dreamkeep.recall.pack import Past
     from dreamkeep.session.origin import typed_words
     from dreamkeep.session.packs import holds_pack, without_packs
@@ -333,7 +333,7 @@ def _make_past(summary: Summary, turns: tuple[Turn, ...]) -> Past:
     return past._replace(prompts=tuple(typed_words(without_packs(turn.prompt)) for turn in turns), turn=turns[-1].state)
 
 
-def _make_match(one: Found, text: str) -> Match:
+def _make_match(one: FoundItem, text: str) -> Match:
     from dreamkeep.recall.pack import Match
     from dreamkeep.session.messages import USER
     from dreamkeep.session.origin import typed_words

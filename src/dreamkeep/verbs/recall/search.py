@@ -11,7 +11,7 @@ from dreamkeep.event import rfc3339
 if TYPE_CHECKING:
     from dreamkeep.context import KeepContext
     from dreamkeep.index.store import Store
-    from dreamkeep.recall.found import Found
+    from dreamkeep.recall.found import FoundItem
     from dreamkeep.recall.query import Query
     from dreamkeep.verbs.capture import CaptureVerbs
     from dreamkeep.verbs.recall.similarity import Similarity
@@ -82,7 +82,7 @@ class SearchVerbs:
 
         return self._context.ask(found)
 
-    def _show_hit(self, one: Found, text: str, asked: Query) -> Hit:
+    def _show_hit(self, one: FoundItem, text: str, asked: Query) -> Hit:
         from dreamkeep.recall.snippet import around, snippet
 
         words = [form for term in asked.terms for form in term.forms]

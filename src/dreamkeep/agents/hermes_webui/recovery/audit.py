@@ -35,11 +35,11 @@ from dreamkeep.agents.hermes.discovery import AGENT as HERMES
 from dreamkeep.agents.hermes_webui.discovery import AGENT, names_a_file
 from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery.folder import DELETED, INDEX, STRANGE, Folder, copies, places, told
-from dreamkeep.agents.hermes_webui.recovery.rows import Row, databases, webui_rows
+from dreamkeep.agents.hermes_webui.recovery.rows import WebuiRow, databases, webui_rows
 from dreamkeep.agents.hermes_webui.recovery.rows import held as held_in
 from dreamkeep.agents.shared.values import table
 from dreamkeep.capture import find
-from dreamkeep.capture.seen import Cache, Look, Seen
+from dreamkeep.capture.seen import Cache, FileLook, SourceState
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.event import readable_size
 from dreamkeep.host import Host
@@ -79,7 +79,7 @@ def audit_webui(host: Host, root: str, home: str, environment: Mapping[str, str]
         for trouble in folder.troubles:
             yield _unreadable(trouble.path, OSError(0, trouble.problem))
     if folders:
-        yield from _Audit(host, cache, captured, databases(host, home, environment), folders).all()
+        yield from _WebuiAudit(host, cache, captured, databases(host, home, environment), folders).all()
 
 
 def _captured(cache: Cache, known: list[str]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _captured(cache: Cache, known: list[str]) -> dict[str, str]:
     return {path: seen.session for path, seen in looked if seen and _is_missed(seen)}
 
 
-def _is_missed(seen: Seen) -> bool:
+def _is_missed(seen: SourceState) -> bool:
     return seen.role == "main" and seen.agent == AGENT and seen.state not in ("deleted", "excluded", "empty")
 
 
@@ -107,7 +107,7 @@ def _counts(folder: Folder) -> dict[str, int]:
     return {sid: many for sid, many in counts if sid and isinstance(many, int)}
 
 
-class _Audit:
+class _WebuiAudit:
     def __init__(
         self, host: Host, cache: Cache, captured: Mapping[str, str], databases: list[str], folders: list[Folder]
     ) -> None:
@@ -116,7 +116,7 @@ class _Audit:
         self._captured = captured
         self._databases = databases
         self._folders = folders
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, WebuiRow] = {}
         #: By folder and session, how many messages the WebUI's list says that there are.
         self._counts: dict[str, dict[str, int]] = {}
         #: Whether all databases could be asked: if not, that a row is missing means nothing.
@@ -139,7 +139,7 @@ class _Audit:
             # One that lies in another folder now has moved there.
             yield from self._folder(folder, rows, was - (there - own))
 
-    def _folder(self, folder: Folder, rows: Mapping[str, Row], was: set[str]) -> Iterator[Fault]:
+    def _folder(self, folder: Folder, rows: Mapping[str, WebuiRow], was: set[str]) -> Iterator[Fault]:
         if folder.deleted is None and folder.is_here:
             what = "the list of deleted sessions can't be read, so what is missing may have been deleted on purpose"
             yield fault("store_unreadable", f"{folder.place}/{DELETED}", what)
@@ -161,7 +161,7 @@ class _Audit:
 
     # -- one session
 
-    def _session(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
+    def _session(self, folder: Folder, sid: str, row: WebuiRow | None) -> Iterator[Fault]:
         live: documents.Document | None = None
         first = ""
         if sid in folder.lives:
@@ -183,7 +183,7 @@ class _Audit:
 
     def _known_well(self, folder: Folder, sid: str) -> bool:
         seen = self._cache.get(folder.live(sid))
-        return seen is not None and seen.look == Look.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
+        return seen is not None and seen.look == FileLook.of(folder.lives[sid]) and seen.rewritten is False and seen.odd == 0
 
     def _room(self, folder: Folder, sid: str) -> int:
         """How many messages there may be in a session file at most, by what can be told without opening it."""
@@ -211,7 +211,7 @@ class _Audit:
             what = "it is not a readable session, and there is no copy"
             yield self._fault("store_unreadable", folder, sid, where, what)
 
-    def _gone(self, folder: Folder, sid: str, row: Row | None) -> Iterator[Fault]:
+    def _gone(self, folder: Folder, sid: str, row: WebuiRow | None) -> Iterator[Fault]:
         unsafe = self._why_not(folder, sid)
         held = folder.document(folder.backup(sid)) if sid in folder.backups else None
         if sid in folder.backups and held is None:
@@ -251,7 +251,7 @@ class _Audit:
             last = data
         return last or None
 
-    def _whole(self, folder: Folder, sid: str, live: documents.Document, row: Row | None) -> Iterator[Fault]:
+    def _whole(self, folder: Folder, sid: str, live: documents.Document, row: WebuiRow | None) -> Iterator[Fault]:
         richer = False
         if sid in folder.backups:
             held = folder.document(folder.backup(sid))
@@ -274,7 +274,7 @@ class _Audit:
         if self._cache.get(folder.live(sid)) is None:
             return
         lost: dict[str, documents.Message] = {}
-        rows: documents.Told | None = None
+        rows: documents.WebuiMessages | None = None
         for data in folder.versions(sid):
             before = documents.document(data)
             if before is not None and documents.lost(live, before, edited=True):
@@ -290,7 +290,7 @@ class _Audit:
             key = documents.mark(list(lost.values()))
             yield self._fault("source_shrank", folder, sid, folder.live(sid), what, key=key, step=ELSEWHERE)
 
-    def _less_than_rows(self, folder: Folder, sid: str, live: documents.Document, row: Row) -> Iterator[Fault]:
+    def _less_than_rows(self, folder: Folder, sid: str, live: documents.Document, row: WebuiRow) -> Iterator[Fault]:
         """Whether that was meant, nothing tells (older versions of the WebUI left no mark): so it is told, and left alone."""
         if row.live <= len(documents.messages_of(live)) and not documents.has_blanks(live):
             return
@@ -306,7 +306,7 @@ class _Audit:
             step = _BESIDE_IT.format(rows=quote(f"{HERMES}:{sid}"), agent=AGENT)
             yield self._fault("webui_richer_rows", folder, sid, folder.live(sid), what, key=documents.mark(more), step=step)
 
-    def _told(self, folder: Folder, sid: str) -> documents.Told:
+    def _told(self, folder: Folder, sid: str) -> documents.WebuiMessages:
         """Asked only where something is missing: what was taken back is not."""
         return told(folder, sid, self._databases)
 

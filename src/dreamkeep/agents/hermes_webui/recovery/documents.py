@@ -30,14 +30,14 @@ Document = dict[str, Any]
 Message = dict[str, Any]
 
 
-class Told(NamedTuple):
+class WebuiMessages(NamedTuple):
     """What a database tells of a session's messages: those that the user took back, and all others that it has or had."""
 
     rewound: Sequence[Message] = ()
     others: Sequence[Message] = ()
 
 
-UNTOLD = Told()
+UNTOLD = WebuiMessages()
 
 #: A clock's grain in seconds: some times are whole seconds.
 _GRAIN_S = 2.0
@@ -163,7 +163,9 @@ def _together(one: float | None, other: float | None) -> bool:
     return one is not None and other is not None and abs(one - other) <= _GRAIN_S
 
 
-def lost(live: Mapping[str, Any], other: Mapping[str, Any], *, edited: bool = False, told: Told = UNTOLD) -> list[Message]:
+def lost(
+    live: Mapping[str, Any], other: Mapping[str, Any], *, edited: bool = False, told: WebuiMessages = UNTOLD
+) -> list[Message]:
     """What `other`, an earlier document of the session, has and `live` lacks, and nobody meant to take away."""
     gone = missing(messages_of(live), messages_of(other), edited=edited)
     gone = _cut(gone, _taken_back([*messages_of(live), *gone], told))
@@ -200,7 +202,7 @@ def _has_summary(found: Mapping[str, Any]) -> bool:
     return any(words(one).startswith(_SUMMARIES) or one.get("_squash_summary") is True for one in messages_of(found))
 
 
-def only_rows_have(live: Mapping[str, Any], rows: Mapping[str, Any], told: Told, until: float) -> list[Message]:
+def only_rows_have(live: Mapping[str, Any], rows: Mapping[str, Any], told: WebuiMessages, until: float) -> list[Message]:
     """What people and the model said by rows of the database (`rows`: those that are active, as a document), no later than
     `until`, and `live` lacks, and nobody meant to take away.
 
@@ -274,7 +276,7 @@ def _blanked(one: Message, whole: Message) -> bool:
     return _blank(one) and one.get("role") == whole.get("role") and _together(time_of(one), time_of(whole))
 
 
-def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: Told = UNTOLD) -> Document:
+def merged(base: Mapping[str, Any], others: Iterable[Mapping[str, Any]], told: WebuiMessages = UNTOLD) -> Document:
     """The base with what each of the others has that was lost."""
     result = dict(base)
     for other in others:
@@ -297,7 +299,7 @@ def later(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[Message]:
     return [one for one in new if (time_of(one) or 0.0) > end + _GRAIN_S or id(one) in there]
 
 
-def _taken_back(messages: Sequence[Message], told: Told) -> Counter[str]:
+def _taken_back(messages: Sequence[Message], told: WebuiMessages) -> Counter[str]:
     """How many of equal messages the user took back: at most those for which the database has no other row."""
     spare = Counter(map(_key, messages))
     spare.subtract(Counter(map(_key, told.others)))
@@ -317,7 +319,7 @@ def _cut(messages: Sequence[Message], back: Counter[str]) -> list[Message]:
     return kept[::-1]
 
 
-def without(base: Mapping[str, Any], told: Told) -> Document:
+def without(base: Mapping[str, Any], told: WebuiMessages) -> Document:
     """`base` without what was taken back since, and with the mark of that, as the WebUI would have saved it."""
     messages = messages_of(base)
     kept = _cut(messages, _taken_back(messages, told))
@@ -403,7 +405,7 @@ def newest_first(entries: Iterable[Any]) -> list[Any]:
 # -- turns
 
 
-class Turn(NamedTuple):
+class WebuiTurn(NamedTuple):
     id: str
     content: str
     at: float
@@ -412,15 +414,15 @@ class Turn(NamedTuple):
     over: bool
 
 
-def turns(lines: Iterable[bytes]) -> list[Turn]:
+def turns(lines: Iterable[bytes]) -> list[WebuiTurn]:
     """All events of a turn folded, in whatever order and by however many processes they were written. Bad lines tell nothing."""
-    found: dict[str, Turn] = {}
+    found: dict[str, WebuiTurn] = {}
     for line in lines:
         event = loads(line) or {}
         name, turn = text(event.get("event")), text(event.get("turn_id"))
         if not turn:
             continue
-        known = found.get(turn) or Turn(turn, "", 0.0, "", (), False)
+        known = found.get(turn) or WebuiTurn(turn, "", 0.0, "", (), False)
         if name == "submitted":
             at = event.get("created_at")
             known = known._replace(
@@ -433,7 +435,7 @@ def turns(lines: Iterable[bytes]) -> list[Turn]:
     return sorted((one for one in found.values()), key=lambda one: (one.at, one.id))
 
 
-def pending(found: Sequence[Turn], live: Mapping[str, Any]) -> list[Turn]:
+def pending(found: Sequence[WebuiTurn], live: Mapping[str, Any]) -> list[WebuiTurn]:
     """Turns that nothing ended and whose prompt is not in the session file: neither as a message nor as what it waits for.
 
     The same words sent twice are two turns: each message stands for one of them.
@@ -455,17 +457,17 @@ def pending(found: Sequence[Turn], live: Mapping[str, Any]) -> list[Turn]:
     return left[::-1]
 
 
-def _is_prompt(message: Message, turn: Turn) -> bool:
+def _is_prompt(message: Message, turn: WebuiTurn) -> bool:
     at = time_of(message)
     return words(message).startswith(turn.content) and (at is None or at + _GRAIN_S >= turn.at)
 
 
-def _waits_for(live: Mapping[str, Any], turn: Turn) -> bool:
+def _waits_for(live: Mapping[str, Any], turn: WebuiTurn) -> bool:
     stream = text(live.get("active_stream_id"))
     return text(live.get("pending_user_message")).strip() == turn.content or bool(stream and stream == turn.stream)
 
 
-def may_be_meant(live: Mapping[str, Any], turn: Turn, told: Told = UNTOLD) -> bool:
+def may_be_meant(live: Mapping[str, Any], turn: WebuiTurn, told: WebuiMessages = UNTOLD) -> bool:
     """Whether the prompt may be missing because it was cleared or taken back; when that was, nothing tells."""
     if _has_prompt(told.rewound, turn) and not _has_prompt(told.others, turn):
         return True
@@ -473,11 +475,11 @@ def may_be_meant(live: Mapping[str, Any], turn: Turn, told: Told = UNTOLD) -> bo
     return bool(marked) and updated_at(live) >= turn.at
 
 
-def _has_prompt(messages: Sequence[Message], turn: Turn) -> bool:
+def _has_prompt(messages: Sequence[Message], turn: WebuiTurn) -> bool:
     return any(one.get("role") == "user" and _is_prompt(one, turn) for one in messages)
 
 
-def with_prompt(live: Mapping[str, Any], turn: Turn) -> Document:
+def with_prompt(live: Mapping[str, Any], turn: WebuiTurn) -> Document:
     """The prompt in its place in time, before the next prompt or at the end: never between a call and its result."""
     messages = messages_of(live)
     prompt: Message = {"role": "user", "content": turn.content, "timestamp": turn.at, "_recovered": True}
@@ -489,7 +491,7 @@ def with_prompt(live: Mapping[str, Any], turn: Turn) -> Document:
     return with_messages({"message_count": 0, **live}, [*messages[:place], prompt, *messages[place:]])
 
 
-def begun_by(turn: Turn, sid: str) -> Document:
+def begun_by(turn: WebuiTurn, sid: str) -> Document:
     """A session of which nothing but its first prompt is known."""
     return with_prompt(bare(sid, created_at=turn.at, updated_at=turn.at), turn)
 

@@ -10,7 +10,7 @@ from dreamkeep.agents.hermes_webui import discovery as agent
 from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery import rows as webui_rows
 from dreamkeep.capture import find, rejoin
-from dreamkeep.capture.content import File, iter_blocks
+from dreamkeep.capture.content import PlainFile, iter_blocks
 from dreamkeep.errors import DreamkeepError
 from dreamkeep.host import Host, Stat
 from dreamkeep.journal.places import folder_of
@@ -84,7 +84,7 @@ class Folder:
         return f"{agent.AGENT}:{sid}"
 
     def read(self, path: str) -> bytes:
-        content = File(self.host, path)
+        content = PlainFile(self.host, path)
         try:
             return b"".join(iter_blocks(content))
         finally:
@@ -97,7 +97,7 @@ class Folder:
         """Of the index; None when it is no list. FileNotFoundError when there is none."""
         return documents.listed(self.read(f"{self.place}/{INDEX}"))
 
-    def turns(self, sid: str) -> list[documents.Turn]:
+    def turns(self, sid: str) -> list[documents.WebuiTurn]:
         return documents.turns(line for path in self.journals.get(sid, ()) for line in self.read(path).split(b"\n"))
 
     def _ids(self, name: str) -> frozenset[str] | None:
@@ -125,7 +125,7 @@ class Folder:
                 return
 
 
-class Copy(NamedTuple):
+class SessionCopy(NamedTuple):
     """`whence`: backup, journal, database. `raw`: its bytes, when they may be given back as they are."""
 
     whence: str
@@ -133,15 +133,15 @@ class Copy(NamedTuple):
     raw: bytes | None
 
 
-def copies(folder: Folder, sid: str, databases: Sequence[str]) -> list[Copy]:
+def copies(folder: Folder, sid: str, databases: Sequence[str]) -> list[SessionCopy]:
     """Every good copy of a session besides its file: the newest first, and the database, which says it in other words, last."""
-    found: list[Copy] = []
+    found: list[SessionCopy] = []
     for whence, data in _texts(folder, sid):
         held = documents.document(data)
         if held is not None:
-            found = [*(one for one in found if one.whence != whence), Copy(whence, held, data)]
+            found = [*(one for one in found if one.whence != whence), SessionCopy(whence, held, data)]
     found.sort(key=lambda one: -documents.updated_at(one.document))
-    return found + [Copy("database", kept.document, None) for kept in _kept(folder, sid, databases)]
+    return found + [SessionCopy("database", kept.document, None) for kept in _kept(folder, sid, databases)]
 
 
 def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
@@ -158,13 +158,13 @@ def _texts(folder: Folder, sid: str) -> Iterator[tuple[str, bytes]]:
         pass  # a journal that can't be read: another fault tells that
 
 
-def _kept(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.Held]:
+def _kept(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.DatabaseSession]:
     for kept in _held(folder, sid, databases):
         if kept.document["messages"] or kept.document["worktree_path"]:
             yield kept
 
 
-def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.Held]:
+def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_rows.DatabaseSession]:
     for path in databases:
         try:
             kept = webui_rows.held(folder.host, path, sid)
@@ -174,10 +174,10 @@ def _held(folder: Folder, sid: str, databases: Sequence[str]) -> Iterator[webui_
             yield kept
 
 
-def told(folder: Folder, sid: str, databases: Sequence[str]) -> documents.Told:
+def told(folder: Folder, sid: str, databases: Sequence[str]) -> documents.WebuiMessages:
     """What all rows of a session tell, also of one in which everything was taken back."""
     found = [one.told for one in _held(folder, sid, databases)]
-    return documents.Told([row for one in found for row in one.rewound], [row for one in found for row in one.others])
+    return documents.WebuiMessages([row for one in found for row in one.rewound], [row for one in found for row in one.others])
 
 
 def restored(folder: Folder, sid: str, databases: Sequence[str]) -> bytes | None:

@@ -13,7 +13,7 @@ from dreamkeep.agents.hermes_webui.recovery import documents
 from dreamkeep.agents.hermes_webui.recovery.folder import INDEX, Folder, copies, restored, told
 from dreamkeep.agents.hermes_webui.recovery.rows import databases
 from dreamkeep.recovery.faults import Fault
-from dreamkeep.recovery.mending import MENDED, Done, Looking, Mending, left
+from dreamkeep.recovery.mending import MENDED, Looking, Mending, MendResult, left
 
 _DELETED = "it was deleted in the WebUI, or that can't be ruled out"
 _NO_COPY = "there is no good copy left"
@@ -27,7 +27,7 @@ def _is_deleted(folder: Folder, sid: str) -> bool:
     return folder.deleted is None or sid in folder.deleted
 
 
-def _told(looking: Looking, folder: Folder, sid: str) -> documents.Told:
+def _told(looking: Looking, folder: Folder, sid: str) -> documents.WebuiMessages:
     return told(folder, sid, databases(looking.host, looking.home, looking.environment))
 
 
@@ -38,7 +38,7 @@ def _is_kept(looking: Looking, folder: Folder, sid: str) -> bool:
     return bool(copies(folder, sid, databases(looking.host, looking.home, looking.environment)))
 
 
-def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
+def rebuild_sidecar(mending: Mending, fault: Fault) -> MendResult:
     """A session file that is not there or can't be read, of every copy there is."""
     folder, sid = _folder(mending, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
@@ -59,7 +59,7 @@ def rebuild_sidecar(mending: Mending, fault: Fault) -> Done:
     return _listed(mending, folder, sid) if done.mended else done
 
 
-def restore_backup(mending: Mending, fault: Fault) -> Done:
+def restore_backup(mending: Mending, fault: Fault) -> MendResult:
     """A `.bak` that holds more: into the file that is there, or in the place of the one that is gone."""
     folder, sid = _folder(mending, fault), fault.about["sid"]
     path = folder.live(sid)
@@ -77,7 +77,7 @@ def restore_backup(mending: Mending, fault: Fault) -> Done:
     return _listed(mending, folder, sid, again=True)
 
 
-def recover_turn(mending: Mending, fault: Fault) -> Done:
+def recover_turn(mending: Mending, fault: Fault) -> MendResult:
     """The prompt among the messages, marked; once, however often this is tried."""
     folder, sid = _folder(mending, fault), fault.about["sid"]
     if why := folder.why_no_file(sid):
@@ -105,7 +105,7 @@ def recover_turn(mending: Mending, fault: Fault) -> Done:
     return _listed(mending, folder, sid, again=True) if done.mended else done
 
 
-def rebuild_webui_index(mending: Mending, fault: Fault) -> Done:
+def rebuild_webui_index(mending: Mending, fault: Fault) -> MendResult:
     """Entries of files that are there stay as they are, missing ones are made, those of no file go."""
     folder = _folder(mending, fault)
     path = f"{folder.place}/{INDEX}"
@@ -120,14 +120,14 @@ def rebuild_webui_index(mending: Mending, fault: Fault) -> Done:
     return _write_index(mending, path, entries, documents.rebuilt(entries, folder.lives, more))
 
 
-def _write_index(mending: Mending, path: str, before: list[object] | None, after: list[object]) -> Done:
+def _write_index(mending: Mending, path: str, before: list[object] | None, after: list[object]) -> MendResult:
     seen = mending.host.stat(path)
     if seen is None:
         return mending.ledger.publish(path, documents.written_list(after))
     return MENDED if before == after else mending.ledger.replace(path, documents.written_list(after), seen=seen)
 
 
-def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) -> Done:
+def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) -> MendResult:
     """So that what was given back is seen. `again`: its entry may be there, and say less than is true now."""
     path = f"{folder.place}/{INDEX}"
     if mending.host.stat(path) is None:
@@ -140,7 +140,7 @@ def _listed(mending: Mending, folder: Folder, sid: str, *, again: bool = False) 
     return MENDED  # the session is back; if somebody wrote the list meanwhile, the next audit tells
 
 
-ACTIONS: Mapping[str, Callable[[Mending, Fault], Done]] = MappingProxyType(
+ACTIONS: Mapping[str, Callable[[Mending, Fault], MendResult]] = MappingProxyType(
     {
         "rebuild_sidecar": rebuild_sidecar,
         "restore_backup": restore_backup,

@@ -28,7 +28,7 @@ _WORKTREE = ("worktree_path", "worktree_branch", "worktree_repo_root", "worktree
 _TITLE = 64
 
 
-class Row(NamedTuple):
+class WebuiRow(NamedTuple):
     """`live`: how many of its messages are active. `worktree`: it has one, so it is a session even without a message."""
 
     database: str
@@ -41,11 +41,11 @@ def databases(host: Host, home: str, environment: Mapping[str, str]) -> list[str
     return [source.path for source in found if isinstance(source, Source)]
 
 
-def webui_rows(host: Host, path: str) -> dict[str, Row]:
+def webui_rows(host: Host, path: str) -> dict[str, WebuiRow]:
     return database.ask(host, path, lambda base: _rows(base, path))
 
 
-def _rows(base: Base, path: str) -> dict[str, Row]:
+def _rows(base: Base, path: str) -> dict[str, WebuiRow]:
     base.need("Hermes", "sessions", "messages")
     columns = base.columns("sessions")
     if "source" not in columns:
@@ -55,22 +55,24 @@ def _rows(base: Base, path: str) -> dict[str, Row]:
     active = " WHERE active IS NULL OR active" if "active" in base.columns("messages") else ""
     counts = dict(base.ask(f"SELECT session_id, count(*) FROM messages{active} GROUP BY session_id"))
     asked = f"SELECT id, {trees}, {delegate} FROM sessions WHERE source = 'webui'"
-    return {str(sid): Row(path, int(counts.get(sid, 0)), bool(tree)) for sid, tree, delegated in base.ask(asked) if not delegated}
+    return {
+        str(sid): WebuiRow(path, int(counts.get(sid, 0)), bool(tree)) for sid, tree, delegated in base.ask(asked) if not delegated
+    }
 
 
-class Held(NamedTuple):
+class DatabaseSession(NamedTuple):
     """A session of the database: as a document, and which of its messages the user took back."""
 
     document: documents.Document
-    told: documents.Told
+    told: documents.WebuiMessages
 
 
-def held(host: Host, path: str, sid: str) -> Held | None:
+def held(host: Host, path: str, sid: str) -> DatabaseSession | None:
     """None when the database has no such row."""
     return database.ask(host, path, lambda base: _held(base, sid))
 
 
-def _held(base: Base, sid: str) -> Held | None:
+def _held(base: Base, sid: str) -> DatabaseSession | None:
     base.need("Hermes", "sessions", "messages")
     if base.version("sessions", sid) is None:
         return None
@@ -80,7 +82,9 @@ def _held(base: Base, sid: str) -> Held | None:
     ]
     live = [message(one) for one in found if _active(one)]
     rewound = [message(one) for one in found if _rewound(one)]
-    return Held(sidecar(row, live), documents.Told(rewound, [message(one) for one in found if not _rewound(one)]))
+    return DatabaseSession(
+        sidecar(row, live), documents.WebuiMessages(rewound, [message(one) for one in found if not _rewound(one)])
+    )
 
 
 def _exact(base: Base, table_: str, key: object) -> dict[str, Any]:
